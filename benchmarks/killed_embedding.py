@@ -28,6 +28,7 @@ import numpy as np
 from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import sha256_of
+from counterpoint.core.ranks import Part
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 
@@ -99,7 +100,7 @@ def finished(out: Path) -> dict[str, int]:
 
 
 def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
-    """Embed in parts; at each number of finished shards the next process is killed and started again."""
+    """Embed in parts; each of the first processes is killed once it has so many own shards, and started again."""
     name = f"shards-{num_processes}"
     out, outcome = plan.folder / name, Outcome(num_processes)
     (plan.folder / "said").write_bytes(b"")
@@ -110,10 +111,10 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
         return counterpoint(plan, f"{words} {number + 1}/{num_processes}")
 
     processes, kept = [start(number) for number in range(num_processes)], dict[str, int]()
-    for place, num_finished in enumerate(kills):
-        while len(finished(out)) < num_finished:
+    for number, num_own in enumerate(kills):
+        own = {f"shard-{each:06d}.json" for each in Part(number + 1, num_processes).of(plan.num_shards)}
+        while len(finished(out).keys() & own) < num_own:
             time.sleep(0.02)
-        number = place % num_processes
         processes[number].send_signal(signal.SIGKILL)
         if processes[number].wait(SECONDS) != -signal.SIGKILL:
             raise SystemExit("a process had ended before it could be killed; embed more pictures")
@@ -174,8 +175,8 @@ def main() -> None:
         print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
         outcomes: list[Outcome] = []
         for num_processes in (1, 2, 3):
-            half = plan.num_shards // 2  # one kill in each half of the work
-            kills = [] if num_processes == 1 else [draws.randint(1, half - 1), draws.randint(half, plan.num_shards - 4)]
+            own = plan.num_shards // num_processes  # one kill in each half of a part's work
+            kills = [draws.randint(1, own // 2 - 1), draws.randint(own // 2, own - 2)] if num_processes > 1 else []
             outcomes.append(embed(plan, num_processes, kills))
             print(row(plan, outcomes[-1]), flush=True)
         if len({outcome.sha256 for outcome in outcomes}) > 1:

@@ -15,9 +15,9 @@ import torch
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
 from torch import Tensor
 
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.stored_rows import new_array
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.features import PIECE, extract
 from counterpoint.evaluation.opening import Samples, open_subject
 

@@ -2,17 +2,18 @@
 
 import datetime
 import platform
+import re
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from exact_losses import Errors
 from measuring import Quartiles
 from peer_losses import DENSE, OURS
 from problems import Kind, Precision, Problem
-
-from counterpoint.core.code_state import code_state, processor
 
 PRODUCTS = "three bare products"
 HEADER = (
@@ -97,14 +98,21 @@ BF16_PEAKS = {"B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12}  
 def heading(device: str, script: str = "pair_losses.py") -> str:
     """Date, commit, command, hardware and versions."""
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    hardware = f"CPU {processor()}, {torch.get_num_threads()} threads"
+    hardware = f"CPU {_processor()}, {torch.get_num_threads()} threads"
     if device == "cuda":
         hardware = f"GPU {torch.cuda.get_device_name()}, {hardware}, CUDA {torch.version.cuda}"
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     command = " ".join(["python", f"benchmarks/{script}", *sys.argv[1:]])
-    return (
-        f"Measured {now} at commit `{code_state()}` with `{command}`\non {hardware}; {versions}, {platform.system()}."
-    )
+    words = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
+    measured = f"Measured {now} at commit `{commit.strip() or 'unknown'}` with `{command}`"
+    return f"{measured}\non {hardware}; {versions}, {platform.system()}."
+
+
+def _processor() -> str:
+    """Name of the processor, as Linux says it."""
+    found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else platform.machine()
 
 
 def table(section: Section) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoint.core.shard_files import Block, TablePlan, make_shards
+from counterpoint.evaluation.shard_files import Block, TablePlan, make_shards
 from counterpoint.search.shard_merge import merge_shards
 
 SHARD_ROWS = 50_000

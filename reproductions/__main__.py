@@ -4,15 +4,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 from counterpoint.cli.main import exit_code, prepare_process
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null, read_json
+from counterpoint.core.ranks import FROM_SLURM, TORCHRUN, part_of_array, part_of_ranks
 from counterpoint.core.shown import shown, shown_lines
-from counterpoint.core.work_parts import alone, part_of
 from reproductions.catalogue import listed, numbers_file, reproduce, study_named
 from reproductions.reproduction import FigureRun
 from reproductions.study import SCALES, Study
@@ -131,7 +131,8 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     from reproductions.study_runner import StudyPlan, run_study  # deferred: loads torch
     from reproductions.study_views import as_reproduction, as_text  # deferred: loads torch
 
-    scale, part = flags.scale or "small", part_of(flags.part)
+    scale = flags.scale or "small"
+    part = part_of_ranks(flags.part or (FROM_SLURM if part_of_array(os.environ) else None))
     alone(os.environ)
     page = result_file(study, scale, Path(flags.out)).with_suffix(".html")
     check_theory_target(page)
@@ -145,6 +146,21 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     else:
         print(f"{shown_lines(as_text(study, result))}\n\nDrawn in {shown(page)}.")
     return 0
+
+
+def alone(environment: MutableMapping[str, str]) -> None:
+    """Make this process work by itself: what torchrun says of the others is forgotten, and it keeps its own GPU.
+
+    Args:
+        environment: of the process; changed.
+    """
+    if "WORLD_SIZE" not in environment or "LOCAL_RANK" not in environment:
+        return
+    gpus = environment.get("CUDA_VISIBLE_DEVICES", "")
+    own = int(environment["LOCAL_RANK"])
+    environment["CUDA_VISIBLE_DEVICES"] = gpus.split(",")[own] if gpus else str(own)
+    for name in TORCHRUN:
+        environment.pop(name, None)
 
 
 def _listed(*, as_json: bool) -> str:

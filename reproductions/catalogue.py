@@ -184,7 +184,7 @@ def reproduce(figure: str, run: FigureRun, *, out: str | Path, seeds: int = 1) -
     target = numbers_file(figure, out, quick=run.quick)
     check_folder(Path(out))
     _check_numbers(target)
-    from counterpoint.core.code_state import code_state, processor  # deferred: a list of the figures needs neither
+    from reproductions.code_state import code_state, processor  # deferred: a list of the figures needs neither
     from reproductions.figure_seeds import over_seeds  # deferred: the same
 
     started = time.perf_counter()

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from counterpoint.core.code_state import processor
 from counterpoint.core.validation import nest
 from counterpoint.nn.encoders import build_encoder
 from counterpoint.runs.recipes import with_recipe
+from reproductions.code_state import processor
 from reproductions.study import PAPERS, studies
 
 TARGET = PAPERS / "paper_scale.json"

@@ -16,20 +16,20 @@ from typing import Any
 import torch
 
 from counterpoint.core import __version__
-from counterpoint.core.code_state import code_state, processor
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
+from counterpoint.core.ranks import Part
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import read_record
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
-from counterpoint.core.work_parts import Part
 from counterpoint.engine.progress import Reporter
 from counterpoint.losses.build import build_loss
 from counterpoint.runs.effects import check_choices
 from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.run_loss import check_second_derivative
 from counterpoint.runs.training import train
+from reproductions.code_state import code_state, processor
 from reproductions.study import Arm, Scale, Study, short_hash
 from reproductions.study_data import StudyData, prepare
 from reproductions.study_measures import check_measures, measure
@@ -150,7 +150,7 @@ def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult 
     """
     going = _planned(study, plan, reporter)
     _check_cells(going)
-    mine = [cell for place, cell in enumerate(going.cells) if plan.part.has(place)]
+    mine = [going.cells[place] for place in plan.part.of(len(going.cells))]
     missing = [cell for cell in mine if not going.file(cell).exists()]
     reporter.say(f"{study.name}, {plan.scale} scale: {len(mine)} cells, {len(mine) - len(missing)} of them finished")
     _make(going, missing)

@@ -8,7 +8,7 @@ import pytest
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.report.theory_pages.panels import LinePanel, Series
 from reproductions import catalogue
-from reproductions.__main__ import main
+from reproductions.__main__ import alone, main
 from reproductions.catalogue import CATALOGUE, Figure, listed, reproduce
 from reproductions.figure_seeds import over_seeds
 from reproductions.reproduction import Claim, FigureRun, Reproduction
@@ -237,3 +237,11 @@ def test_a_fast_figure_through_the_command(name: str, folder: Path, capsys: pyte
 @pytest.mark.parametrize("name", sorted(set(CATALOGUE) - set(FAST)))
 def test_a_slow_figure_through_the_command(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check_figure(name, folder, capsys)
+
+
+def test_a_rank_trains_alone_on_its_own_gpu() -> None:
+    environment = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "CUDA_VISIBLE_DEVICES": "4,7"}
+    alone(environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "7"}
+    alone(environment)
+    assert environment == {"CUDA_VISIBLE_DEVICES": "7"}

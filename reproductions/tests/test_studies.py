@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
+from counterpoint.core.ranks import Part
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, dump_yaml, nest
-from counterpoint.core.work_parts import Part
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract

@@ -54,20 +54,22 @@ def test_two_ranks_of_torchrun_write_the_table_of_one_process(workplace: Path) -
 
 def test_the_array_of_a_job_says_which_part(workplace: Path) -> None:
     array = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_MIN": "4"}
-    words = "-m counterpoint embed run --out array --shards 500 --part slurm --own-shards-only"
+    words = "-m counterpoint embed run --out array --shards 500 --part slurm"
     assert "part 2/2: 2 of 4 shards" in run(workplace, words, **array).stderr
     run(workplace, words, **{**array, "SLURM_ARRAY_TASK_ID": "4"})
     run(workplace, "-m counterpoint embed --merge array --out array.parquet")
     assert (workplace / "array.parquet").read_bytes() == (workplace / "one.parquet").read_bytes()
 
 
-def test_ranks_evaluate_as_one_process_does(workplace: Path) -> None:
+def test_what_ranks_have_encoded_is_evaluated_as_one_process_does(workplace: Path) -> None:
     metrics = "--metrics knn,linear-probe"
     one = run(workplace, f"-m counterpoint evaluate run {metrics} --no-cache")
     record = workplace / "run" / "evaluation.json"
     expected = json.loads(record.read_text())
     record.unlink()
-    two = run(workplace, f"{TORCHRUN} -m counterpoint evaluate run {metrics}")
+    assert run(workplace, f"{TORCHRUN} -m counterpoint evaluate run {metrics}").stdout == ""
+    assert not record.exists()
+    two = run(workplace, f"-m counterpoint evaluate run {metrics}")
     assert json.loads(record.read_text()) == expected
     assert two.stdout == one.stdout
 
@@ -81,11 +83,3 @@ def test_killed_processes_leave_no_row_twice_or_missing() -> None:
     assert [row[0].strip() for row in rows] == ["1", "2", "3"]
     assert len({row[-1] for row in rows}) == 1
     assert {row[-2].strip() for row in rows} == {"4,000"}
-
-
-def test_the_simulated_schedule_is_the_same_each_time() -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "shard_schedule.py"), "--quick"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    said = [subprocess.run(command, env=environment, capture_output=True, check=True).stdout for _ in range(2)]
-    assert said[0] == said[1]
-    assert said[0].count(b"takes over") == 6

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import Ranks, first_host, read_ranks, tasks_on_node
+from counterpoint.core.ranks import Part, Ranks, first_host, part_of_ranks, read_ranks, tasks_on_node
 
 TORCHRUN = {
     "RANK": "5",
@@ -27,6 +27,8 @@ SLURM = {
     "SLURM_TASKS_PER_NODE": "2(x2),1",
     "SLURM_NODELIST": "gpu[007-008,011]",
 }
+ARRAY = {"SLURM_ARRAY_TASK_ID": "12", "SLURM_ARRAY_TASK_COUNT": "3", "SLURM_ARRAY_TASK_MIN": "10"}
+RANK = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
 
 
 def test_torchrun() -> None:
@@ -108,3 +110,37 @@ def test_the_first_host(hosts: str, first: str) -> None:
 
 def test_tasks_on_a_node() -> None:
     assert [tasks_on_node("4", 0), tasks_on_node("1,2(x2)", 2), tasks_on_node("8(x100)", 99)] == [4, 2, 8]
+
+
+def test_ranks_share_the_part_that_was_asked_for() -> None:
+    assert part_of_ranks(None, {}) == Part(1, 1)
+    assert part_of_ranks(None, RANK) == Part(2, 2)
+    assert part_of_ranks("slurm", ARRAY) == Part(3, 3)
+    assert part_of_ranks("slurm", {**ARRAY, **RANK}) == Part(6, 6)
+    # An array of other jobs does not cut a table unasked.
+    assert part_of_ranks(None, ARRAY) == Part(1, 1)
+
+
+def test_all_parts_of_all_ranks_are_different() -> None:
+    found = [
+        part_of_ranks(f"{number}/3", {**RANK, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for number in (1, 2, 3)
+        for rank in (0, 1)
+    ]
+    assert found == [Part(number, 6) for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("wrong", ["0/3", "4/3", "x", "3", "/", "-1/3", "1/0"])
+def test_a_part_that_there_is_not_is_refused(wrong: str) -> None:
+    with pytest.raises(UsageError, match="part must be NUMBER/TOTAL"):
+        part_of_ranks(wrong, {})
+
+
+def test_the_index_of_an_array_needs_an_array() -> None:
+    with pytest.raises(UsageError, match="part slurm needs a SLURM array"):
+        part_of_ranks("slurm", {"SLURM_JOB_ID": "7"})
+
+
+def test_parts_have_all_items_once() -> None:
+    assert sorted(item for number in range(1, 4) for item in Part(number, 3).of(8)) == list(range(8))
+    assert list(Part(3, 3).of(2)) == []

@@ -39,6 +39,17 @@ with lock_run(Path(sys.argv[1])):
     multiprocessing.get_context("fork").Process(target=work).start()
     time.sleep(60)
 """
+FORK_AND_END = """
+import os, sys
+from pathlib import Path
+from counterpoint.core.run_lock import LOCK, is_locked, lock_run
+folder = Path(sys.argv[1])
+with lock_run(folder):
+    if os.fork() == 0:
+        sys.exit(0)  # by way of the end of the block
+    os.wait()
+    print((folder / LOCK).exists(), is_locked(folder))
+"""
 NEVER_A_PROCESS = 2**22 + 1  # above the largest process number of Linux
 
 
@@ -136,6 +147,20 @@ def test_a_worker_that_outlives_a_killed_run_does_not_keep_it_locked(tmp_path: P
                 assert "took over" in str(note)
         finally:
             os.kill(worker, signal.SIGKILL)
+
+
+def test_a_fork_that_ends_leaves_the_lock_to_its_parent(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", FORK_AND_END, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert said.stdout == "True True\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="cannot lock"), lock_run(tmp_path / "none"):
+        pass
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}', "null"])

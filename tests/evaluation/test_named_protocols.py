@@ -3,9 +3,9 @@
 import pytest
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.validation import build
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.named_protocols import ALL, CATALOGUE, with_protocols
 from counterpoint.evaluation.outcome import Evaluation, Row
 from counterpoint.evaluation.scoring import Estimate, wilson

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.own_parts import FlagText
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.validation import build
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.evaluation.outcome import Evaluation
 from counterpoint.evaluation.subject import Subject

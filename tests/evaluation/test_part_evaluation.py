@@ -1,4 +1,4 @@
-"""An evaluation in parts: tables that are made together are those of one process, and the first part measures."""
+"""An evaluation whose samples were encoded in parts is that of one process."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 
 import counterpoint as cp
 from counterpoint.cli.main import main
-from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.work_parts import Part
+from counterpoint.core.errors import UsageError
+from counterpoint.core.ranks import Part
 from counterpoint.data.manifest import cache_folder
 from counterpoint.evaluation import features, shared_tables
-from counterpoint.evaluation.part_evaluation import evaluate_part
+from counterpoint.evaluation.part_evaluation import encode_part
 
 METRICS = ("knn", "linear probe")
 
@@ -35,78 +35,86 @@ def one_process(run: cp.Run, data: dict[str, Any], path: Path, monkeypatch: pyte
     return json.loads(path.read_text())
 
 
-def in_part(run: cp.Run, data: dict[str, Any], number: int, path: Path, **settings: Any) -> cp.Evaluation | None:
-    return evaluate_part(run, Part(number, 3), **data, metrics=METRICS, out=str(path), quiet=True, **settings)
+def in_part(run: cp.Run, data: dict[str, Any], number: int, **settings: Any) -> None:
+    encode_part(run, Part(number, 3), **data, metrics=METRICS, quiet=True, **settings)
 
 
-@pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1)])
-def test_the_record_is_that_of_one_process(
-    run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...]
-) -> None:
-    expected = one_process(run, data, tmp_path / "one.json", monkeypatch)
-    found = [in_part(run, data, number, tmp_path / "parts.json") for number in order]
-    assert [evaluation is not None for evaluation in found] == [number == 1 for number in order]
-    assert json.loads((tmp_path / "parts.json").read_text()) == expected
-    assert not [path for path in (cache_folder() / "features").iterdir() if path.name.startswith(".")]
+def measured(run: cp.Run, data: dict[str, Any], path: Path) -> dict[str, Any]:
+    cp.evaluate(run, **data, metrics=METRICS, out=str(path), quiet=True)
+    return json.loads(path.read_text())
 
 
-def test_a_piece_that_is_there_is_not_made_again(
-    run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passed: list[slice] = []
+def hidden() -> list[Path]:
+    return [path for path in (cache_folder() / "features").iterdir() if path.name.startswith(".")]
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[slice]:
+    """Rows that pass an encoder."""
+    found: list[slice] = []
     original = features.pass_rows
 
-    def stop_at_the_third(*args: Any, rows: slice, **options: Any) -> None:
-        if len(passed) == 2:
-            raise KeyboardInterrupt
-        passed.append(rows)
+    def follow(*args: Any, rows: slice, **options: Any) -> None:
+        found.append(rows)
         original(*args, rows=rows, **options)
 
-    monkeypatch.setattr(features, "pass_rows", stop_at_the_third)
-    with pytest.raises(KeyboardInterrupt):
-        in_part(run, data, 2, tmp_path / "parts.json")
-    assert passed == [slice(512, 1024), slice(1024, 1200)]
-    monkeypatch.setattr(
-        features, "pass_rows", lambda *a, rows, **o: (passed.append(rows), original(*a, rows=rows, **o))
-    )
-    assert in_part(run, data, 1, tmp_path / "parts.json") is not None
-    # The encoder's first piece, then those of the untrained encoder.
-    assert passed[2:] == [slice(0, 512), slice(0, 512), slice(512, 1024), slice(1024, 1200)]
+    monkeypatch.setattr(features, "pass_rows", follow)
+    return found
 
 
-def test_a_damaged_piece_is_removed_and_named(
-    run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("numbers", [(1, 2, 3), (3, 2, 1), (2,)])
+def test_the_record_is_that_of_one_process(
+    run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
 ) -> None:
-    original = shared_tables.SharedTable._read
-
-    def harm(self: shared_tables.SharedTable, *args: Any) -> None:
-        path = self._file(1)
-        path.write_bytes(path.read_bytes()[:200])
-        original(self, *args)
-
-    monkeypatch.setattr(shared_tables.SharedTable, "_read", harm)
-    with pytest.raises(RunError, match=r"000001\.npz was damaged and is removed"):
-        in_part(run, data, 1, tmp_path / "parts.json")
-    monkeypatch.setattr(shared_tables.SharedTable, "_read", original)
     expected = one_process(run, data, tmp_path / "one.json", monkeypatch)
-    in_part(run, data, 1, tmp_path / "parts.json")
-    assert json.loads((tmp_path / "parts.json").read_text()) == expected
+    for number in numbers:
+        in_part(run, data, number)
+    assert hidden()
+    assert measured(run, data, tmp_path / "parts.json") == expected
+    assert not hidden()
+
+
+def test_a_part_passes_its_own_samples_and_those_that_are_there_pass_no_more(
+    run: cp.Run, data: dict[str, Any], tmp_path: Path, passed: list[slice]
+) -> None:
+    in_part(run, data, 2)
+    # Of the encoder and of the untrained one: its piece, and one row that says how wide all are.
+    assert passed == 2 * [slice(512, 1024), slice(0, 1)]
+    passed.clear()
+    in_part(run, data, 2)
+    assert passed == 2 * [slice(0, 1)]
+    passed.clear()
+    measured(run, data, tmp_path / "parts.json")
+    assert passed == 2 * [slice(0, 512), slice(1024, 1200)]
+
+
+def test_a_damaged_piece_is_made_again(
+    run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passed: list[slice]
+) -> None:
+    expected = one_process(run, data, tmp_path / "one.json", monkeypatch)
+    for number in (1, 2, 3):
+        in_part(run, data, number)
+    for path in (cache_folder() / "features").glob(".*/000001.npz"):
+        path.write_bytes(path.read_bytes()[:200])
+    passed.clear()
+    assert measured(run, data, tmp_path / "parts.json") == expected
+    assert passed == 2 * [slice(512, 1024)]
 
 
 def test_what_parts_cannot_share_is_refused(
     run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="part goes with an encoder"):
-        evaluate_part(data["data"], Part(1, 2), labels=data["labels"], quiet=True)
+        encode_part(data["data"], Part(1, 2), labels=data["labels"], quiet=True)
     with pytest.raises(UsageError, match="leave --no-cache out"):
-        in_part(run, data, 1, tmp_path / "parts.json", cache=False)
+        in_part(run, data, 1, cache=False)
     (tmp_path / "file").touch()
     monkeypatch.setenv("COUNTERPOINT_CACHE", str(tmp_path / "file"))
     with pytest.raises(UsageError, match=r"meet in .*file, which cannot be written; evaluate it without --part"):
-        in_part(run, data, 1, tmp_path / "parts.json")
+        in_part(run, data, 1)
 
 
-def test_the_verb_of_a_later_part_prints_no_table(
+def test_the_verb_of_a_part_prints_no_table(
     run: cp.Run, data: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "data.npz", X=data["data"], labels=data["labels"])
@@ -114,6 +122,6 @@ def test_the_verb_of_a_later_part_prints_no_table(
     assert main([*words, "--metrics", "knn", "--part", "2/2"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "part 2/2: all samples are encoded; part 1/2 measures" in shown.err
+    assert "part 2/2: its samples are encoded; once all parts are, the same without --part measures" in shown.err
     assert main([*words, "--metrics", "knn", "--part", "3/2"]) == 2
     assert "part must be NUMBER/TOTAL" in capsys.readouterr().err

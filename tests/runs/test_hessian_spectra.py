@@ -16,12 +16,12 @@ from folder_snapshot import snapshot
 from torch import Tensor, nn
 
 import counterpoint as cp
-from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
+from counterpoint.runs.curvature_settings import CurvatureSettings
 from counterpoint.runs.one_run import open_job
 from counterpoint.runs.run_loss import exact_products, run_loss
 

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +13,28 @@ import pytest
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, RunError, UsageError
-from counterpoint.core.shard_files import MANIFEST, TablePlan, open_shards
-from counterpoint.core.work_parts import Part
+from counterpoint.core.ranks import Part
+from counterpoint.evaluation.shard_files import MANIFEST, TablePlan, open_shards
 from counterpoint.search.embedding_shards import Shards, embed_shards
 from failing_disk import FAULTS, FailingDisk
 
 pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+# The command, whose process is killed while it writes its second shard.
+DIES_AT_A_SECOND_SHARD = """
+import os, signal, sys
+from counterpoint.cli.main import main
+from counterpoint.evaluation import shard_files
+write, written = shard_files.write_atomically, []
+def die(path, fill):
+    def halfway(temporary):
+        fill(temporary)
+        written.append(path)
+        if len(written) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    write(path, halfway)
+shard_files.write_atomically = die
+main(sys.argv[1:])
+"""
 SIDE, NUM_PICTURES, ROWS = 8, 300, 70
 
 
@@ -39,10 +58,9 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def make(run: cp.Run, out: Path, part: str = "1/1", rows: int | None = ROWS, *, takes_over: bool = True) -> bool:
+def make(run: cp.Run, out: Path, part: str = "1/1", rows: int | None = ROWS) -> bool:
     number, total = map(int, part.split("/"))
-    shards = Shards(out, rows, Part(number, total), takes_over=takes_over)
-    return embed_shards(run, shards=shards, quiet=True)
+    return embed_shards(run, shards=Shards(out, rows, Part(number, total)), quiet=True)
 
 
 def test_rows_of_shards_follow_from_samples_and_size_alone() -> None:
@@ -53,7 +71,7 @@ def test_rows_of_shards_follow_from_samples_and_size_alone() -> None:
 def test_any_number_of_parts_writes_the_same_bytes(run: cp.Run, tmp_path: Path) -> None:
     assert make(run, tmp_path / "one")
     for number, is_last in ((3, False), (1, False), (2, True)):
-        assert make(run, tmp_path / "three", f"{number}/3", takes_over=False) == is_last
+        assert make(run, tmp_path / "three", f"{number}/3") == is_last
     assert files(tmp_path / "one") == files(tmp_path / "three")
     assert len(files(tmp_path / "one")) == 2 * 5 + 2
 
@@ -71,11 +89,26 @@ def test_vectors_are_the_bits_of_one_process(run: cp.Run, tmp_path: Path, rows: 
 
 def test_what_is_there_is_not_made_again(run: cp.Run, tmp_path: Path) -> None:
     out = tmp_path / "shards"
-    make(run, out, "2/3", takes_over=False)
+    make(run, out, "2/3")
     before = {path.name: path.stat().st_mtime_ns for path in out.glob("shard-*")}
     assert set(before) == {"shard-000001.json", "shard-000001.parquet", "shard-000004.json", "shard-000004.parquet"}
     assert make(run, out)
     assert before == {name: (out / name).stat().st_mtime_ns for name in before}
+
+
+def test_a_killed_part_leaves_nothing_that_another_waits_for(run: cp.Run, tmp_path: Path) -> None:
+    make(run, tmp_path / "one")
+    out = tmp_path / "two"
+    words = ["embed", str(run.path), "--out", str(out), "--shards", str(ROWS), "--part", "1/2", "-q"]
+    killed = subprocess.run([sys.executable, "-c", DIES_AT_A_SECOND_SHARD, *words], check=False, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(out.glob("shard-*.json"))) == 1
+    assert not make(run, out, "2/2")
+    assert len(list(out.glob("shard-*.json"))) == 3
+    before = {path: path.stat().st_mtime_ns for path in out.glob("shard-*")}
+    assert make(run, out, "1/2")
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert files(out) == files(tmp_path / "one")
 
 
 @pytest.mark.parametrize("harm", ["flip", "shorten", "remove", "record", "no record"])
@@ -106,7 +139,7 @@ def test_a_damaged_shard_is_named_and_made_again(
 
 def test_a_shard_of_another_table_is_refused_by_name(run: cp.Run, data: Path, tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
-    make(run, one, "1/5", takes_over=False)
+    make(run, one, "1/5")
     embed_shards(run, layer="embedding", shards=Shards(other, ROWS), quiet=True)
     for ending in (".json", ".parquet"):
         shutil.copy(other / f"shard-000003{ending}", one)
@@ -159,7 +192,8 @@ def test_a_full_disk_is_told_in_one_line_and_the_rest_is_made_later(
     run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     out = tmp_path / "shards"
-    make(run, out, "1/5", takes_over=False)
+    assert make(run, tmp_path / "whole")
+    make(run, out, "1/5")
     disk = FailingDisk(FAULTS["disk full"], first=first, is_lasting=True)
     with monkeypatch.context() as patch:
         disk.install(patch)
@@ -169,7 +203,8 @@ def test_a_full_disk_is_told_in_one_line_and_the_rest_is_made_later(
     assert not (out / MANIFEST).exists()
     assert make(run, out)
     assert json.loads((out / MANIFEST).read_text())["shards"][4]["rows"] == 20
-    assert not list(out.glob(".*"))
+    # This disk refuses to remove files, too: what is unfinished goes once its process is gone.
+    assert {name: each for name, each in files(out).items() if name[0] != "."} == files(tmp_path / "whole")
 
 
 def test_a_table_in_shards_is_read_wherever_a_table_is(run: cp.Run, tmp_path: Path) -> None:
@@ -193,7 +228,6 @@ def test_a_table_in_shards_is_read_wherever_a_table_is(run: cp.Run, tmp_path: Pa
         ("{run} --out {file} --shards 10", "--out must be a folder for shards"),
         ("{run} --out {file}/below --shards 10", "cannot make the folder"),
         ("{run} --out {new} --shards 10 --overwrite", "shards are never replaced"),
-        ("{run} --out {new} --own-shards-only", "--own-shards-only goes with --shards"),
         ("--merge {new} --out {new}.npz", "is no folder of shards"),
         ("--merge {new} --out {new}.csv", "--out must end in"),
         ("{run} --merge {new} --out {new}.npz", "got RUN as well"),
@@ -218,3 +252,9 @@ def test_several_ranks_do_not_write_one_file(
         monkeypatch.setenv(name, value)
     assert main(["embed", str(run.path), "--out", str(tmp_path / "t.npz")]) == 2
     assert "several processes write a folder of shards together" in capsys.readouterr().err
+
+
+def test_a_flag_of_the_parts_that_took_over_says_what_holds_now(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["embed", "run", "--out", "z", "--shards", "9", "--own-shards-only"])
+    assert "own-shards-only is gone: each part makes its own shards alone" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import counterpoint as cp
 from counterpoint.core import arrow_files
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of, write_sealed
-from counterpoint.core.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
+from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.search.embedding_shards import Shards, embed_shards
 from counterpoint.search.shard_merge import merge_shards, regrouped
 

@@ -13,6 +13,7 @@ GONE = {
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
     "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
+    "own-shards-only": "each part makes its own shards alone",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 

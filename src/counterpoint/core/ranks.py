@@ -1,4 +1,4 @@
-"""Which of several processes this one is, as torchrun or SLURM says in the environment."""
+"""Which of several processes this one is, as torchrun or SLURM says, and which share of some work it does."""
 
 import hashlib
 import os
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from counterpoint.core.errors import UsageError
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+FROM_SLURM = "slurm"  # instead of a part: the environment of a SLURM array says it
+ARRAY = ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN")
 FIRST_PORT, NUM_PORTS = 15_000, 20_000  # SLURM: a port by job number, below those that systems hand out themselves
 
 
@@ -42,6 +44,79 @@ class Ranks:
     has_own_gpus: bool = False
     restarts: int = 0
     launch: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What this process does of numbered work: number ``number`` of ``total``, from 1."""
+
+    number: int = 1
+    total: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a part that there is not."""
+        if not 1 <= self.number <= self.total:
+            raise UsageError(f"part must be NUMBER/TOTAL with 1 <= NUMBER <= TOTAL, got {self.number}/{self.total}")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.total}"
+
+    def of(self, num_items: int) -> range:
+        """Its own items of so many: every ``total``-th, from the ``number``-th on.
+
+        >>> list(Part(2, 3).of(7))
+        [1, 4]
+        """
+        return range(self.number - 1, num_items, self.total)
+
+
+def read_part(text: str) -> Part:
+    """A part as it is written.
+
+    Raises:
+        UsageError: no such part.
+
+    >>> read_part("3/12")
+    Part(number=3, total=12)
+    """
+    number, _, total = text.partition("/")
+    if not (number.isdecimal() and total.isdecimal()):
+        raise UsageError(f"part must be NUMBER/TOTAL, such as 3/12, got {text!r}")
+    return Part(int(number), int(total))
+
+
+def part_of_array(environment: Mapping[str, str]) -> Part | None:
+    """The part that the index of a SLURM array says; None where no array started this process.
+
+    >>> part_of_array({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "5", "SLURM_ARRAY_TASK_COUNT": "4"})
+    Part(number=3, total=4)
+    """
+    if not all(map(environment.get, ARRAY)):
+        return None
+    index, total, first = (_number(environment, name) for name in ARRAY)
+    return Part(index - first + 1, total)
+
+
+def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ) -> Part:
+    """Which part of a table this process makes: its rank's share of the part that was asked for.
+
+    Args:
+        text: ``3/64``; ``slurm`` takes the index of the SLURM array; None is all of the work, which the ranks of
+            torchrun or srun share.
+        environment: of the process.
+
+    Raises:
+        UsageError: no such part, or no array.
+
+    >>> part_of_ranks("2/3", {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a",
+    ...     "MASTER_PORT": "1"})
+    Part(number=4, total=6)
+    """
+    outer = Part() if text is None else part_of_array(environment) if text == FROM_SLURM else read_part(text)
+    if outer is None:
+        raise UsageError("part slurm needs a SLURM array (sbatch --array 1-64), and none started this process")
+    ranks = read_ranks(environment)
+    return Part((outer.number - 1) * ranks.world_size + ranks.rank + 1, outer.total * ranks.world_size)
 
 
 def read_ranks(environment: Mapping[str, str]) -> Ranks:

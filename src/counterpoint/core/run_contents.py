@@ -18,31 +18,34 @@ if TYPE_CHECKING:
 
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
-CHECKPOINTS, SECOND, EVALUATIONS, EARLIER = "checkpoints", "second", "evaluations", "epochs-[0-9]*"
-INDEXES = "indexes"
 INDEX_FILES = ("index.json", "vectors.npy", "names.json", "rows.npy", "centres.npy", "graph.usearch")
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
-    f"{CHECKPOINTS}/after-*.json",
-    f"{CHECKPOINTS}/.after-*{TEMPORARY}*",
-    f"{CHECKPOINTS}/step-[0-9]*/*.safetensors",
-    f"{CHECKPOINTS}/step-[0-9]*/state.json",
-    f"{CHECKPOINTS}/step-[0-9]*/MANIFEST.json",
-    f"{SECOND}/encoder.safetensors",
-    f"{SECOND}/encoder.json",
-    f"{SECOND}/.encoder.*{TEMPORARY}*",
-    f"{EVALUATIONS}/*.json",
-    f"{EARLIER}/*.*",
-    f"{EARLIER}/{SECOND}/encoder.*",
-    f"{EARLIER}/{EVALUATIONS}/*.json",
-    *(f"{INDEXES}/*/{name}" for name in INDEX_FILES),
-    f"{INDEXES}/*/.{INDEX_FILES[0]}.*{TEMPORARY}*",
+    "checkpoints/after-*.json",
+    f"checkpoints/.after-*{TEMPORARY}*",
+    "checkpoints/step-[0-9]*/*.safetensors",
+    "checkpoints/step-[0-9]*/state.json",
+    "checkpoints/step-[0-9]*/MANIFEST.json",
+    "second/encoder.safetensors",
+    "second/encoder.json",
+    f"second/.encoder.*{TEMPORARY}*",
+    "evaluations/*.json",
+    "epochs-[0-9]*/*.*",
+    "epochs-[0-9]*/second/encoder.*",
+    "epochs-[0-9]*/evaluations/*.json",
+    *(f"indexes/*/{name}" for name in INDEX_FILES),
+    f"indexes/*/.{INDEX_FILES[0]}.*{TEMPORARY}*",
     "*.jsonl.damaged-*",
     "wandb.json",
     f".wandb.json.*{TEMPORARY}*",
     "tensorboard/events.out.tfevents.*",
 )
-FOLDERS = (f"{CHECKPOINTS}/.step-*", f"{INDEXES}/.*{TEMPORARY}", "wandb")  # ours as a whole
+FOLDERS = ("checkpoints/.step-*", f"indexes/.*{TEMPORARY}", "wandb")  # ours as a whole
+# Folders of these files, which go once they are empty: those within before those around them.
+EMPTIED = (
+    "checkpoints/step-*", "epochs-[0-9]*/*", "epochs-[0-9]*", "indexes/*", "indexes", "second", "evaluations",
+    "tensorboard",
+)  # fmt: skip
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:
@@ -167,7 +170,7 @@ def foreign_names(folder: RunFolder) -> list[str]:
     """What stands in a run folder, cleared of what is ours, sorted."""
     ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
     names = {path.name for path in folder.path.iterdir()} - ours
-    inside = {f"{CHECKPOINTS}/{path.name}" for path in folder.checkpoints.iterdir()}
+    inside = {f"checkpoints/{path.name}" for path in folder.checkpoints.iterdir()}
     return sorted(names | inside)
 
 
@@ -287,11 +290,9 @@ def clear(folder: RunFolder) -> None:
     for pattern in FOLDERS:
         for path in _inside(folder.path, pattern):
             shutil.rmtree(path)
-    emptied = [*_inside(folder.path, f"{EARLIER}/*"), *_inside(folder.path, EARLIER)]
-    emptied += [*_inside(folder.path, f"{INDEXES}/*"), folder.indexes]
-    for path in (*_inside(folder.checkpoints, "step-*"), *emptied, folder.second.path, folder.other_evaluations):
-        _remove_if_empty(path)
-    _remove_if_empty(folder.path / "tensorboard")
+    for pattern in EMPTIED:
+        for path in _inside(folder.path, pattern):
+            _remove_if_empty(path)
 
 
 def _inside(place: Path, pattern: str) -> Iterator[Path]:

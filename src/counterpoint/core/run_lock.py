@@ -1,13 +1,13 @@
 """One process at a time works in a run folder: a lock that the system gives back when its holder dies.
 
-Not the library ``filelock``: it does not say who holds a lock or that a dead process left one, and refuses file systems
-that answer ENOLCK or ENOTSUP.
+The library ``filelock`` takes the lock; who holds it stands in the file, so that others can be told.
 """
 
 import contextlib
 import datetime
 import errno
 import fcntl
+import itertools
 import json
 import os
 import socket
@@ -15,25 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from filelock import BaseFileLock, FileLock, Timeout
+
 from counterpoint.core.errors import RunError
 
 LOCK = ".lock"
 # What file systems say that have no locks (some network and cluster file systems).
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
-_HELD: set[int] = set()  # open lock files of this process
-
-
-def _let_go_in_child() -> None:
-    """A forked worker that outlives its killed parent must not keep the run locked."""
-    # Closing is enough and unlocking would be too much: the lock belongs to the open file, which the parent has
-    # open, too.
-    for handle in tuple(_HELD):
-        with contextlib.suppress(OSError):
-            os.close(handle)
-    _HELD.clear()
-
-
-os.register_at_fork(after_in_child=_let_go_in_child)
+ATTEMPTS = 100  # to take a lock that others let go and take again
+_UNGUARDED: set[Path] = set()  # files of this process's locks on such file systems
 
 
 @dataclass(frozen=True)
@@ -80,21 +70,30 @@ def lock_run(folder: Path, wait: Callable[[Holder | None], object] | None = None
     Raises:
         RunError: another process holds the run, or the lock cannot be written.
     """
-    path = folder / LOCK
+    path, pid, taken = folder / LOCK, os.getpid(), list[tuple[os.stat_result, Holder | None]]()
+
+    def sign(handle: int) -> None:
+        taken.append((os.fstat(handle), _read(handle)))
+        _write(handle)
+
+    lock = FileLock(path, thread_local=False, fallback_to_soft=False, on_acquired=sign)
     try:
-        handle, note = _take(path, wait)
+        os.stat(folder)  # filelock would make it, and a folder that is being deleted must not come back
+        has_locks = _acquire(lock, path, wait)
+        if not has_locks:
+            taken.append(_sign_without_locks(path, wait))
     except OSError as error:
         raise RunError(f"cannot lock {folder}: {error.strerror or error}") from error
-    _HELD.add(handle)
+    state, left = taken[-1]
     try:
-        yield note
+        yield _note(left, has_locks=has_locks)
     finally:
+        _UNGUARDED.discard(path)
         with contextlib.suppress(OSError):
-            if _is_at(path, handle):  # while it is held: nobody can have taken it in between
+            # While it is held nobody can have taken it in between; a fork of this process does not hold it.
+            if os.getpid() == pid and os.path.samestat(path.stat(), state):
                 path.unlink()
-        if handle in _HELD:
-            _HELD.discard(handle)
-            os.close(handle)
+        lock.release()
 
 
 def is_locked(folder: Path) -> bool:
@@ -113,7 +112,7 @@ def is_locked(folder: Path) -> bool:
         return True
     except OSError:
         holder = _read(handle)
-        return holder is not None and _may_live(holder)
+        return holder is not None and _may_live(holder, folder / LOCK)
     finally:
         os.close(handle)
     return False
@@ -133,71 +132,67 @@ def holder_of(folder: Path) -> Holder | None:
         os.close(handle)
 
 
-def _take(path: Path, wait: Callable[[Holder | None], object] | None) -> tuple[int, str | None]:
-    """Open and lock the file, and write into it who holds it."""
-    while True:
-        # Not emptied: what stands there says who holds it, until the lock is ours. No link is followed, which could
-        # lead to a file of the user's, and no pipe is waited for.
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        try:
-            has_locks = _lock(handle)
-            if not _is_at(path, handle):  # its last holder removed it after it was opened here
-                os.close(handle)
-                continue
-            note = _note(_read(handle), has_locks=has_locks)
-            _write(handle)
-        except BlockingIOError:
-            holder = _read(handle)
-            os.close(handle)
-            if wait is None:
-                raise _refusal(path, holder) from None
-            wait(holder)
-            continue
-        except BaseException:
-            os.close(handle)
-            raise
-        return handle, note
-
-
-def _lock(handle: int) -> bool:
-    """Lock an open file without waiting; False where the file system has no locks.
+def _acquire(lock: BaseFileLock, path: Path, wait: Callable[[Holder | None], object] | None) -> bool:
+    """Take a lock; False where the file system has none.
 
     Raises:
-        BlockingIOError: another process holds it.
+        RunError: another process holds it, and nobody waits.
+        OSError: the file cannot be written.
     """
-    try:
-        # flock and not lockf: POSIX locks belong to a process, and closing any other handle on the file would
-        # give them back.
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        return False
+    for attempt in itertools.count(1):
+        try:
+            lock.acquire(blocking=False)
+            break
+        except Timeout:
+            # Its last holder may have let it go meanwhile.
+            if is_locked(path.parent) or attempt > ATTEMPTS:
+                _refuse_or_wait(path, holder_of(path.parent), wait)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            return False
     return True
 
 
-def _note(left: Holder | None, *, has_locks: bool) -> str | None:
-    """What the user should know about a lock that was there; without locks of the system, look whether it lives.
+def _sign_without_locks(
+    path: Path, wait: Callable[[Holder | None], object] | None
+) -> tuple[os.stat_result, Holder | None]:
+    """Write who holds the run, once nobody who may live stands there; the file's state, and who stood there."""
+    while (left := holder_of(path.parent)) is not None and _may_live(left, path):
+        _refuse_or_wait(path, left, wait)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        _write(handle)
+        _UNGUARDED.add(path)
+        return os.fstat(handle), left
+    finally:
+        os.close(handle)
 
-    Raises:
-        BlockingIOError: its holder lives.
-    """
-    if left is not None and not has_locks and _may_live(left):
-        raise BlockingIOError
+
+def _refuse_or_wait(path: Path, holder: Holder | None, wait: Callable[[Holder | None], object] | None) -> None:
+    """Say why a second run cannot begin, or let who may wait do so."""
+    if wait is not None:
+        wait(holder)
+        return
+    by = str(holder) if holder is not None else "another process"
+    away = "" if holder is None or holder.host == socket.gethostname() else f"; if it is gone, remove {path}"
+    raise RunError(f"{path.parent} is in use by {by}; wait until it ends or stop it, or choose another --out{away}")
+
+
+def _note(left: Holder | None, *, has_locks: bool) -> str | None:
+    """What the user should know about a lock that was there, and about a file system without locks."""
     notes = [] if has_locks else ["this file system has no locks: the run is guarded by process number only"]
     if left is not None:
         notes.append(f"took over the lock of {left}, which no longer runs")
     return "; ".join(notes) or None
 
 
-def _may_live(holder: Holder) -> bool:
+def _may_live(holder: Holder, path: Path) -> bool:
     """Whether the holder may still run; of other machines nothing is known."""
     if holder.host != socket.gethostname():
         return True
     if holder.pid == os.getpid():  # a number used again, as in containers, unless it is really this process
-        return bool(_HELD)
+        return path in _UNGUARDED
     return _runs(holder.pid)
 
 
@@ -211,22 +206,6 @@ def _runs(pid: int) -> bool:
         return False
     except (OSError, OverflowError):  # another user's process, no /proc, or a number that tells nothing
         return True
-
-
-def _refusal(path: Path, holder: Holder | None) -> RunError:
-    """Why a second run cannot begin."""
-    by = str(holder) if holder is not None else "another process"
-    away = "" if holder is None or holder.host == socket.gethostname() else f"; if it is gone, remove {path}"
-    return RunError(f"{path.parent} is in use by {by}; wait until it ends or stop it, or choose another --out{away}")
-
-
-def _is_at(path: Path, handle: int) -> bool:
-    """Whether the open file is the one that stands there now."""
-    try:
-        there = path.stat()
-    except FileNotFoundError:
-        return False
-    return os.path.samestat(there, os.fstat(handle))
 
 
 def _read(handle: int) -> Holder | None:

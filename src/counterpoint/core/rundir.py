@@ -191,8 +191,15 @@ class RunFolder:
 
     @property
     def is_ours(self) -> bool:
-        """Whether we made it: it bears the marker, or the record of a run of 0.1.0."""
-        return self.marker.is_file() or _is_record_of_first_release(self.status)
+        """Whether we made it: it bears the marker, or the record of a run of 0.1.0, which wrote none."""
+        if self.marker.is_file():
+            return True
+        try:
+            record = read_sealed(self.status)
+        except RunError:
+            return False
+        # Nobody else writes these names.
+        return record.get("format") == FORMAT_VERSION and {"status", "data_fingerprint"} <= set(record)
 
     def read_status(self) -> "RunStatus":
         """Read ``run.json``.
@@ -385,12 +392,3 @@ def seed_folders(path: Path) -> list[Path]:
     if folder.holds_seeds:
         return [folder.of_seed(seed).path for seed in folder.read_seeds().seeds]
     return sorted(path.glob("seed-*"), key=lambda found: (len(found.name), found.name))  # seed-10 behind seed-9
-
-
-def _is_record_of_first_release(path: Path) -> bool:
-    """Whether a ``run.json`` is one of 0.1.0, which wrote no marker; nobody else writes these names."""
-    try:
-        record = read_sealed(path)
-    except RunError:
-        return False
-    return record.get("format") == FORMAT_VERSION and {"status", "data_fingerprint"} <= set(record)

@@ -51,8 +51,11 @@ def append_line(path: Path, values: dict[str, Any]) -> None:
         RunError: the disk refuses, or a link stands there.
     """
     try:
-        before, end = _end_of(path)
-        line = end + _sealed(json.dumps(finite_or_null(values), allow_nan=False).encode(), before)
+        content = read_regular(path, MAX_TEXT_BYTES) if path.exists() else b""
+        before = content.rstrip(b"\n").rpartition(b"\n")[2]
+        end = b"" if content.endswith(b"\n") or not content else b"\n"  # of a line that a kill tore off
+        body = json.dumps(finite_or_null(values), allow_nan=False).encode()
+        line = end + body[:-1] + f', "{KEY}": "'.encode() + _seal(body, before) + b'"}'
         # No link is followed: it could lead to a file of the user's.
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(handle, "wb") as stream:
@@ -107,18 +110,6 @@ def _opened(line: bytes, before: bytes, *, must_be_sealed: bool) -> tuple[dict[s
     return (values, "") if isinstance(values, dict) else (None, "holds no named values")
 
 
-def _sealed(body: bytes, before: bytes) -> bytes:
-    """A line that ends with its seal."""
-    return body[:-1] + f', "{KEY}": "'.encode() + _seal(body, before) + b'"}'
-
-
 def _seal(body: bytes, before: bytes) -> bytes:
     """Hash over a line and the one before it, which holds the hash over all that came earlier."""
     return hashlib.sha256(before + b"\n" + body).hexdigest()[:16].encode()
-
-
-def _end_of(path: Path) -> tuple[bytes, bytes]:
-    """The last line, and what is still to be written before the next one."""
-    content = read_regular(path, MAX_TEXT_BYTES) if path.exists() else b""
-    line = content.rstrip(b"\n").rpartition(b"\n")[2]
-    return line, b"" if content.endswith(b"\n") or not content else b"\n"

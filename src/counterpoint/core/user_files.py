@@ -80,7 +80,7 @@ def available_memory() -> int:
 
 
 def is_shard_folder(path: str | Path) -> bool:
-    """Whether a folder holds a table in shards (``core.shard_files``)."""
+    """Whether a folder holds a table in shards (``evaluation.shard_files``)."""
     return (Path(path) / SHARD_PLAN).is_file()
 
 

@@ -136,7 +136,9 @@ def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
     Raises:
         UsageError: the first mistake, in one sentence.
     """
-    _refuse_nul(values, origin)
+    for name, leaf in _leaves(values):
+        if isinstance(leaf, str) and "\0" in leaf:  # it would end a path early
+            raise UsageError(f"{origin}: {name} has a NUL character, which no name of a file or a part can have")
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
@@ -217,7 +219,9 @@ def parse_yaml(text: str, origin: str) -> Any:
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UsageError(f"{origin} is not valid YAML{where}: {problem}") from None
-    _refuse_non_finite(value, origin)
+    for _, leaf in _leaves(value):
+        if isinstance(leaf, float) and not math.isfinite(leaf):
+            raise UsageError(f"{origin}: {leaf} is not a usable number")
     return value
 
 
@@ -298,20 +302,6 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
     guess = nearest(key, by_last_word)
     last_word = guess.partition("'")[2].partition("'")[0]
     return f"unknown setting '{dotted}'{guess.replace(last_word, by_last_word[last_word]) if guess else ''}"
-
-
-def _refuse_non_finite(value: Any, origin: str) -> None:
-    """Raise for NaN or infinity anywhere in plain data."""
-    for _, leaf in _leaves(value):
-        if isinstance(leaf, float) and not math.isfinite(leaf):
-            raise UsageError(f"{origin}: {leaf} is not a usable number")
-
-
-def _refuse_nul(values: Mapping[str, Any], origin: str) -> None:
-    """Raise for a text that would end a path early."""
-    for name, leaf in _leaves(values):
-        if isinstance(leaf, str) and "\0" in leaf:
-            raise UsageError(f"{origin}: {name} has a NUL character, which no name of a file or a part can have")
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

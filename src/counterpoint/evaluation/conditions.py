@@ -7,7 +7,6 @@ from pathlib import Path
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError, unknown_name
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
 from counterpoint.core.run_records import BASELINE, BASELINES
 from counterpoint.core.stored_rows import whole
@@ -17,6 +16,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, represent_as
 from counterpoint.evaluation.other_sources import Matched, matched, other_figures
 from counterpoint.evaluation.outcome import CATALOGUE

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.run_records import BASELINE, BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
@@ -19,6 +18,7 @@ from counterpoint.data.stores import RowsStore, Store
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.classifier_accuracy import own_classes
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
     Features,

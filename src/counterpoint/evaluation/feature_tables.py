@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import TEMPORARY, dead_siblings, read_sealed, temporary_sibling, write_sealed
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.manifest import cache_folder
-from counterpoint.evaluation.shared_tables import OWN_PART, Compute, SharedTable, require_one_process
+from counterpoint.evaluation.shared_tables import OWN_PART, Compute, TablePieces
 from counterpoint.nn.trained import CARD, Encoder
 
 HASHED_ROWS = 4096  # by one thread at a time, when a table is verified
@@ -105,7 +105,7 @@ def stored_or_computed(
 ) -> dict[str, Tensor | StoredRows | np.ndarray]:
     """Arrays by name: from the cache where they are there and undamaged, else computed, and kept there.
 
-    Within ``shared_by`` several processes compute them together.
+    Within ``shared_by`` one part of what is not there is computed and kept; each row of what is given is the first one.
 
     Args:
         key: says what the arrays depend on; None keeps nothing.
@@ -119,22 +119,22 @@ def stored_or_computed(
     """
     base = None if key is None else _cache_base()
     if base is None or key is None:
-        require_one_process(
-            f"the parts of an evaluation meet in {cache_folder()}, which cannot be written"
-            if key is not None
-            else "features of an encoder of your own cannot be kept for other parts: nobody can tell whether it changed"
-        )
+        if OWN_PART.get() is not None:
+            unkept = f"the parts of an evaluation meet in {cache_folder()}, which cannot be written"
+            unknown = "features of an encoder of your own cannot be kept for other parts: it may have changed"
+            raise UsageError(f"{unknown if key is None else unkept}; evaluate it without --part, in one process")
         tables = Tables(num_rows, None)
         compute(names, slice(0, num_rows), tables.write)
         return {name: _as_rows(tables.arrays[name]) for name in names}
     target = base / hashlib.sha256(key.encode()).hexdigest()[:32]
-    before = {name: _stamp(target, name) for name in names}
     missing = [name for name in names if not _is_sound(target, name)]
+    pieces = TablePieces(target, names, num_rows, compute)
     if missing and (part := OWN_PART.get()) is not None:
-        table = SharedTable(
-            target, names, num_rows, lambda: all(_stamp(target, name) not in (0, before[name]) for name in missing)
-        )
-        table.make(part, compute, lambda pieces: _compute_into(target, names, num_rows, pieces))
+        with _told(target):
+            return {name: _repeated(row, num_rows) for name, row in pieces.make(part).items()}
+    if missing and pieces.folder.is_dir():
+        _compute_into(target, names, num_rows, pieces.join)
+        pieces.remove()
     elif missing:
         _compute_into(target, missing, num_rows, compute)
     if missing:
@@ -144,30 +144,33 @@ def stored_or_computed(
     return {name: _opened(_file(target, name)) for name in names}
 
 
-def _stamp(target: Path, name: str) -> int:
-    """When an array was sealed; 0 where it is not."""
-    with contextlib.suppress(FileNotFoundError):
-        return _seal(target, name).stat().st_mtime_ns
-    return 0
-
-
 def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Compute) -> None:
     """Fill a folder beside the target, then move each array there, and then its hash."""
     made = temporary_sibling(target, TEMPORARY)
     for leftover in dead_siblings(target, TEMPORARY):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        made.mkdir(parents=True)
-        tables = Tables(num_rows, made)
-        try:
-            compute(names, slice(0, num_rows), tables.write)
-        finally:
-            tables.close()
-        target.mkdir(exist_ok=True)
-        for name in names:
-            seal = {"hash": _content_hash(_file(made, name))}
-            os.replace(_file(made, name), _file(target, name))
-            write_sealed(_seal(target, name), seal)
+        with _told(target):
+            made.mkdir(parents=True)
+            tables = Tables(num_rows, made)
+            try:
+                compute(names, slice(0, num_rows), tables.write)
+            finally:
+                tables.close()
+            target.mkdir(exist_ok=True)
+            for name in names:
+                seal = {"hash": _content_hash(_file(made, name))}
+                os.replace(_file(made, name), _file(target, name))
+                write_sealed(_seal(target, name), seal)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """Errors of the disk as ours, with what helps."""
+    try:
+        yield
     except (OSError, RunError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError):
@@ -176,8 +179,6 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
             f"cannot keep features in {target.parent}: {cause.strerror or cause}; set COUNTERPOINT_CACHE to a folder "
             "with room, or give --no-cache"
         ) from None
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _cache_base() -> Path | None:
@@ -228,6 +229,12 @@ def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
 def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:
     """Features as a tensor; anything else as it is."""
     return torch.from_numpy(array) if array.dtype == np.float32 else array
+
+
+def _repeated(row: np.ndarray, num_rows: int) -> Tensor | np.ndarray:
+    """An array whose every row is this one (1, ...), which takes no memory."""
+    shape = (num_rows, *row.shape[1:])
+    return torch.from_numpy(row).expand(shape) if row.dtype == np.float32 else np.broadcast_to(row, shape)
 
 
 def _prune(base: Path, *, keep: Path) -> None:

@@ -14,7 +14,6 @@ from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.own_parts import CUSTOM, is_origin
 from counterpoint.core.run_records import FEATURES
-from counterpoint.core.shard_files import MANIFEST
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 from counterpoint.core.validation import build
@@ -28,6 +27,7 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.feature_tables import IN_MEMORY
+from counterpoint.evaluation.shard_files import MANIFEST
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.evaluation.vector_table import READERS, Table, is_table, read_table

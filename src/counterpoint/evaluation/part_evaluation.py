@@ -1,4 +1,4 @@
-"""Evaluate in several processes: all of them encode, and the first one then measures, as one process would."""
+"""Encode the samples of an evaluation in several processes; an evaluation without a part then measures."""
 
 from pathlib import Path
 from typing import Any
@@ -6,36 +6,30 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.ranks import Part
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.work_parts import Part
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_sets import gather
 from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import Evaluation
-from counterpoint.evaluation.protocol import checked_settings, evaluate_opened
+from counterpoint.evaluation.protocol import checked_settings
 from counterpoint.evaluation.shared_tables import shared_by
 
 SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 
 @usual_modes()
-def evaluate_part(
-    run: Run | str | Path | nn.Module | Any, part: Part, *, quiet: bool = False, **settings: Any
-) -> Evaluation | None:
-    """Do one part of an evaluation: encode samples that no other part has encoded; the first part also measures.
+def encode_part(run: Run | str | Path | nn.Module | Any, part: Part, *, quiet: bool = False, **settings: Any) -> None:
+    """Encode one part of the samples of an evaluation, but for what is there already.
 
-    What was encoded meets in the cache of features, which all parts must share (``COUNTERPOINT_CACHE``). Each part
-    returns once all samples are encoded, also those of a part that was killed.
+    What was encoded lies in the cache of features, which all parts must share (``COUNTERPOINT_CACHE``). ``evaluate``
+    with the same settings takes it from there, and encodes what is missing.
 
     Args:
         run: as for ``evaluate``; no features, and no encoder of your own, which the cache does not keep.
         part: this process's.
         quiet: show no progress.
         settings: as for ``evaluate``, the same for all parts.
-
-    Returns:
-        The evaluation that ``evaluate`` gives; None of all parts but the first.
 
     Raises:
         UsageError: nothing is to be encoded, or the parts cannot meet; and what ``evaluate`` raises.
@@ -52,7 +46,4 @@ def evaluate_part(
         raise UsageError("part goes with an encoder; of features there is nothing to encode")
     with shared_by(part):
         gather(subject, asked, reporter)
-    if part.number > 1:
-        reporter.say(f"part {part}: all samples are encoded; part 1/{part.total} measures")
-        return None
-    return evaluate_opened(subject, asked, reporter)
+    reporter.say(f"part {part}: its samples are encoded; once all parts are, the same without --part measures")

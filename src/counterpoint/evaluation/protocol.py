@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_positive
 from counterpoint.core.derived_files import read_earlier, write_derived
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run
@@ -29,6 +28,7 @@ from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
 from counterpoint.evaluation.named_protocols import with_protocols
 from counterpoint.evaluation.opening import Samples, open_subject

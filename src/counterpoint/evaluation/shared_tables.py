@@ -1,7 +1,7 @@
-"""Tables of features that several processes compute together: each makes pieces of rows, and one joins them.
+"""Tables of features that several processes compute: each makes its share of pieces, and whoever measures joins them.
 
-The pieces lie in the cache of features, which all processes must share. A piece that is there is not made twice, and
-what a killed process had begun is made by another one (``core.shard_claims``).
+The pieces lie in the cache of features, which all processes must share. A piece that is there is not made twice. Nobody
+waits for another: what a killed process left is made by its part when it is started again, or by whoever measures.
 """
 
 # N samples, D features
@@ -18,10 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_atomically
-from counterpoint.core.shard_claims import Claims, work_through
-from counterpoint.core.work_parts import Part
+from counterpoint.core.ranks import Part
 
 PIECE_ROWS = 8192  # of a table: whole chunks, so that all rows are the bits that one process computes
 OWN_PART: ContextVar[Part | None] = ContextVar("OWN_PART", default=None)
@@ -31,7 +29,7 @@ Compute = Callable[[Sequence[str], slice, Write], None]  # writes some rows of a
 
 @contextlib.contextmanager
 def shared_by(part: Part) -> Iterator[None]:
-    """Within, tables of features are computed together with the processes that do the other parts."""
+    """Within, of each table of features that is not there the pieces of one part are made, and nothing else."""
     token = OWN_PART.set(part)
     try:
         yield
@@ -39,31 +37,21 @@ def shared_by(part: Part) -> Iterator[None]:
         OWN_PART.reset(token)
 
 
-def require_one_process(why: str) -> None:
-    """Refuse a table that only one process can compute where several share the work.
-
-    Raises:
-        UsageError: they do.
-    """
-    if OWN_PART.get() is not None:
-        raise UsageError(f"{why}; evaluate it without --part, in one process")
-
-
 @dataclass(frozen=True)
-class SharedTable:
-    """A table that is made together.
+class TablePieces:
+    """The pieces of a table.
 
     Attributes:
         target: folder of the whole table.
         names: of its arrays.
         num_rows: of each.
-        is_made: whether the whole table is there.
+        compute: gives rows of all arrays.
     """
 
     target: Path
     names: Sequence[str]
     num_rows: int
-    is_made: Callable[[], bool]
+    compute: Compute
 
     @property
     def folder(self) -> Path:
@@ -71,40 +59,38 @@ class SharedTable:
         digest = hashlib.sha256("\0".join(self.names).encode()).hexdigest()[:8]
         return self.target.with_name(f".{self.target.name}-{digest}-pieces")
 
-    def make(self, part: Part, compute: Compute, join: Callable[[Compute], None]) -> None:
-        """Make pieces until all are there, and join them; returns once the whole table is there.
+    @property
+    def num_pieces(self) -> int:
+        """How many there are."""
+        return -(-self.num_rows // PIECE_ROWS)
 
-        Args:
-            part: this process's.
-            compute: gives rows of all arrays.
-            join: writes the whole table from what gives its rows.
+    def make(self, part: Part) -> dict[str, np.ndarray]:
+        """Make the pieces of a part that are not there, or are damaged.
+
+        Returns:
+            The first row of each array (1, ...).
 
         Raises:
-            RunError: a piece is damaged, or cannot be written.
+            RunError: a piece cannot be written.
+            OSError: the folder cannot be made.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for number in part.of(self.num_pieces):
+            if self._read(number) is None:
+                arrays = self._computed(self._rows(number))
+                ordered = {f"a{place}": arrays[name] for place, name in enumerate(self.names)}
+                write_atomically(self._file(number), lambda path, of=ordered: np.savez(path, **of))  # pyright: ignore[reportArgumentType]
+        return self._computed(slice(0, 1))
 
-        def work(number: int) -> None:
+    def join(self, names: Sequence[str], _: slice, write: Write) -> None:
+        """Give all rows: those of pieces that are there, and the others computed."""
+        for number in range(self.num_pieces):
             rows = self._rows(number)
-            arrays, lock = dict[str, np.ndarray](), threading.Lock()
+            arrays = self._read(number) or self._computed(rows)
+            write(rows.start, {name: arrays[name] for name in names})
 
-            def write(first: int, parts: Mapping[str, np.ndarray]) -> None:
-                for name, values in parts.items():
-                    with lock:  # the first part says how wide the rows are
-                        if name not in arrays:
-                            arrays[name] = np.empty((rows.stop - rows.start, *values.shape[1:]), values.dtype)
-                    arrays[name][first - rows.start : first - rows.start + len(values)] = values
-
-            compute(self.names, rows, write)
-            ordered = {f"a{place}": arrays[name] for place, name in enumerate(self.names)}
-            write_atomically(self._file(number), lambda path: np.savez(path, **ordered))  # pyright: ignore[reportArgumentType]
-
-        with Claims(self.folder / "claims") as claims:
-            num_pieces = -(-self.num_rows // PIECE_ROWS)
-            work_through(
-                num_pieces, part, claims, is_done=lambda n: self._file(n).exists() or self.is_made(), work=work
-            )
-        with Claims(self.folder / "join") as claims:
-            work_through(1, part, claims, is_done=lambda _: self.is_made(), work=lambda _: join(self._read))
+    def remove(self) -> None:
+        """Remove the pieces."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _rows(self, number: int) -> slice:
@@ -115,14 +101,25 @@ class SharedTable:
         """Of a piece."""
         return self.folder / f"{number:06d}.npz"
 
-    def _read(self, names: Sequence[str], rows: slice, write: Write) -> None:
-        """Give all rows from the pieces."""
-        for number in range(-(-self.num_rows // PIECE_ROWS)):
-            try:
-                # The archive knows the check sum of what it holds.
-                with np.load(self._file(number)) as arrays:
-                    parts = {name: arrays[f"a{place}"] for place, name in enumerate(self.names)}
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-                self._file(number).unlink(missing_ok=True)
-                raise RunError(f"{self._file(number)} was damaged and is removed ({error}); run this again") from None
-            write(self._rows(number).start, {name: parts[name] for name in names})
+    def _computed(self, rows: slice) -> dict[str, np.ndarray]:
+        """Some rows of all arrays."""
+        arrays, lock = dict[str, np.ndarray](), threading.Lock()
+
+        def write(first: int, parts: Mapping[str, np.ndarray]) -> None:
+            for name, values in parts.items():
+                with lock:  # the first part says how wide the rows are
+                    if name not in arrays:
+                        arrays[name] = np.empty((rows.stop - rows.start, *values.shape[1:]), values.dtype)
+                arrays[name][first - rows.start : first - rows.start + len(values)] = values
+
+        self.compute(self.names, rows, write)
+        return arrays
+
+    def _read(self, number: int) -> dict[str, np.ndarray] | None:
+        """A piece; None where it is missing or damaged."""
+        try:
+            # The archive knows the check sum of what it holds.
+            with np.load(self._file(number)) as arrays:
+                return {name: arrays[f"a{place}"] for place, name in enumerate(self.names)}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None

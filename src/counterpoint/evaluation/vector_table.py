@@ -14,10 +14,10 @@ import numpy as np
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.core.shard_files import open_shards
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.npz_files import read_npy, read_npz
+from counterpoint.evaluation.shard_files import open_shards
 
 
 @dataclass(frozen=True)

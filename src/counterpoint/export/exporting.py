@@ -20,7 +20,6 @@ from counterpoint.core.errors import (
     gone,
     unknown_name,
 )
-from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.files import sha256_of, write_sealed, write_text
 from counterpoint.core.new_folder import check_target, files_in, new_folder
 from counterpoint.core.run import Run, as_run
@@ -34,6 +33,7 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
 from counterpoint.export.export_record import Exported, ExportedFormat
+from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
 from counterpoint.export.served_network import ServedNetwork
@@ -92,7 +92,7 @@ def export(
 
     Args:
         run: the run or its folder (``Run(path, encoder=module)`` if it was trained with your own module).
-        to: formats: names of ``core.export_settings.FORMATS``, in one text with commas or in a list; ``all`` makes
+        to: formats: names of ``export.export_settings.FORMATS``, in one text with commas or in a list; ``all`` makes
             those that can be made, and says why the others cannot.
         out: folder to make.
         data: samples to compare on (anything ``train`` takes); None takes the run's own.

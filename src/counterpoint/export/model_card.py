@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import yaml
 
 from counterpoint.core.derived_files import read_derived
-from counterpoint.core.export_settings import FORMATS
 from counterpoint.core.markup import printable
 from counterpoint.core.metric import loaded_metrics, metric_under
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, read_record
@@ -23,6 +22,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.export.card_limits import limits
 from counterpoint.export.card_snippets import snippets
 from counterpoint.export.export_record import HEAD, SCALE, Exported
+from counterpoint.export.export_settings import FORMATS
 from counterpoint.nn.trained import Encoder
 
 CARD_FILE = "README.md"

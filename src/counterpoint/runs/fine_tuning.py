@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.paired_shares import Difference
 from counterpoint.core.ranks import read_ranks
@@ -26,6 +25,7 @@ from counterpoint.data.views.looks import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL
 from counterpoint.evaluation.outcome import PROBE, Evaluation
 from counterpoint.evaluation.protocol import evaluate_opened

@@ -13,11 +13,11 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoint.core.checks import require_numbers
-from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
 from counterpoint.losses.loss import Loss
 from counterpoint.nn.synced_norm import batch_norm_layers
+from counterpoint.runs.curvature_settings import CurvatureSettings
 from counterpoint.runs.run_loss import check_second_derivative, draws, finite_floor, last_linear
 
 ENCODER, LOSS = "encoder.", "loss."  # before the names of weights

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of, write_atomically
@@ -29,6 +28,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import steps_asked
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
+from counterpoint.runs.curvature_settings import CurvatureSettings
 from counterpoint.runs.given_loss import Given, GivenLoss, given_loss
 from counterpoint.runs.one_run import open_job
 from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters
 from counterpoint.engine.job import TrainingJob
@@ -23,6 +22,7 @@ from counterpoint.methods.classification import Classification
 from counterpoint.methods.encoding import batch_dependent_layers
 from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.nn.synced_norm import batch_norm_layers
+from counterpoint.runs.curvature_settings import CurvatureSettings
 
 DEFAULT_PAIRS = 256
 METHOD = "method."  # before the names of weights, within the modules below

@@ -17,18 +17,16 @@ from torch import nn
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.files import remove_leftovers
+from counterpoint.core.ranks import Part
 from counterpoint.core.run import Run
-from counterpoint.core.shard_claims import Claims, work_through
-from counterpoint.core.shard_files import CLAIMS, Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.core.validation import build
-from counterpoint.core.work_parts import Part
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import software_of, weights_hash
 from counterpoint.evaluation.features import PIECE, pass_rows
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
 
@@ -42,14 +40,12 @@ class Shards:
     Attributes:
         out: folder; new, empty, or with shards of the same table, which stay.
         rows: of a shard; None takes those of shards that are there, else ``SHARD_ROWS``.
-        part: this process's.
-        takes_over: also make shards of other parts that nobody makes; without that the parts need share no disk.
+        part: this process's; parts need share no disk.
     """
 
     out: Path
     rows: int | None = None
     part: Part = field(default_factory=Part)
-    takes_over: bool = True
 
     def __post_init__(self) -> None:
         """Refuse shards without rows."""
@@ -67,7 +63,7 @@ def embed_shards(
     quiet: bool = False,
     **look: Any,
 ) -> bool:
-    """Make the shards of a table that are not there yet; the same bytes for any number of processes.
+    """Make a part's shards of a table that are not there yet; the same bytes for any number of processes.
 
     Args:
         run: as for ``embed``.
@@ -91,7 +87,7 @@ def embed_shards(
     check_layers(subject.encoder, [layer])
     rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
     folder = make_shards(shards.out, plan_of(subject, layer, rows))
-    _make(folder, subject, shards, reporter)
+    _make(folder, subject, shards.part, reporter)
     if not folder.finish():
         reporter.say(f"part {shards.part}: its shards are there; those of other parts are missing")
         return False
@@ -124,38 +120,28 @@ def _digest(texts: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _make(folder: ShardFolder, subject: Subject, shards: Shards, reporter: Reporter) -> None:
-    """Make what is missing, beginning with this part's own shards, whose content is compared with its hash first."""
-    plan, part = folder.plan, shards.part
-    damaged = _damaged(folder, part, reporter)
-
-    def is_done(number: int) -> bool:
-        return folder.is_done(number) and folder.done_at(number) != damaged.get(number)
-
-    def work(number: int) -> None:
-        begun = time.perf_counter()
-        path = folder.file(number)
-        remove_leftovers(folder.path, [path.name, path.with_suffix(".json").name])
-        folder.write(number, _block(subject, plan, number))
-        rows = plan.rows(number)
-        rate = (rows.stop - rows.start) / (time.perf_counter() - begun)
-        advance(f"shard {number} of {plan.num_shards}: rows {rows.start:,} to {rows.stop - 1:,}, {rate:,.0f} a second")
-
-    own = sum(part.has(number) for number in range(plan.num_shards))
-    num_left = sum(not is_done(number) for number in range(plan.num_shards) if part.has(number))
-    title = f"part {part}: {own} of {plan.num_shards} shards, {num_left} of them to be made"
-    with reporter.bar(title, num_left) as advance, Claims(folder.path / CLAIMS, reporter.say) as claims:
-        work_through(plan.num_shards, part, claims, is_done=is_done, work=work, takes_over=shards.takes_over)
+def _make(folder: ShardFolder, subject: Subject, part: Part, reporter: Reporter) -> None:
+    """Make the shards of a part that are missing or have not the hash they had."""
+    plan = folder.plan
+    own = part.of(plan.num_shards)
+    missing = [number for number in own if not _is_sound(folder, number, reporter)]
+    title = f"part {part}: {len(own)} of {plan.num_shards} shards, {len(missing)} of them to be made"
+    with reporter.bar(title, len(missing)) as advance:
+        for number in missing:
+            begun = time.perf_counter()
+            folder.write(number, _block(subject, plan, number))
+            rows = plan.rows(number)
+            rate = (rows.stop - rows.start) / (time.perf_counter() - begun)
+            span = f"rows {rows.start:,} to {rows.stop - 1:,}"
+            advance(f"shard {number} of {plan.num_shards}: {span}, {rate:,.0f} a second")
 
 
-def _damaged(folder: ShardFolder, part: Part, reporter: Reporter) -> dict[int, int]:
-    """Shards of this part that are there and not as they were written, with the time of this; each is named."""
-    found: dict[int, int] = {}
-    for number in range(folder.plan.num_shards):
-        if part.has(number) and folder.is_done(number) and (complaint := folder.complaint(number)):
-            reporter.say(f"{complaint}; it is made again")
-            found[number] = folder.done_at(number)
-    return found
+def _is_sound(folder: ShardFolder, number: int, reporter: Reporter) -> bool:
+    """Whether a shard is there with its hash; one that is there without it is named."""
+    complaint = folder.complaint(number)
+    if complaint and folder.file(number).with_suffix(".json").exists():
+        reporter.say(f"{complaint}; it is made again")
+    return not complaint
 
 
 def _block(subject: Subject, plan: TablePlan, number: int) -> Block:

@@ -7,17 +7,16 @@ from pathlib import Path
 from counterpoint.cli.arguments import add_looking, look_from, subject_from
 from counterpoint.cli.parsers import Parser, add_subject, print_folder
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import read_ranks
+from counterpoint.core.ranks import part_of_ranks, read_ranks
 from counterpoint.core.shown import shown
-from counterpoint.core.work_parts import part_of_ranks
 
 PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
 
-With --shards the rows go to a folder of Parquet files, which any number of processes fill together, on one machine or
-on several that share a file system: parts by their numbers, the array of a SLURM job, or the ranks of torchrun. What
-is done is not done twice, what a killed process left is done by another one, and the same command goes on where it
-was. Such a folder is read wherever a table is; --merge makes one file of it.
+With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
+several: parts by their numbers, the array of a SLURM job, or the ranks of torchrun. No part waits for another; one
+that was killed is started again and goes on where it was. Such a folder is read wherever a table is; --merge makes
+one file of it.
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
@@ -45,11 +44,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--part",
         metavar="I/N",
-        help="of shards: make every N-th, from the I-th on, then those that nobody makes; slurm takes the index of the "
-        "job's array",
-    )
-    parser.add_argument(
-        "--own-shards-only", action="store_true", help="leave other parts' shards alone, whose disks are not shared"
+        help="of shards: make every N-th, from the I-th on; slurm takes the index of the job's array",
     )
     parser.add_argument("--merge", metavar="FOLDER", help="instead of embedding: make one file of a folder of shards")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")
@@ -66,8 +61,6 @@ def run(flags: argparse.Namespace) -> int:
     subject = subject_from(flags)
     if flags.shards is not None or flags.part is not None:
         return _embed_shards(subject, flags)
-    if flags.own_shards_only:
-        raise UsageError("--own-shards-only goes with --shards and --part")
     if read_ranks(os.environ).world_size > 1:
         raise UsageError(
             "several processes write a folder of shards together; give --shards ROWS and a folder as --out"
@@ -96,7 +89,7 @@ def _embed_shards(subject: str, flags: argparse.Namespace) -> int:
     part = part_of_ranks(flags.part)
     from counterpoint.search.embedding_shards import Shards, embed_shards  # deferred: loads torch
 
-    shards = Shards(Path(flags.out), flags.shards, part, takes_over=not flags.own_shards_only)
+    shards = Shards(Path(flags.out), flags.shards, part)
     embed_shards(subject, flags.data, shards=shards, layer=flags.layer, **look_from(flags), quiet=flags.quiet)
     print_folder(shards.out)
     return 0

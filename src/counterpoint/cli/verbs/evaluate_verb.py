@@ -9,9 +9,9 @@ from counterpoint.cli.outputs import add_forms, check_page, print_found
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.evaluation_settings import EvaluationSettings
+from counterpoint.core.ranks import part_of_ranks
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.work_parts import part_of_ranks
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 
 ENDINGS = (".json", ".html")  # of what --out names
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
@@ -58,8 +58,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--part",
         metavar="I/N",
-        help="encode with other processes, which share the cache; part 1 measures; slurm takes the index of the job's "
-        "array, and the ranks of torchrun share a part",
+        help="encode only this share of the samples, for an evaluation without --part that measures then; slurm takes "
+        "the index of the job's array, and the ranks of torchrun share a part",
     )
     add_forms(parser)
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
@@ -88,11 +88,10 @@ def run(flags: argparse.Namespace) -> int:
 
         evaluation = evaluate_seeds(seeds.path, **asked)
     elif part.total > 1:
-        from counterpoint.evaluation.part_evaluation import evaluate_part  # deferred: loads torch and scikit-learn
+        from counterpoint.evaluation.part_evaluation import encode_part  # deferred: loads torch and scikit-learn
 
-        evaluation = evaluate_part(subject, part, **asked)
-        if evaluation is None:
-            return 0
+        encode_part(subject, part, **asked)
+        return 0
     else:
         from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
 

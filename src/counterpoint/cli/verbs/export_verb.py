@@ -7,8 +7,8 @@ from pathlib import Path
 from counterpoint.cli.arguments import add_fields, fields_from
 from counterpoint.cli.outputs import add_forms, print_found
 from counterpoint.cli.parsers import Parser, add_run
-from counterpoint.core.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.core.rundir import open_run
+from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
 
 LINES = "\n".join(
     textwrap.fill(text, 80, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)

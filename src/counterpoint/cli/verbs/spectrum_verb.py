@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from counterpoint.cli.arguments import add_fields, fields_from
 from counterpoint.cli.outputs import add_forms, print_found
 from counterpoint.cli.parsers import Parser, add_run
-from counterpoint.core.curvature_settings import CurvatureSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.shown import shown_lines
+from counterpoint.runs.curvature_settings import CurvatureSettings
 
 if TYPE_CHECKING:
     from counterpoint.runs.curvature_record import HessianSpectrum

@@ -4,14 +4,12 @@ FOLDER/plan.json               what the table is of, and which rows each shard h
 FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector
 FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it stands for "done"
 FOLDER/manifest.json           the plan and all shards: written once all are there
-FOLDER/claims/                 who does which shard, while that goes on
 
 Of one plan all files are the same bytes, whoever writes them. Loads without torch.
 """
 
 # N rows, D features
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 
 FORMAT = 1
-MANIFEST, CLAIMS = "manifest.json", "claims"
+MANIFEST = "manifest.json"
 MOST_NAMED = 5  # shards that an error lists
 # What a table is of, and in which words an error says that another one is there.
 IDENTITY = {
@@ -123,22 +121,6 @@ class ShardFolder:
             raise RunError(f"{path} is of shard {record.number}: it was renamed; remove it")
         return record
 
-    def is_done(self, number: int) -> bool:
-        """Whether a shard is there with its length.
-
-        Raises:
-            RunError: it is of another table.
-        """
-        record = self.record(number)
-        try:
-            return record is not None and self.file(number).stat().st_size == record.size
-        except OSError:
-            return False
-
-    def done_at(self, number: int) -> int:
-        """When the record of a finished shard was written, in nanoseconds."""
-        return self.file(number).with_suffix(".json").stat().st_mtime_ns
-
     def complaint(self, number: int) -> str:
         """What is wrong with a shard: it is missing or damaged; empty where its content has its hash.
 
@@ -177,13 +159,12 @@ class ShardFolder:
             raise RunError(f"{self.file(number).with_suffix('.json')} reads otherwise than it was written")
 
     def finish(self) -> bool:
-        """Write the manifest and remove the claims, once all shards are there; whether they are."""
+        """Write the manifest once all shards are there; whether they are."""
         records = [self.record(number) for number in range(self.plan.num_shards)]
         done = [record.model_dump() for record in records if record is not None]
         if len(done) < len(records):
             return False
         write_sealed(self.path / MANIFEST, {"plan": self.plan.model_dump(), "shards": done})
-        shutil.rmtree(self.path / CLAIMS, ignore_errors=True)
         return True
 
     def check(self) -> list[ShardRecord]:

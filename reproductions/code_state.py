@@ -6,14 +6,15 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import counterpoint
 from counterpoint.core import __version__
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(counterpoint.__file__).parent
 
 
 @cache
 def code_state() -> str:
-    """Commit of the checkout that this package lies in, with a hash of its files where they differ from it.
+    """Commit of the checkout that the package lies in, with a hash of its files where they differ from it.
 
     Returns:
         Twelve digits of the commit; the version where the package is in no checkout.
