@@ -1,6 +1,7 @@
 """Flags and texts that ranks agree on, and how processes meet and part."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -201,6 +202,49 @@ def test_a_rank_whose_peer_is_gone_ends_and_says_so(victim: int, place: str) -> 
     assert [process.returncode for process in finished] == [9 * (n == victim) for n in range(2)], finished
     assert finished[1 - victim].stdout.startswith("lost contact with another rank"), finished
     assert finished[1 - victim].stderr == ""
+
+
+STOP = """
+import os, signal, sys, torch
+from counterpoint.core import rank_watch
+from counterpoint.core.dist import barrier, join_ranks, leave_ranks
+from counterpoint.core.ranks import read_ranks
+rank_watch.BEAT_SECONDS, rank_watch.SILENT_SECONDS = 0.2, 3.0
+ranks = read_ranks(os.environ)
+join_ranks(ranks, torch.device("cpu"), timeout=60)
+barrier()
+if ranks.rank == int(sys.argv[1]):
+    os.write(1, b"stops")
+    os.kill(os.getpid(), signal.SIGSTOP)
+barrier()
+leave_ranks()
+"""
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_was_stopped_is_named_by_the_one_that_waits(victim: int) -> None:
+    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **where}
+    stopped, waiting = (
+        subprocess.Popen(
+            [sys.executable, "-c", STOP, str(victim)],
+            env={**common, "RANK": str(number), "LOCAL_RANK": str(number)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in (victim, 1 - victim)
+    )
+    assert stopped.stdout is not None
+    assert waiting.stderr is not None
+    assert stopped.stdout.read(5) == "stops"
+    said = waiting.stderr.readline()  # before the other one goes on
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert said == (
+        f"counterpoint: rank {victim} has given no sign of life for 3 s, and the others wait for it; was it stopped?\n"
+    )
+    assert [process.wait(60) for process in (stopped, waiting)] == [0, 0]
+    assert "no sign" not in stopped.communicate()[1]  # it was itself that slept
 
 
 def torchrun(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
