@@ -28,7 +28,7 @@ from counterpoint.data.source import (
 )
 from counterpoint.data.stores import Store
 
-MAX_FILE_BYTES = 2 << 30  # SVHN's largest has 1.3 GB; STL-10's are never read whole
+MAX_FILE_BYTES = 1 << 30  # CIFAR-100's largest has 155 MB; STL-10's are never read whole
 
 
 class LargeImages(Store, Protocol):
@@ -60,7 +60,7 @@ class PublishedSet:
 
     Attributes:
         name: how the user names it.
-        call: torchvision's call that gets it once, with ROOT and SPLIT to be filled in.
+        call: torchvision's call that gets it once, with ROOT to be filled in.
         num_samples: published size of each split; the first split is what ``auto`` stands for.
         read: reads one split: (root, split, how to get the files).
     """
@@ -86,7 +86,7 @@ class PublishedSet:
         # A choice that was made for the user is recorded; the user's own is a setting.
         notes = {"source.split": f"{split}, the first part of the set"} if settings.split == "auto" else {}
         with progress(f"reading {self.name}, {split}", 1) as advance:
-            found = self.read(root_folder(settings), split, self._hint(split, settings))
+            found = self.read(root_folder(settings), split, self._hint(settings))
             # A note, not an error: a part of a set, for a test, is data, too.
             if len(found.numbers) != self.num_samples[split]:
                 published = self.num_samples[split]
@@ -96,9 +96,9 @@ class PublishedSet:
             advance()
         return source
 
-    def _hint(self, split: str, settings: SourceSettings) -> str:
+    def _hint(self, settings: SourceSettings) -> str:
         """How to get the set's files."""
-        call = self.call.replace("ROOT", repr(str(root_folder(settings)))).replace("SPLIT", repr(split))
+        call = self.call.replace("ROOT", repr(str(root_folder(settings))))
         return (
             f'get {self.name} once with python -c "from torchvision.datasets import *; {call}", or name the folder '
             f"that has it with --source.root"
