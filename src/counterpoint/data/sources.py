@@ -143,11 +143,6 @@ def _known_forms() -> str:
     )
 
 
-def _takes_the_rest(form: FileForm) -> bool:
-    """Whether a form takes whatever no other of its name does."""
-    return form.fits is None
-
-
 FOLDERS = ("data/sets", "data/formats")
 NAMED_SET = "a named set of files"
 NAMED_SET_READS = ("root", "max_bad", "altered")
@@ -156,5 +151,8 @@ CATALOGUE: Mapping[str, NamedSource] = {
 }
 # Sorting is stable; forms that look inside come before those that take whatever is left.
 FORMS: tuple[FileForm, ...] = tuple(
-    sorted((form for folder in FOLDERS for forms in loaded(folder, "FORMS") for form in forms), key=_takes_the_rest)
+    sorted(
+        (form for folder in FOLDERS for forms in loaded(folder, "FORMS") for form in forms),
+        key=lambda form: form.fits is None,
+    )
 )

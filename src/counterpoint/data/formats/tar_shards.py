@@ -133,7 +133,7 @@ def _layout(path: Path, prefix: str, settings: SourceSettings, earlier: dict[str
         return known
     # A layout that lacks members is no guide to a shard that may be whole again.
     if stamp.size == known.stamp.size and not any(remark.is_lost for remark in known.remarks):
-        # Places hold; labels are read anew, so that a change of one is noticed (``index_check.judge``).
+        # Places hold; labels are read anew, so that a change of one is noticed (``indexed_images.judge``).
         images = tuple(reread_label(image, settings.label_column) for image in known.images)
         return ShardLayout(images, known.remarks, stamp)
     # Of another size: written anew, or cut off.
