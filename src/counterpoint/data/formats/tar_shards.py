@@ -175,10 +175,7 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
                 # Bounded: the size in a damaged header may be any number.
                 said |= _extension(header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
             else:
-                sizes = said.get("size", "")
-                # A pax size has no checksum: one that the file cannot hold is not believed.
-                if len(sizes) < 20 and sizes.isascii() and sizes.isdigit() and int(sizes) <= end - place:
-                    header.size = int(sizes)
+                header.size = _size(header, said.get("size", ""), end - place)
                 yield from () if header.isdir() else (_member(header, said, place + BLOCK),)
                 said = {}
             place += BLOCK + -(-header.size // BLOCK) * BLOCK
@@ -241,6 +238,12 @@ def _member(header: tarfile.TarInfo, said: Mapping[str, str], offset: int) -> Me
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
         return Unreadable(shown, "its name leads out of the archive")
     return Member(name, offset, header.size)
+
+
+def _size(header: tarfile.TarInfo, said: str, room: int) -> int:
+    """Bytes of a member; a pax size has no checksum: one that the file cannot hold is not believed."""
+    is_number = said.isascii() and said.isdigit() and len(said) < 20
+    return int(said) if is_number and int(said) <= room else header.size
 
 
 def _read(stream: BinaryIO, place: int, size: int) -> bytes:
