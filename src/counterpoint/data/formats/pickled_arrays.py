@@ -41,7 +41,9 @@ def read_pickled(path: Path) -> dict[str, Any]:
         texts: dict[int, str] = {}
         return {str(key): _leaf(value, texts) for key, value in found.items()}
     except MALFORMED as error:
-        raise DataError(f"{path} cannot be read as plain data: {first_line(error)}; it is never unpickled") from None
+        raise DataError(
+            f"{path} cannot be read as plain data: {first_line(error)}; nothing in it is ever run"
+        ) from None
 
 
 @dataclass
