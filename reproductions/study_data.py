@@ -15,9 +15,8 @@ from counterpoint.core.errors import DataError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.validation import build
-from counterpoint.data.sets.cifar import CIFAR10
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
+from counterpoint.data.sources import CATALOGUE, open_source
 from counterpoint.engine.progress import Reporter
 from reproductions.study import PartPlan
 
@@ -48,7 +47,7 @@ SETS: Mapping[str, StudySet] = {
     "digits": StudySet(named="digits", test=()),
     "dsprites-rendered": StudySet(named="dsprites-rendered", test=()),
     "dsprites": StudySet(named="dsprites", test=()),
-    "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=(CIFAR10.python, CIFAR10.binary)),
+    "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=CATALOGUE["cifar10"].files),
     "cifar100": StudySet(("cifar100",), "cifar100"),
     "stl10": StudySet(("stl10",), "stl10"),
     "tiny-imagenet": StudySet(("tiny-imagenet",), "tiny-imagenet", test=("val", "test")),

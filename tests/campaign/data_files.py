@@ -186,7 +186,6 @@ SEEDS: Mapping[str, Make] = {
     "cifar100": lambda folder: _cifar(folder, binary=False, num_classes=100),
     "cifar100 binary": lambda folder: _cifar(folder, binary=True, num_classes=100),
     "stl10": _saved_by(published_files.save_stl10),
-    "svhn": _saved_by(published_files.save_svhn),
     "mnist": _saved_by(lambda root, rng: published_files.save_mnist(root, "MNIST", rng, packed=False)),
     "mnist packed": _saved_by(lambda root, rng: published_files.save_mnist(root, "MNIST", rng, packed=True)),
 }
@@ -197,7 +196,6 @@ NAMED: Mapping[str, str] = {
     "cifar100": "cifar100",
     "cifar100 binary": "cifar100",
     "stl10": "stl10",
-    "svhn": "svhn",
     "mnist": "mnist",
     "mnist packed": "mnist",
 }
@@ -376,23 +374,9 @@ def _inside_tar(content: bytes, draw: np.random.Generator) -> bytes:
     return _with(content, place, bytes(block), 512)
 
 
-def _inside_mat(content: bytes, draw: np.random.Generator) -> bytes:
-    """One packed element of a MATLAB file is damaged and packed again."""
-    place, elements = 128, []
-    while place < len(content):
-        kind, size = struct.unpack_from("<II", content, place)
-        elements.append((kind, content[place + 8 : place + 8 + size]))
-        place += 8 + size
-    chosen = int(draw.integers(len(elements)))
-    kind, data = elements[chosen]
-    elements[chosen] = (kind, zlib.compress(_faults(zlib.decompress(data), draw)))
-    return content[:128] + b"".join(struct.pack("<II", kind, len(data)) + data for kind, data in elements)
-
-
 # How a file begins whose content is packed or summed, and what damages it below that.
 INSIDE: Mapping[bytes, Callable[[bytes, np.random.Generator], bytes]] = {
     b"PK\x03\x04": _inside_zip,
     b"\x1f\x8b": _inside_gzip,
     b"\x89PNG": _inside_png,
-    b"MATLAB 5.0": _inside_mat,
 }

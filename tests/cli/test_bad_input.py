@@ -99,6 +99,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     # verbs and flags
     "unknown verb": ("trian --data digits", ["unknown verb 'trian'", "'train'"]),
     "unknown flag": (f"{TRAIN} --epohcs 3", ["unknown flag --epohcs", "'--epochs'"]),
+    "named set of an earlier version": ("train --data svhn", ["--data svhn is gone", "a folder of its pictures"]),
     "flag of an earlier version": (f"{TRAIN} --engine.backend torch", ["engine.backend is gone"]),
     "flag without its section": (f"{TRAIN} --learning-rate 1", ["unknown flag", "'--optim.learning-rate'"]),
     "flag without value": ("train --data", ["--data", "expected one argument"]),

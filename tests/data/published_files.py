@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.io
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100_NAMES = tuple(f"fine {number:02}" for number in range(100))
@@ -173,14 +172,6 @@ def save_stl10(root: Path, rng: np.random.Generator) -> None:
     (folder / "class_names.txt").write_text("\n".join(STL10_NAMES) + "\n", encoding="utf-8")
 
 
-def save_svhn(root: Path, rng: np.random.Generator) -> None:
-    root.mkdir(parents=True, exist_ok=True)
-    for part, count in (("train", 12), ("test", 5), ("extra", 7)):
-        images = rng.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
-        digits = rng.permutation(np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
-        scipy.io.savemat(root / f"{part}_32x32.mat", {"X": images, "y": digits}, do_compression=True)
-
-
 def save_mnist(root: Path, folder: str, rng: np.random.Generator, *, packed: bool) -> None:
     raw = root / folder / "raw"
     raw.mkdir(parents=True)
@@ -198,7 +189,6 @@ def save_all(root: Path, rng: np.random.Generator, names: Sequence[str]) -> None
         "cifar10": lambda: save_cifar(root, rng, num_classes=10),
         "cifar100": lambda: save_cifar(root, rng, num_classes=100),
         "stl10": lambda: save_stl10(root, rng),
-        "svhn": lambda: save_svhn(root, rng),
         "mnist": lambda: save_mnist(root, "MNIST", rng, packed=False),
         "fashion-mnist": lambda: save_mnist(root, "FashionMNIST", rng, packed=False),
     }

@@ -11,7 +11,7 @@ from scipy.stats import kstest, poisson
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.corrupted import CORRUPTIONS, SEVERITIES, CorruptedStore, chosen_severities, corrupt
-from counterpoint.data.corruptions.blur import enlarged, moved
+from counterpoint.data.corruptions.blur_and_weather import enlarged, moved
 from counterpoint.data.corruptions.corruption import Draws, Strength, plasma
 from counterpoint.data.stores import MemoryStore
 

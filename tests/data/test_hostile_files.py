@@ -6,6 +6,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 import zlib
@@ -15,16 +16,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterpoint.core.arrow_files import _check_rows
+from counterpoint.core import arrow_files
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.formats import image_files, npz_files, pickled_arrays, tar_headers
+from counterpoint.data.formats import image_files, npz_files, pickled_arrays, tar_shards
 from counterpoint.data.formats.decoding import Room, decoded_bytes
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.labels import own_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.data.formats.pickled_arrays import read_pickled
-from counterpoint.data.formats.tar_headers import Unreadable, members_of
+from counterpoint.data.formats.tar_shards import Unreadable, members_of
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Located
@@ -182,7 +183,7 @@ def test_a_list_of_members_is_not_read_at_any_size(tmp_path: Path, monkeypatch: 
         for number in range(50):
             archive.writestr(f"{number}.npy", b"")
     monkeypatch.setattr(npz_files, "MAX_PIECE_BYTES", 1000)
-    with pytest.raises(DataError, match=r"its list of members has [\d,]+ bytes, at most 1,000 are read"):
+    with pytest.raises(DataError, match=r"a list or header in it has [\d,]+ bytes, at most 1,000 are"):
         read_npz(tmp_path / "x.npz", ["1"])
 
 
@@ -242,31 +243,33 @@ def remarks(path: Path) -> list[str]:
     return [found.reason for found in members_of(path) if isinstance(found, Unreadable)]
 
 
-def test_a_shard_that_is_a_hole_is_searched_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (tmp_path / "x.tar").open("wb") as stream:
-        stream.write(b"damaged" * 100)
-        stream.truncate(1 << 40)
-    monkeypatch.setattr(tar_headers.Search, "__init__", lambda self: self.__dict__.update(num_bytes=1, num_words=10))
-    assert remarks(tmp_path / "x.tar") == [tar_headers.SPENT]
-
-
-def test_a_shard_of_magic_words_is_searched_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "x.tar").write_bytes(b"ustar\0" * 1000)
-    assert len(remarks(tmp_path / "x.tar")) == 2  # damage, and no end mark
-    monkeypatch.setattr(tar_headers.Search, "__init__", lambda self: self.__dict__.update(num_bytes=9999, num_words=10))
-    assert remarks(tmp_path / "x.tar") == [tar_headers.SPENT]
+def test_a_shard_that_is_a_hole_is_not_searched(tmp_path: Path) -> None:
+    for content in (b"damaged" * 100, b""):
+        with (tmp_path / "x.tar").open("wb") as stream:
+            stream.write(content)
+            stream.truncate(1 << 40)
+        said = [f"damaged header; bytes 0 to {1 << 40} cannot be read"] if content else []
+        assert remarks(tmp_path / "x.tar") == said
 
 
 def test_a_header_of_pax_is_read_line_by_line() -> None:
     content = b"6 a=b\n" * 20_000 + b"12 path=abc\n"
-    assert tar_headers._pax_fields(content) == {"a": "b", "path": "abc"}
+    header = tarfile.TarInfo()
+    header.type = tarfile.XHDTYPE
+    assert tar_shards._extension(header, content) == {"a": "b", "path": "abc"}
+    assert tar_shards._extension(header, b"1 " * 500_000) == {}  # no length that would not advance
 
 
-def test_a_table_has_no_more_rows_than_bytes() -> None:
-    _check_rows([5, 5], 10)
-    for lengths in ([5, 6], [-1, 5]):
-        with pytest.raises(ValueError, match="it claims"):
-            _check_rows(lengths, 10)
+@pytest.mark.parametrize("lengths", [[1 << 40], [-1, 5]])
+def test_a_table_has_no_more_rows_than_bytes(
+    lengths: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+    (tmp_path / "x.arrow").write_bytes(b"some bytes")
+    chunks = arrow_files._Chunks(None, lengths, lambda chunk, name: None, 0)
+    monkeypatch.setattr(arrow_files, "_ipc_chunks", lambda arrow, path: chunks)
+    with pytest.raises(DataError, match="it claims"):
+        arrow_files.TableFile(tmp_path / "x.arrow")
 
 
 def test_a_row_of_another_length_in_a_table_of_vectors_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.data.formats import index_check, indexed_images
+from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.manifest import Manifest, cache_folder, manifest_path, read_manifest, write_manifest
@@ -41,13 +41,13 @@ def folder(tmp_path: Path, rng: np.random.Generator) -> Path:
 def num_decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry per image that opening decodes."""
     calls: list[str] = []
-    decode = index_check.decode
+    decode = indexed_images.decode
 
     def counted(content: bytes, use: Callable[[Image.Image], object]) -> object:
         calls.append(content_hash(content))
         return decode(content, use)
 
-    monkeypatch.setattr(index_check, "decode", counted)
+    monkeypatch.setattr(indexed_images, "decode", counted)
     return calls
 
 

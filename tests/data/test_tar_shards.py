@@ -1,6 +1,7 @@
 """Shards by byte offset: what tarfile writes is found again, what is unsafe is refused, what is damaged is named."""
 
 import io
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats import indexed_images, tar_shards
 from counterpoint.data.formats.image_files import decode_square
-from counterpoint.data.formats.tar_headers import BLOCK, Member, Unreadable, members_of
+from counterpoint.data.formats.tar_shards import BLOCK, Member, Unreadable, members_of
 from counterpoint.data.source import Source
 from data import shard_files as files
 from data.silent_progress import silent
@@ -194,31 +195,39 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, rng: np.random.Gen
 # --- damage, with no earlier index
 
 
-def test_a_damaged_header_costs_its_own_member_and_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("is_wiped", [False, True])
+def test_a_damaged_header_ends_the_shard_and_is_named(tmp_path: Path, rng: np.random.Generator, is_wiped: bool) -> None:
     keys = [f"{i:04d}" for i in range(12)]
     shard = files.write_shard(tmp_path / "x.tar", {f"{key}.jpg": files.picture(rng) for key in keys})
-    files.flip_bit(shard.path, shard.members["0003.jpg"].offset - BLOCK + 130)  # its size
-    with shard.path.open("r+b") as stream:  # of this one not even the name is left
-        stream.seek(shard.members["0007.jpg"].offset - BLOCK)
-        stream.write(bytes(BLOCK))
-    with pytest.raises(DataError, match=r"2 of 12 images .*0003\.jpg .damaged header"):
+    whole, place = shard.path.read_bytes(), shard.members["0009.jpg"].offset - BLOCK
+    if is_wiped:  # not even the name is left
+        shard.path.write_bytes(whole[:place] + bytes(BLOCK) + whole[place + BLOCK :])
+    else:
+        files.flip_bit(shard.path, place + 130)  # its size
+    with pytest.raises(DataError, match=r"1 of 10 images .* .damaged header"):
         open_tar(shard.path)
     source = open_tar(shard.path, max_bad=0.2)
-    assert source.sample_names == tuple(f"{key}.jpg" for key in keys if key not in ("0003", "0007"))
-    place = shard.members["0007.jpg"].offset - BLOCK
-    assert sorted(skipped(source)) == ["0003.jpg", f"bytes {place} to {shard.members['0008.jpg'].offset - BLOCK}"]
+    assert source.sample_names == tuple(f"{key}.jpg" for key in keys[:9])
+    reach = f"bytes {place} to {len(whole)}"
+    assert skipped(source) == {reach if is_wiped else "0009.jpg": f"damaged header; {reach} cannot be read"}
     assert skipped(open_tar(shard.path, max_bad=0.2)) == skipped(source)
+    shard.path.write_bytes(whole)
+    os.utime(shard.path, ns=(1, 1))
+    assert open_tar(shard.path).sample_names == tuple(f"{key}.jpg" for key in keys)  # whole again, of the same size
 
 
-def test_bytes_that_went_missing_do_not_hide_what_follows(tmp_path: Path, rng: np.random.Generator) -> None:
-    members = {f"{i}.jpg": files.picture(rng) for i in range(6)}
-    shard = files.write_shard(tmp_path / "x.tar", members)
-    content, cut = shard.path.read_bytes(), shard.members["2.jpg"].offset - 100
-    shard.path.write_bytes(content[:cut] + content[cut + 333 :])
-    source = open_tar(shard.path, max_bad=0.5)
-    assert {"0.jpg", "1.jpg", "3.jpg", "4.jpg", "5.jpg"} == set(source.sample_names)
-    assert torch.equal(source.store.fetch([4])[0], decode_square(members["5.jpg"], 16))
-    assert any("damaged header" in reason for reason in skipped(source).values())
+def test_a_size_below_zero_is_damage_and_the_walk_ends(tmp_path: Path, rng: np.random.Generator) -> None:
+    shard = files.write_shard(tmp_path / "x.tar", {"a.jpg": files.picture(rng), "b.jpg": files.picture(rng)})
+    content = bytearray(shard.path.read_bytes())
+    header = shard.members["b.jpg"].offset - BLOCK
+    content[header + 124 : header + 136] = b"\xff" * 10 + b"\xfe\x00"  # -512: the walk would never end
+    content[header + 148 : header + 156] = b" " * 8
+    content[header + 148 : header + 156] = b"%06o\0 " % sum(content[header : header + BLOCK])
+    shard.path.write_bytes(content)
+    first, second = members_of(shard.path)
+    assert first.name == "a.jpg"
+    assert isinstance(second, Unreadable)
+    assert second.is_damage
 
 
 def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -234,13 +243,13 @@ def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generato
     assert not [found for found in members_of(shard.path) if isinstance(found, Unreadable)]
 
 
-def test_joined_archives_are_read_to_the_end(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_what_lies_behind_the_end_mark_is_named(tmp_path: Path, rng: np.random.Generator) -> None:
     for name in ("a", "b"):
         files.write_shard(tmp_path / f"{name}.part", {f"{name}.jpg": files.picture(rng)})
     (tmp_path / "x.tar").write_bytes((tmp_path / "a.part").read_bytes() + (tmp_path / "b.part").read_bytes())
-    source = open_tar(tmp_path / "x.tar", max_bad=0.0)
-    assert source.sample_names == ("a.jpg", "b.jpg")
-    assert list(skipped(source).values()) == ["zeros, where a member may have been"]
+    source = open_tar(tmp_path / "x.tar", max_bad=0.5)
+    assert source.sample_names == ("a.jpg",)
+    assert "behind the end mark; pack archives that were joined" in next(iter(skipped(source).values()))
 
 
 # --- with an index

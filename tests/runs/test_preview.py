@@ -13,7 +13,7 @@ import counterpoint as cp
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.data import stores
-from counterpoint.data.formats import image_files, index_check
+from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.looks import NUM_SAMPLED
@@ -141,7 +141,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     def decode_square(content: bytes, side: int) -> torch.Tensor:
         return decode(content, lambda image: image_files.to_square(image, side))
 
-    monkeypatch.setattr(index_check, "decode", decode)
+    monkeypatch.setattr(indexed_images, "decode", decode)
     monkeypatch.setattr(stores, "decode_square", decode_square)
     return seen
 

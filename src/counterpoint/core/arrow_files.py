@@ -126,6 +126,11 @@ class TableFile:
     Args:
         path: .parquet, or an Arrow file or stream of any other suffix.
 
+    Attributes:
+        schema: what its columns are.
+        num_chunks: number of its row groups or record batches.
+        chunk_bytes: bytes that must be unpacked to reach one row; 0 where rows are reached directly.
+
     Raises:
         UsageError: pyarrow is missing.
         DataError: the file is no such table.
@@ -136,12 +141,17 @@ class TableFile:
         self._kept: OrderedDict[tuple[int, str], Any] = OrderedDict()
         self._lock = threading.Lock()
         arrow = require_arrow(path.suffix)
+        self._errors = (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException)
         try:
             self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
-            _check_rows(self._chunks.lengths, path.stat().st_size)
+            num_rows, num_bytes = sum(self._chunks.lengths), path.stat().st_size
+            # Each row gets a name, before any of them is read.
+            if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
+                raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
             self.schema = _schema_of(arrow, self._chunks.schema)
-        except (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException) as error:
+        except self._errors as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
+        self.num_chunks, self.chunk_bytes = len(self._chunks.lengths), self._chunks.unpacked_bytes
         # Rows of chunk c are ends[c] to ends[c + 1] - 1.
         self._ends = np.cumsum([0, *self._chunks.lengths])
 
@@ -152,11 +162,6 @@ class TableFile:
         """Processes open the file anew."""
         return TableFile, (self.path,)  # neither a mapping nor a lock can be pickled
 
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of a chunk that must be unpacked to reach one of its rows; 0 where rows are reached directly."""
-        return self._chunks.unpacked_bytes
-
     def column(self, name: str) -> list[Any]:
         """All values of a column as Python objects.
 
@@ -164,16 +169,9 @@ class TableFile:
             DataError: the column is damaged.
         """
         try:
-            return [
-                value for chunk in range(len(self._chunks.lengths)) for value in self._load(chunk, name).to_pylist()
-            ]
+            return [value for chunk in range(self.num_chunks) for value in self.texts(name, chunk)]
         except (ValueError, MemoryError) as error:
             raise DataError(f"{self.path}: column {name!r} cannot be read: {first_line(error)}") from None
-
-    @property
-    def num_chunks(self) -> int:
-        """Number of its row groups or record batches."""
-        return len(self._chunks.lengths)
 
     def values(self, name: str, chunk: int) -> np.ndarray:
         """A column of numbers (n,), or of vectors (n, d), in a chunk; quick where these have a fixed width.
@@ -191,8 +189,8 @@ class TableFile:
             return np.array(column.to_pylist(), dtype=np.float64)
         return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), width)
 
-    def texts(self, name: str, chunk: int) -> list[str | None]:
-        """A column of texts in a chunk.
+    def texts(self, name: str, chunk: int) -> list[Any]:
+        """A column of texts, or of any other kind, in a chunk as Python objects.
 
         Raises:
             ValueError: it is damaged.
@@ -211,10 +209,16 @@ class TableFile:
         return self._load(chunk, name)[row - int(self._ends[chunk])].as_py()
 
     def _load(self, chunk: int, name: str) -> Any:
-        """A column of a chunk, checked once and kept for a while."""
+        """A column of a chunk, checked once and kept for a while; ValueError for any damage."""
         with self._lock:
             if (chunk, name) not in self._kept:
-                self._kept[chunk, name] = self._chunks.load(chunk, name)
+                try:
+                    column = self._chunks.load(chunk, name)
+                    # A damaged offset would be followed out of the buffer, which ends the process without a word.
+                    column.validate(full=True)
+                except self._errors as error:
+                    raise ValueError(first_line(error)) from None
+                self._kept[chunk, name] = column
                 if len(self._kept) > CHUNKS_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end((chunk, name))
@@ -241,7 +245,7 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
         return file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
 
     largest = max((group.total_byte_size for group in groups), default=0)
-    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], _checking(arrow, load), largest)
+    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], load, largest)
 
 
 def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
@@ -258,39 +262,13 @@ def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
     else:
         numbers = range(reader.num_record_batches)
         lengths, schema, get = [reader.get_batch(n).num_rows for n in numbers], reader.schema, reader.get_batch
-    return _Chunks(schema, lengths, _checking(arrow, lambda chunk, name: get(chunk).column(name)), 0)
+    return _Chunks(schema, lengths, lambda chunk, name: get(chunk).column(name), 0)
 
 
 def _mapped(arrow: Any, path: Path) -> Any:
     """A file's bytes, read where they lie; pyarrow itself would open pipes, and no name that is not UTF-8."""
     with open_regular(path) as stream:
         return arrow.BufferReader(arrow.py_buffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)))
-
-
-def _check_rows(lengths: Sequence[int], num_bytes: int) -> None:
-    """Refuse more rows than a file can hold: each gets a name, before any of them is read.
-
-    Raises:
-        ValueError: more rows than bytes; or fewer than none in a chunk.
-    """
-    num_rows = sum(lengths)
-    if min(lengths, default=0) < 0 or num_rows > num_bytes:
-        raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
-
-
-def _checking(arrow: Any, load: Callable[[int, str], Any]) -> Callable[[int, str], Any]:
-    """Load columns whose offsets lead nowhere wrong; ValueError for any damage."""
-
-    def checked(chunk: int, name: str) -> Any:
-        try:
-            column = load(chunk, name)
-            # A damaged offset would be followed out of the buffer, which ends the process without a word.
-            column.validate(full=True)
-        except (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException) as error:
-            raise ValueError(first_line(error)) from None
-        return column
-
-    return checked
 
 
 def _schema_of(arrow: Any, schema: Any) -> Schema:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,17 +81,7 @@ def of_classes(source: Source, classes: str) -> Source:
     numbers = number_of[source.labels]
     positions = (numbers >= 0).nonzero()[:, 0]
     labels = Labels(numbers[positions], tuple(source.class_names[number] for number in kept))
-    chosen = tuple(positions.tolist())
-    return replace(
-        source,
-        store=ChosenStore(source.store, chosen),
-        labels=labels.numbers,
-        class_names=labels.class_names,
-        sample_names=tuple(source.sample_names[position] for position in chosen),
-        fingerprint=fingerprint([source.fingerprint.encode()], labels),
-        second=None if source.second is None else ChosenStore(source.second, chosen),
-        factors=None if source.factors is None else source.factors[positions],
-    )
+    return _some(source, positions, labels, [source.fingerprint.encode()])
 
 
 def without(source: Source, names: Sequence[str], origin: str) -> Source:
@@ -117,16 +108,9 @@ def without(source: Source, names: Sequence[str], origin: str) -> Source:
         raise UsageError(f"source.exclude: {origin} names all {len(source)} samples of {source.name}")
     kept = torch.tensor(positions)
     labels = None if source.labels is None else Labels(source.labels[kept], source.class_names)
-    return replace(
-        source,
-        store=_chosen(source.store, kept),
-        labels=None if labels is None else labels.numbers,
-        sample_names=tuple(source.sample_names[place] for place in positions),
-        fingerprint=fingerprint([source.fingerprint.encode(), kept.numpy()], labels),
-        notes={**source.notes, "source.exclude": f"{len(source) - len(positions)} samples left out"},
-        second=None if source.second is None else _chosen(source.second, kept),
-        factors=None if source.factors is None else source.factors[kept],
-    )
+    found = _some(source, kept, labels, [source.fingerprint.encode(), kept.numpy()])
+    left_out = f"{len(source) - len(positions)} samples left out"
+    return replace(found, notes={**source.notes, "source.exclude": left_out})
 
 
 def names_in(path: Path) -> tuple[str, ...]:
@@ -142,11 +126,24 @@ def names_in(path: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _chosen(store: Store, positions: Tensor) -> Store:
-    """Some samples of a store; those in memory stay one tensor, which loaders read fastest."""
-    if isinstance(store, MemoryStore):
-        return MemoryStore(store.fetch(positions))
-    return ChosenStore(store, tuple(positions.tolist()))
+def _some(source: Source, positions: Tensor, labels: Labels | None, content: Sequence[bytes | np.ndarray]) -> Source:
+    """Some samples of a source, with labels of theirs; its content is what makes the fingerprint beside them."""
+    chosen = tuple(positions.tolist())
+
+    def of(store: Store) -> Store:
+        # Those in memory stay one tensor, which loaders read fastest.
+        return MemoryStore(store.fetch(positions)) if isinstance(store, MemoryStore) else ChosenStore(store, chosen)
+
+    return replace(
+        source,
+        store=of(source.store),
+        labels=None if labels is None else labels.numbers,
+        class_names=() if labels is None else labels.class_names,
+        sample_names=tuple(source.sample_names[position] for position in chosen),
+        fingerprint=fingerprint(content, labels),
+        second=None if source.second is None else of(source.second),
+        factors=None if source.factors is None else source.factors[positions],
+    )
 
 
 def with_names(source: Source, names: Mapping[str, str]) -> Source:
@@ -210,6 +207,9 @@ def joined(bank: Source, queries: Source, *, excludes_foreign: bool = False) -> 
             f"{len(foreign)} of {int((present >= 0).sum())} classes of {queries.name} are not in {bank.name}: "
             f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}, or evaluate --absent-classes exclude"
         )
+    factors = None
+    if bank.factors is not None and queries.factors is not None and bank.factor_names == queries.factor_names:
+        factors = torch.cat([bank.factors, queries.factors])
     number_of = {name: number for number, name in enumerate(bank.class_names) if name not in foreign}
     # The last place is that of -1: an unknown label stays one.
     numbers = torch.tensor([*(number_of.get(name, -1) for name in queries.class_names), -1])[queries.labels]
@@ -221,12 +221,5 @@ def joined(bank: Source, queries: Source, *, excludes_foreign: bool = False) -> 
         skipped=(*bank.skipped, *queries.skipped),
         fingerprint=fingerprint([bank.fingerprint.encode(), queries.fingerprint.encode()], None),
         second=None,
-        factors=_joined_factors(bank, queries),
+        factors=factors,
     )
-
-
-def _joined_factors(bank: Source, queries: Source) -> Tensor | None:
-    """Factors of both, where both have the same ones."""
-    if bank.factors is None or queries.factors is None or bank.factor_names != queries.factor_names:
-        return None
-    return torch.cat([bank.factors, queries.factors])

@@ -12,7 +12,7 @@ from typing import Any
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError, nearest
+from counterpoint.core.errors import DataError, UsageError, gone, nearest
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.parts import names_in, of_classes, without
@@ -64,7 +64,8 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
     path = Path(os.path.expanduser(data))  # unlike Path.expanduser, leaves unknown users alone
     if not os.path.exists(path):  # False for names too long, where Path.exists raises
         raise UsageError(
-            f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be {_known_forms()}"
+            gone(f"--data {data}")
+            or f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be {_known_forms()}"
         )
     if not path.is_dir():
         try:
@@ -142,11 +143,6 @@ def _known_forms() -> str:
     )
 
 
-def _takes_the_rest(form: FileForm) -> bool:
-    """Whether a form takes whatever no other of its name does."""
-    return form.fits is None
-
-
 FOLDERS = ("data/sets", "data/formats")
 NAMED_SET = "a named set of files"
 NAMED_SET_READS = ("root", "max_bad", "altered")
@@ -155,5 +151,8 @@ CATALOGUE: Mapping[str, NamedSource] = {
 }
 # Sorting is stable; forms that look inside come before those that take whatever is left.
 FORMS: tuple[FileForm, ...] = tuple(
-    sorted((form for folder in FOLDERS for forms in loaded(folder, "FORMS") for form in forms), key=_takes_the_rest)
+    sorted(
+        (form for folder in FOLDERS for forms in loaded(folder, "FORMS") for form in forms),
+        key=lambda form: form.fits is None,
+    )
 )

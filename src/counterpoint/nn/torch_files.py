@@ -1,4 +1,4 @@
-"""Tensors by name out of files of ``torch.save``, without unpickling (``core/pickle_walk.py`` says how).
+"""Tensors by name out of files of ``torch.save``; nothing in them is run (``core/inert_pickles.py`` says how).
 
 Such a file is a pickle that describes tensors, and their numbers beside it: a zip archive since torch 1.6, one stream
 before. Objects of classes that we do not know (the configuration or the arguments that many programs save beside the
@@ -19,7 +19,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.pickle_walk import MALFORMED, PLAIN_STEPS, Machine, Name, Step, follow, name_of, short
+from counterpoint.core.inert_pickles import MALFORMED, InertUnpickler, short
 from counterpoint.core.user_files import open_regular
 
 MAX_OPCODES = 5_000_000  # a network of 1,000 layers with its optimiser's state has 300,000
@@ -27,7 +27,7 @@ MAX_PICKLE_BYTES = 1 << 28  # without the numbers
 MAX_DEPTH = 16  # of dictionaries in dictionaries
 ZIP_START = b"PK\x03\x04"
 MAGIC = 0x1950A86A20F9469CFC6C  # what torch wrote before 1.6 begins with it, as a pickle of its own
-NOT_READABLE = (*MALFORMED, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error, MemoryError)
+NOT_READABLE = (*MALFORMED, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError)
 
 
 class ForeignCallError(ValueError):
@@ -52,14 +52,6 @@ class Stored:
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
-
-
-class LeftAside(dict):
-    """An object of a class that is named and never made; what a dictionary of such a class holds is kept."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
 
 
 def is_torch_file(start: bytes) -> bool:
@@ -103,25 +95,24 @@ def _read_archive(file: IO[bytes], size: int) -> dict[str, Tensor]:
             raise ValueError("written with the other byte order")
         if members[root + "data.pkl"].file_size > MAX_PICKLE_BYTES:
             raise ValueError(f"a description of more than {MAX_PICKLE_BYTES:,} bytes")
-        found = dict(_named(follow(io.BytesIO(archive.read(root + "data.pkl")), STEPS, MAX_OPCODES)))
+        found = dict(_named(_CheckpointUnpickler(io.BytesIO(archive.read(root + "data.pkl"))).load()))
         keys = dict.fromkeys(stored.storage.key for stored in found.values())
         return _tensors(found, {key: bytearray(archive.read(f"{root}data/{key}")) for key in keys})
 
 
 def _read_stream(content: Any, size: int) -> dict[str, Tensor]:
     """Of one stream: magic number, version, the machine, the pickle, the storages' keys and the storages."""
-    magic, _, machine = [follow(content, STEPS, MAX_OPCODES) for _ in range(3)]
+    magic, _, machine = [_CheckpointUnpickler(content).load() for _ in range(3)]
     if magic != MAGIC or not machine.get("little_endian", True):
         raise ValueError("written with the other byte order")
-    storages: dict[str, Storage] = {}
-    steps = {**STEPS, "BINPERSID": lambda walk, _: _storage(walk, storages)}
-    found = dict(_named(follow(content, steps, MAX_OPCODES)))
-    keys = follow(content, STEPS, MAX_OPCODES)
+    unpickler = _CheckpointUnpickler(content)
+    found = dict(_named(unpickler.load()))
+    keys = _CheckpointUnpickler(content).load()
     needed = {stored.storage.key for stored in found.values()}
     raw: dict[str, bytearray] = {}
     for key in keys:
         (count,) = struct.unpack("<q", content.read(8))
-        num_bytes = count * (storages[key].dtype or torch.uint8).itemsize
+        num_bytes = count * (unpickler.storages[key].dtype or torch.uint8).itemsize
         if not 0 <= num_bytes <= size - content.tell():
             raise ValueError(f"it ends within storage {short(key)}")
         if key in needed:
@@ -166,19 +157,82 @@ def _tensor(stored: Stored, raw: bytearray) -> Tensor:
     return numbers.as_strided(stored.shape, stored.stride, stored.offset)
 
 
-# --- the steps of a pickle
+class LeftAside(dict):
+    """An object of a class that is named and never made; what a dictionary of such a class holds is kept."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def append(self, item: Any) -> None:
+        """Drop an item of a list or set."""
+
+    add = append
 
 
-def _storage(machine: Machine, storages: dict[str, Storage] | None = None) -> None:
-    """BINPERSID: what the pickle says of a storage (kind, class, key, device, length)."""
-    kind, name, key, _, count, *view = machine.pop()
-    word = name.text.removeprefix("torch.").removeprefix("cuda.")
-    if kind != "storage" or word not in STORAGES or any(view) or not isinstance(key, str) or type(count) is not int:
-        raise ValueError(f"a storage of {short(name)}")
-    storage = Storage(key, STORAGES[word], count)
-    if storages is not None:
-        storages[key] = storage
-    machine.stack.append(storage)
+@dataclass(frozen=True)
+class Name:
+    """A function or class that a file names; never looked up."""
+
+    text: str
+
+
+class _CheckpointUnpickler(InertUnpickler):
+    """Knows how torch describes tensors, and leaves aside what else programs save.
+
+    Attributes:
+        storages: by key, as the pickle describes them.
+    """
+
+    steps = InertUnpickler.steps | {"BINFLOAT", "LONG4", "EMPTY_SET", "ADDITEMS", "NEWOBJ", "NEWOBJ_EX", "BINPERSID"}
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(stream, MAX_OPCODES)
+        self.storages: dict[str, Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Name:
+        """See ``InertUnpickler``."""
+        return Name(f"{module}.{name}")
+
+    def keep(self, holder: dict[Any, Any], key: Any, value: Any) -> None:
+        """Keep items with a text for a key; the others hold no weights."""
+        if isinstance(key, str):
+            holder[key] = value
+
+    def persistent_load(self, pid: Any) -> Storage:
+        """What the pickle says of a storage: kind, class, key, device, length."""
+        kind, name, key, _, count, *view = pid
+        word = name.text.removeprefix("torch.").removeprefix("cuda.")
+        if kind != "storage" or word not in STORAGES or any(view) or not isinstance(key, str) or type(count) is not int:
+            raise ValueError(f"a storage of {short(name)}")
+        self.storages[key] = Storage(key, STORAGES[word], count)
+        return self.storages[key]
+
+    def load_reduce(self) -> None:
+        """Step REDUCE: a call."""
+        arguments, name = self.stack.pop(), self.stack.pop()
+        text = name.text if isinstance(name, Name) else type(name).__name__
+        if not isinstance(name, Name) or text not in HARMLESS | CALLS.keys() or not isinstance(arguments, tuple):
+            raise ForeignCallError(short(text).strip("'"))
+        self.stack.append(CALLS[text](*arguments) if text in CALLS else LeftAside(text))
+
+    def load_newobj(self) -> None:
+        """Step NEWOBJ: an object of a class, with its arguments."""
+        _, name = self.stack.pop(), self.stack.pop()
+        self.stack.append(LeftAside(name.text))
+
+    def load_newobj_ex(self) -> None:
+        """Step NEWOBJ_EX: an object of a class, with arguments by name, too."""
+        self.stack.pop()
+        self.load_newobj()
+
+    def load_empty_set(self) -> None:
+        """Step EMPTY_SET."""
+        self.stack.append(LeftAside("set"))
+
+    def load_build(self) -> None:
+        """Step BUILD: state of an object that is never made, or of a dictionary of weights, which needs none."""
+        self.stack.pop()
 
 
 def _rebuilt(storage: Any, offset: Any, shape: Any, stride: Any, *others: Any) -> Stored:
@@ -192,48 +246,9 @@ def _rebuilt(storage: Any, offset: Any, shape: Any, stride: Any, *others: Any) -
 
 
 def _dictionary(*pairs: Any) -> dict[str, Any]:
-    """``OrderedDict`` and ``defaultdict``: Python 2 gives the pairs with the call."""
-    return _kept([item for pair in pairs[0] for item in pair]) if pairs and isinstance(pairs[0], list) else {}
-
-
-def _kept(values: list[Any]) -> dict[str, Any]:
-    """Items of a dictionary with a text for a key; the others hold no weights."""
-    return {key: value for key, value in zip(values[::2], values[1::2], strict=True) if isinstance(key, str)}
-
-
-def _append(machine: Machine, values: list[Any]) -> None:
-    if isinstance(machine.stack[-1], list):
-        machine.stack[-1].extend(values)
-
-
-def _set_items(machine: Machine, values: list[Any]) -> None:
-    machine.top(dict).update(_kept(values))
-
-
-def _reduce(machine: Machine, _: Any) -> None:
-    arguments, name = machine.pop(), machine.pop()
-    text = name.text if isinstance(name, Name) else type(name).__name__
-    if not isinstance(name, Name) or text not in HARMLESS | CALLS.keys() or not isinstance(arguments, tuple):
-        raise ForeignCallError(short(text).strip("'"))
-    machine.stack.append(CALLS[text](*arguments) if text in CALLS else LeftAside(text))
-
-
-def _new(num_arguments: int) -> Step:
-    """NEWOBJ and NEWOBJ_EX: an object of a class, with its arguments."""
-
-    def step(machine: Machine, _: Any) -> None:
-        *_, name = [machine.pop() for _ in range(num_arguments + 1)]
-        if not isinstance(name, Name):
-            raise TypeError("an object of no class")
-        machine.stack.append(LeftAside(name.text))
-
-    return step
-
-
-def _build(machine: Machine, _: Any) -> None:
-    """State of an object: of a class that is never made, or of a dictionary of weights, which needs none."""
-    machine.pop()
-    machine.top(object)
+    """``OrderedDict``: Python 2 gives the pairs with the call."""
+    given = pairs[0] if pairs and isinstance(pairs[0], list) else []
+    return {key: value for key, value in given if isinstance(key, str)}
 
 
 STORAGES: Mapping[str, torch.dtype | None] = {
@@ -279,21 +294,3 @@ HARMLESS = frozenset(
         *(f"{module}.WindowsPath" for module in ("pathlib", "pathlib._local")),
     ]
 )
-STEPS: Mapping[str, Step] = {
-    **PLAIN_STEPS,
-    "BINFLOAT": lambda machine, value: machine.stack.append(value),
-    "LONG4": lambda machine, value: machine.stack.append(value),
-    "EMPTY_SET": lambda machine, _: machine.stack.append(LeftAside("set")),
-    "ADDITEMS": lambda machine, _: _append(machine, machine.pop_group()),
-    "APPEND": lambda machine, _: _append(machine, [machine.pop()]),
-    "APPENDS": lambda machine, _: _append(machine, machine.pop_group()),
-    "SETITEM": lambda machine, _: _set_items(machine, [machine.pop(), machine.pop()][::-1]),
-    "SETITEMS": lambda machine, _: _set_items(machine, machine.pop_group()),
-    "GLOBAL": lambda machine, text: machine.stack.append(Name(name_of(machine, text))),
-    "STACK_GLOBAL": lambda machine, text: machine.stack.append(Name(name_of(machine, text))),
-    "NEWOBJ": _new(1),
-    "NEWOBJ_EX": _new(2),
-    "REDUCE": _reduce,
-    "BUILD": _build,
-    "BINPERSID": lambda machine, _: _storage(machine),
-}

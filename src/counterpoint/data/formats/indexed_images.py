@@ -2,11 +2,13 @@
 
 # N samples
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from os import fsencode
+from os.path import abspath
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,12 +16,13 @@ from PIL import Image
 from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError
-from counterpoint.data.formats.image_files import ImageSize, Skipped, map_files, read_size, to_square
-from counterpoint.data.formats.index_check import UNREAD, Known, examine, judge, known_samples, named, refuse_altered
+from counterpoint.core.errors import DataError, first_line
+from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
+from counterpoint.data.formats.image_files import ENCODED, ImageSize, Skipped, decode, map_files, read_size, to_square
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.manifest import (
     CachedManifest,
+    FileStamp,
     Manifest,
     Remark,
     Row,
@@ -29,10 +32,12 @@ from counterpoint.data.manifest import (
     write_manifest,
 )
 from counterpoint.data.source import Progress, Source, fingerprint, source_of
-from counterpoint.data.stores import FileStore, Located, MemoryStore, Read, read_bytes
+from counterpoint.data.stores import NOT_THERE, FileStore, Located, MemoryStore, Read, content_hash, read_bytes
 
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
+NUM_NAMED = 5  # samples that one message names
+Altered = Literal["refuse", "skip", "reindex"]
 NOTE = "source.manifest"
 # Not arguments: openers of every form lie between who looks and ``open_listing``.
 _IS_GLANCE = ContextVar("_IS_GLANCE", default=False)
@@ -60,6 +65,44 @@ class Listing:
     label: Callable[[Sequence[Located]], Labels | None] = own_labels
     cached: CachedManifest | None = None
     variant: str = ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an earlier index says of the samples, and the stamps of their files then and now."""
+
+    rows: Mapping[tuple[str, str], Row]  # by file and name
+    then: Mapping[str, FileStamp]
+    now: Mapping[str, FileStamp]
+
+    def row(self, image: Located) -> Row | None:
+        """The earlier row of an image."""
+        return self.rows.get((abspath(image.path), image.name))
+
+    def num_bytes(self, image: Located) -> int:
+        """How many bytes an image in a file of its own, or in a range of one, has."""
+        return self.now[abspath(image.path)].size if image.size is None else image.size
+
+    def unchanged(self, image: Located) -> Row | None:
+        """The earlier row, if neither the file's stamp nor the place and label of the image changed."""
+        row, file = self.row(image), abspath(image.path)
+        if row is None or self.then.get(file) != self.now[file] or row.offset != image.offset:
+            return None
+        return row if image.size in (None, row.size) and not _is_label_changed(image, row) else None
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the bytes of an image are; a reason says why they are no image."""
+
+    size: int
+    hash: str
+    height: int
+    width: int
+    reason: str = ""
+
+
+UNREAD = Examined(0, "", 0, 0)  # taken for good, without a hash
 
 
 @contextmanager
@@ -106,7 +149,8 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     if side == "auto":
         side, notes["source.image_size"] = _choose_side(images, known, listing.read)
     # Pictures are decoded once, into their places of one tensor; a list of tensors would need the memory twice.
-    pixels = None if _IS_GLANCE.get() else _memory_for(len(images), side)
+    is_kept = len(images) * 3 * side * side <= MEMORY_BUDGET_BYTES and not _IS_GLANCE.get()
+    pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8) if is_kept else None
     rows = _index(listing, known, settings, progress, pixels)
     if settings.altered == "refuse":
         refuse_altered(name, rows)
@@ -119,8 +163,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
     manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
     # What is in the cache already is not written again.
-    is_kept = manifest == cached.manifest or _IS_GLANCE.get()
-    complaint = "" if is_kept else write_manifest(path, manifest)
+    complaint = "" if manifest == cached.manifest or _IS_GLANCE.get() else write_manifest(path, manifest)
     changes = "" if cached.manifest is None else _changes(rows, known)
     if remarks := "; ".join(text for text in (changes, cached.complaint, complaint) if text):
         notes[NOTE] = remarks
@@ -137,12 +180,6 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     skipped, content = (*bad, *others, *listing.ignored), fingerprint(parts, labels)
     known_of = {"sample_names": names, "skipped": skipped, "fingerprint": content, "notes": notes}
     return source_of(name, store, (3, side, side), labels, **known_of)
-
-
-def _memory_for(num_images: int, side: int) -> Tensor | None:
-    """Room for all decoded images, if they fit in memory."""
-    is_kept = num_images * 3 * side * side <= MEMORY_BUDGET_BYTES
-    return torch.empty(num_images, 3, side, side, dtype=torch.uint8) if is_kept else None
 
 
 def _index(
@@ -185,21 +222,17 @@ def _index(
 def _changes(rows: Sequence[Row], known: Known) -> str:
     """What changed since the earlier manifest."""
     keys = {(row.file, row.name) for row in rows}
+    earlier = {key: row.hash for key, row in known.rows.items()}
     counts = {
         "new": len(keys - known.rows.keys()),
         "gone": len(known.rows.keys() - keys),
         "changed and left out": sum(row.status == "altered" for row in rows),
         "changed and taken as they are now": sum(
-            _is_retaken(row, known.rows.get((row.file, row.name))) for row in rows
+            row.status != "altered" and earlier.get((row.file, row.name), row.hash) != row.hash for row in rows
         ),
     }
     text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
     return f"{text} since it was indexed" if text else ""
-
-
-def _is_retaken(row: Row, earlier: Row | None) -> bool:
-    """Whether a sample's content was replaced in the index."""
-    return earlier is not None and row.status != "altered" and earlier.hash != row.hash
 
 
 def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:
@@ -236,7 +269,109 @@ def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_
         if len(bad) < num_images
         else "nothing is left to train on"
     )
+    first = "; ".join(f"{item.name} ({item.reason})" for item in bad[:NUM_NAMED])
+    more = f"; and {len(bad) - NUM_NAMED} more" if len(bad) > NUM_NAMED else ""
     raise DataError(
         f"{len(bad)} of {num_images} images in {name} cannot be read ({share:.1%}, allowed {max_bad:.1%}): "
-        f"{named(bad)}; {remedy}"
+        f"{first}{more}; {remedy}"
     )
+
+
+# --- what is found where an image lies, held against what the manifest says of it
+
+
+def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
+    """Set an earlier manifest beside the files as they are now."""
+    # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
+    now = {file: stamp_of(file) for file in dict.fromkeys(abspath(image.path) for image in images)}
+    if manifest is None:
+        return Known({}, {}, now)
+    return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)
+
+
+def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Examined:
+    """Read and decode one image.
+
+    Args:
+        image: where it lies.
+        read: gets its bytes.
+        use: gets the picture.
+        size: how many bytes it has, if reading them takes memory for so many.
+    """
+
+    def used(picture: Image.Image) -> ImageSize:
+        use(picture)
+        return ImageSize(picture.height, picture.width)
+
+    with ENCODED.taken(min(size, MAX_ENCODED_BYTES)):
+        try:
+            content = read(image)
+        except (OSError, ValueError) as error:
+            return Examined(0, "", 0, 0, first_line(error))
+        try:
+            shape, reason = decode(content, used), ""
+        except ValueError as error:
+            shape, reason = read_size(content) or ImageSize(0, 0), first_line(error)
+        return Examined(len(content), content_hash(content), shape.height, shape.width, reason)
+
+
+def judge(image: Located, known: Row | None, found: Examined, altered: Altered) -> Row:
+    """The row of an image that was examined.
+
+    A sample that was indexed before must have the same bytes and label, unless it is to be indexed anew; one that was
+    bad before was never trained on and may change.
+    """
+    # A file that is gone is missing, not altered: it counts as bad.
+    is_free = known is None or known.status == "bad" or altered == "reindex" or found.reason == NOT_THERE
+    change = "" if known is None or is_free else _change(image, known, found)
+    row = Row(
+        id=None,
+        name=image.name,
+        file=abspath(image.path),
+        offset=image.offset,
+        size=found.size if image.size is None else image.size,
+        hash=found.hash,
+        label=image.label,
+        label_at=image.label_at,
+        status="bad" if found.reason else "ok",
+        reason=found.reason,
+        height=found.height,
+        width=found.width,
+    )
+    if known is None or not change:
+        return row
+    # The hash that was indexed stays on record: bytes brought back as they were are good again.
+    return replace(known, id=None, status="altered", reason=change, offset=image.offset)
+
+
+def refuse_altered(name: str, rows: Sequence[Row]) -> None:
+    """Stop when samples changed since they were indexed.
+
+    Raises:
+        DataError: some did; up to five are named.
+    """
+    altered = [row for row in rows if row.status == "altered"]
+    if not altered:
+        return
+    names = ", ".join(row.name for row in altered[:NUM_NAMED])
+    more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
+    raise DataError(
+        f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {names}{more}; bring them "
+        f"back as they were, take them as they are now with --source.altered reindex, or leave them out with "
+        f"--source.altered skip"
+    )
+
+
+def _change(image: Located, known: Row, found: Examined) -> str:
+    """How a sample differs from its row; nothing when it does not."""
+    # Without a hash nothing could be read; bytes that were read are compared even where they do not decode.
+    if not found.hash:
+        return f"can no longer be read: {found.reason}"
+    if found.hash != known.hash:
+        return "content changed since it was indexed"
+    return "label changed since it was indexed" if _is_label_changed(image, known) else ""
+
+
+def _is_label_changed(image: Located, row: Row) -> bool:
+    """Only labels that are read from the data themselves count; names of folders and lists may change."""
+    return (image.label_at is not None or row.label_at is not None) and image.label != row.label

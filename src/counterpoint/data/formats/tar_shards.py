@@ -6,17 +6,19 @@ Members of a key need not be neighbours. The label is in `.cls`, in a field of `
 
 import json
 import os
+import tarfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
+from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.image_files import SUFFIXES, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, own_labels
-from counterpoint.data.formats.tar_headers import Member, Unreadable, members_of
 from counterpoint.data.manifest import FileStamp, Manifest, Remark, manifest_path, read_manifest, stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, refuse_split
 from counterpoint.data.stores import Located, read_bytes
@@ -27,6 +29,44 @@ LABEL_KINDS = ("cls", "json", "txt")  # in the order in which they are preferred
 TEXT_KIND = LABEL_KINDS.index("txt")
 LABEL_FIELDS = ("label", "cls", "class")
 MAX_LABEL_BYTES = 1 << 16
+BLOCK = tarfile.BLOCKSIZE
+MAX_EXTENSION = 1 << 20  # of a long name or a pax header
+MAX_DIGITS = 7  # of a length in a pax header
+MAX_BEHIND = 1 << 20  # bytes behind the end mark that are looked at
+EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
+REFUSED_TYPES = {
+    tarfile.LNKTYPE: "a link",
+    tarfile.SYMTYPE: "a link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A regular file in the archive: its name, and where its bytes lie."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What is no usable member: its name as far as it can be told, and why.
+
+    Attributes:
+        name: of the member, or the place in the archive.
+        reason: why it is none.
+        is_damage: the archive is not as it was written; members may be missing.
+        is_lost: a member was here.
+    """
+
+    name: str
+    reason: str
+    is_damage: bool = False
+    is_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,8 +131,9 @@ def _layout(path: Path, prefix: str, settings: SourceSettings, earlier: dict[str
         return scan_shard(path, prefix, settings.label_column, stamp)
     if stamp == known.stamp and not known.is_damaged:
         return known
-    if stamp.size == known.stamp.size:
-        # Places hold; labels are read anew, so that a change of one is noticed (``index_check.judge``).
+    # A layout that lacks members is no guide to a shard that may be whole again.
+    if stamp.size == known.stamp.size and not any(remark.is_lost for remark in known.remarks):
+        # Places hold; labels are read anew, so that a change of one is noticed (``indexed_images.judge``).
         images = tuple(reread_label(image, settings.label_column) for image in known.images)
         return ShardLayout(images, known.remarks, stamp)
     # Of another size: written anew, or cut off.
@@ -108,6 +149,112 @@ def _labels(images: Sequence[Located]) -> Labels | None:
     if labels is None or (is_text and len(labels.class_names) > CAPTION_SHARE * len(images)):
         return None
     return labels
+
+
+def members_of(path: Path) -> Iterator[Member | Unreadable]:
+    """Walk the headers of an archive in order, up to the first that is damaged; nothing is extracted.
+
+    Each block is parsed by ``tarfile``. Its own walk ends at a damaged header without a word, goes backward at sizes
+    below 0, and reads sparse maps and pax headers at any length.
+
+    Yields:
+        Regular files, and whatever else there is by name.
+
+    Raises:
+        OSError: the archive cannot be read.
+    """
+    with open_regular(path) as stream:
+        end, place, said = os.fstat(stream.fileno()).st_size, 0, {}
+        while place < end:
+            # Invariant: a header should begin at ``place``, and ``said`` is what the blocks before say of its member.
+            header = _parse_header(_read(stream, place, BLOCK))
+            if header is None:
+                yield from _ending(stream, place, end)
+                return
+            if header.type in EXTENSIONS:
+                # Bounded: the size in a damaged header may be any number.
+                said |= _extension(header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
+            else:
+                header.size = _size(header, said.get("size", ""), end - place)
+                yield from () if header.isdir() else (_member(header, said, place + BLOCK),)
+                said = {}
+            place += BLOCK + -(-header.size // BLOCK) * BLOCK
+    yield Unreadable("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
+
+
+def _parse_header(block: bytes) -> tarfile.TarInfo | None:
+    """One header block; None when its checksum or its numbers are not right."""
+    try:
+        header = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
+    except (tarfile.HeaderError, ValueError):
+        return None
+    return header if header.size >= 0 else None
+
+
+def _ending(stream: BinaryIO, place: int, end: int) -> Iterator[Unreadable]:
+    """What lies where no header is: nothing is said of the end mark, two blocks of zeros, and its padding."""
+    block, reach = _read(stream, place, 2 * BLOCK), f"bytes {place} to {end}"
+    if any(block):
+        name = _text(block[:100])
+        shown = name if name and name.isprintable() else reach
+        yield Unreadable(shown, f"damaged header; {reach} cannot be read", is_damage=True, is_lost=True)
+    elif len(block) < 2 * BLOCK:
+        yield Unreadable("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
+    elif any(_read(stream, place + 2 * BLOCK, MAX_BEHIND)):
+        reason = "behind the end mark; pack archives that were joined, or were damaged, again"
+        yield Unreadable(reach, reason, is_damage=True, is_lost=True)
+
+
+def _extension(header: tarfile.TarInfo, content: bytes) -> dict[str, str]:
+    """What a long name (GNU) or a pax header says, as far as it can be read: lines of `length key=value`."""
+    if header.type == tarfile.GNUTYPE_LONGNAME:
+        return {"path": _text(content)}
+    fields, start = {}, 0
+    while header.type == tarfile.XHDTYPE and start < len(content):
+        digits = content[start : start + MAX_DIGITS + 1].partition(b" ")[0]
+        # A length counts its own digits and the blank; less is damage, and 0 would not advance the loop.
+        if not digits.isdigit() or len(digits) > MAX_DIGITS or int(digits) <= len(digits) + 1:
+            break
+        stop = start + int(digits)
+        key, _, value = content[start + len(digits) + 1 : stop].rstrip(b"\n").partition(b"=")
+        fields[_text(key)] = _text(value)
+        start = stop
+    return fields
+
+
+def _member(header: tarfile.TarInfo, said: Mapping[str, str], offset: int) -> Member | Unreadable:
+    """A regular file, or why it is none."""
+    name = said.get("path") or header.name
+    # Without characters that a terminal would act on.
+    shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {offset - BLOCK}"
+    if header.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse") for key in said):
+        return Unreadable(shown, "a sparse file, not a plain file")
+    if not header.isreg():
+        return Unreadable(
+            shown, f"{REFUSED_TYPES.get(header.type, f'of unknown type {header.type!r}')}, not a plain file"
+        )
+    if shown != name:
+        return Unreadable(shown, "its name is empty or has control characters")
+    if name.startswith("/") or "\\" in name or ".." in name.split("/"):
+        return Unreadable(shown, "its name leads out of the archive")
+    return Member(name, offset, header.size)
+
+
+def _size(header: tarfile.TarInfo, said: str, room: int) -> int:
+    """Bytes of a member; a pax size has no checksum: one that the file cannot hold is not believed."""
+    is_number = said.isascii() and said.isdigit() and len(said) < 20
+    return int(said) if is_number and int(said) <= room else header.size
+
+
+def _read(stream: BinaryIO, place: int, size: int) -> bytes:
+    """Bytes at a place; fewer where the file ends."""
+    stream.seek(place)
+    return stream.read(size)
+
+
+def _text(field: bytes) -> str:
+    """Text up to the first zero."""
+    return field.split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
 
 
 def split_key(name: str) -> tuple[str, str]:
