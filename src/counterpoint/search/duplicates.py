@@ -79,7 +79,7 @@ def find_copies(known: RunIndex, *, threshold: float | None = None) -> Copies:
         for rows, least_cosine in groups_of(pairs_P2, cosine_P, len(index))
     ]
     facts = {"collection": f"{len(index):,} samples of {about.data}", "layer": about.layer}
-    return Copies(about.run, facts, (words,), tuple(groups))
+    return Copies(about.run, facts, (words, *index.advice()), tuple(groups))
 
 
 def near_pairs(known: RunIndex, least: float) -> tuple[Tensor, Tensor]:

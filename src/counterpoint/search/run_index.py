@@ -18,7 +18,7 @@ from torch import Tensor
 
 from counterpoint.core import __version__
 from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import DataError, RunError
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
 from counterpoint.core.new_folder import new_folder
 from counterpoint.core.own_parts import CUSTOM
@@ -26,10 +26,10 @@ from counterpoint.core.run import Run
 from counterpoint.core.run_contents import INDEX_FILES
 from counterpoint.core.run_lock import Holder, lock_run
 from counterpoint.core.run_records import Listed, Record, read_record
-from counterpoint.core.search_records import CurvePoint
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.order import random_order
+from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
@@ -39,11 +39,10 @@ from counterpoint.evaluation.trained_run import files_of_samples
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader, check_layers
 from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
 from counterpoint.search.shard_merge import rows_of_shards, shards_of
-from counterpoint.search.shortening import shorten
-from counterpoint.search.vector_index import CARD, VectorIndex, build_index, index_at, read_card
+from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
-LOOKED_AT = 4096  # rows by which a code is known
+LOOKED_AT, RANKED_ON = 4096, 20_000  # rows by which a code is known, and by which its dimensions are ranked
 SAME = ("version", "weights_sha256", "checkpoint", "layer")  # of an index that fits
 WAIT_SECONDS = 0.1  # between two looks at a run that another process holds
 
@@ -63,10 +62,8 @@ class IndexedRun(Record):
         stamp: of these files when the samples were read; while it stays the same, so do the samples. None where the
             files are not known: then the samples themselves are looked at.
         is_own_data: whether the run was trained on them.
-        zeros: share of zeros.
-        is_nonnegative: whether no entry is below zero.
+        has_concepts: whether two samples are alike because of single dimensions that few samples activate.
         dims: dimensions that were kept, the first one first; empty where all were.
-        curve: recall against the number of dimensions, where some were kept.
     """
 
     version: str
@@ -79,28 +76,21 @@ class IndexedRun(Record):
     files: Annotated[tuple[str, ...], Listed] = ()
     stamp: str | None = None
     is_own_data: bool = True
-    zeros: float = 0.0
-    is_nonnegative: bool = False
+    has_concepts: bool = False
     dims: Annotated[tuple[int, ...], Listed] = ()
-    curve: Annotated[tuple[CurvePoint, ...], Listed] = ()
 
     def kept(self, vectors_ND: Tensor) -> Tensor:
         """The dimensions that are indexed."""
         return vectors_ND[:, list(self.dims)] if self.dims else vectors_ND
-
-    @property
-    def has_concepts(self) -> bool:
-        """Whether two samples are alike because of single dimensions that few samples activate."""
-        return self.is_nonnegative and self.zeros >= SPARSE
 
 
 class SearchSettings(LookSettings):
     """What is searched, and how."""
 
     layer: str = Field(default="auto", description="which layer is compared")
-    method: Literal["auto", "exact", "cells", "hnsw"] = Field(default="auto", description="how an index is built")
+    method: Literal["auto", "exact", "hnsw"] = Field(default="auto", description="how an index is built")
     exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
-    dims: int | Literal["auto"] | None = Field(default=None, description="how many dimensions are kept")
+    dims: int | None = Field(default=None, ge=1, description="how many dimensions are kept")
     second: bool = Field(default=False, description="queries are samples of the second kind")
     rebuild: bool = Field(default=False, description="make the index again")
     shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
@@ -201,7 +191,7 @@ def _kept(place: _Place, subject: Subject | None) -> RunIndex | None:
         RunError: it does not fit; named.
     """
     asking, folder = place.asking, place.folder
-    index = index_at(folder)
+    index = open_index(folder)
     if index is None:
         return None
     about = read_record(IndexedRun, dict(index.card.about), str(folder / CARD))
@@ -262,12 +252,22 @@ def _built(place: _Place, subject: Subject, files: tuple[str, ...], stamp: str |
     if (folder / CARD).exists() and not asking.settings.rebuild:
         asking.reporter.say(f"the samples of {source.name} are not those of the index {folder}: it is made again")
     with _embedded(asking, subject, place.layer) as rows_ND:
-        about = _described(asking, subject, place.layer, rows_ND).model_copy(update={"files": files, "stamp": stamp})
-        kept_ND: Rows = rows_ND
-        if asking.settings.dims is not None:
-            shorter = shorten(rows_ND, asking.settings.dims)
-            about = about.model_copy(update={"dims": shorter.dims, "curve": shorter.curve})
-            kept_ND = about.kept(whole(rows_ND))
+        looked = whole(taken(rows_ND, random_order(0, 3, len(rows_ND))[:LOOKED_AT]))
+        about = IndexedRun(
+            version=__version__,
+            run=asking.run.path.resolve().name,
+            weights_sha256=weights_hash(asking.run),
+            checkpoint=asking.settings.checkpoint,
+            layer=place.layer,
+            data=source.name,
+            fingerprint=source.fingerprint,
+            files=files,
+            stamp=stamp,
+            is_own_data=subject.is_own_data,
+            has_concepts=bool((looked >= 0).all()) and float((looked == 0).double().mean()) >= SPARSE,
+            dims=_best_dims(rows_ND, asking.settings.dims),
+        )
+        kept_ND = about.kept(whole(rows_ND)) if about.dims else rows_ND
         asking.reporter.say(f"building the index of {len(rows_ND):,} {place.layer}s")
         named: dict[str, Any] = {"names": source.sample_names, "labels": source.classes(), "about": about.model_dump()}
         try:
@@ -347,21 +347,18 @@ def _embedded(asking: Asking, subject: Subject, layer: str) -> Iterator[Rows]:
     yield rows_ND
 
 
-def _described(asking: Asking, subject: Subject, layer: str, rows_ND: Rows) -> IndexedRun:
-    """The record of what is indexed."""
-    looked = whole(taken(rows_ND, random_order(0, 3, len(rows_ND))[:LOOKED_AT]))
-    return IndexedRun(
-        version=__version__,
-        run=asking.run.path.resolve().name,
-        weights_sha256=weights_hash(asking.run),
-        checkpoint=asking.settings.checkpoint,
-        layer=layer,
-        data=subject.source.name,
-        fingerprint=subject.source.fingerprint,
-        is_own_data=subject.is_own_data,
-        zeros=float((looked == 0).double().mean()),
-        is_nonnegative=bool((looked >= 0).all()),
-    )
+def _best_dims(rows_ND: Rows, number: int | None) -> tuple[int, ...]:
+    """The dimensions with the largest expected activation, that first (ncl2024, section 5.1); none where all stay.
+
+    Raises:
+        UsageError: there are not so many.
+    """
+    if number is None:
+        return ()
+    if number > (width := rows_ND.shape[1]):
+        raise UsageError(f"dims must be between 1 and {width}, the dimensions of the layer, got {number}")
+    sample_ND = whole(taken(rows_ND, random_order(0, 5, len(rows_ND))[:RANKED_ON].sort().values))
+    return tuple(expected_activation(sample_ND).argsort(descending=True, stable=True)[:number].tolist())
 
 
 def _name(asking: Asking, layer: str, subject: Subject | None) -> str:

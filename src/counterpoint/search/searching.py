@@ -29,7 +29,6 @@ from counterpoint.search.duplicates import (
 from counterpoint.search.queries import Query, find_queries
 from counterpoint.search.reasons import Background, background_of
 from counterpoint.search.run_index import Asking, RunIndex, SearchSettings, open_run_index
-from counterpoint.search.shortening import kept_words
 
 MOST_PICTURES = 2000  # of a page
 
@@ -58,9 +57,9 @@ def search(
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
         options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
-            representation), ``method`` (auto, exact, cells or hnsw), ``exact`` (compare every row), ``dims`` (a number,
-            or auto), ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, ``shards`` (a folder
-            of ``embed --shards`` with these very embeddings: an index is built of them), and those of ``embed``.
+            representation), ``method`` (auto, exact or hnsw), ``exact`` (compare every row), ``dims`` (a number),
+            ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, ``shards`` (a folder of ``embed
+            --shards`` with these very embeddings: an index is built of them), and those of ``embed``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or k out of range.
@@ -92,13 +91,10 @@ def search(
         hits = _hits(known, background, each, vectors_QD[place], rows, compares=pictures)
         answers.append(Asked(each.name, each.row, each.label, hits))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    reading = background.reading()
-    if about.curve:
-        reading = (kept_words(about.curve, len(about.dims)), *reading)
-    zero = index.card.num_zero
-    if zero:
+    reading = (*background.reading(), *index.advice())
+    if zero := index.card.num_zero:
         reading = (*reading, f"{zero:,} rows are all zeros: they are like nothing, and stand last with a cosine of 0.")
-    return SearchAnswer(about.run, _facts(known, exact=asked.exact), reading, tuple(answers), about.curve, drawn)
+    return SearchAnswer(about.run, _facts(known, exact=asked.exact), reading, tuple(answers), drawn)
 
 
 @usual_modes()
@@ -211,17 +207,10 @@ def _facts(known: RunIndex, *, exact: bool) -> dict[str, str]:
     """What was searched, and how."""
     about, card = known.about, known.index.card
     kept = f"{card.width} of its dimensions" if about.dims else f"{card.width} dimensions"
-    how = "every row compared"
-    if card.effort is not None and not exact:
-        effort = card.effort
-        how = (
-            f"{card.method}, recall@10 {effort.recall:.3f} ({effort.low:.3f} to {effort.high:.3f}, measured on its own "
-            "rows)"
-        )
     checkpoint = {"checkpoint": f"checkpoint {about.checkpoint}"} if about.checkpoint else {}
     return {
         "collection": f"{card.num_rows:,} samples of {about.data}",
         "layer": f"{about.layer} ({kept})",
         **checkpoint,
-        "method": how,
+        "method": known.index.how(exact=exact),
     }
