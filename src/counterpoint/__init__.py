@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
     from counterpoint.runs.verification import verify as verify
-    from counterpoint.search.searching import duplicates as duplicates
+    from counterpoint.search.duplicates import duplicates as duplicates
     from counterpoint.search.searching import search as search
     from counterpoint.search.table import Table as Table
     from counterpoint.search.table import embed as embed
@@ -80,7 +80,7 @@ _DEFERRED = {
     "audit": "counterpoint.audit.auditing",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
-    "duplicates": "counterpoint.search.searching",
+    "duplicates": "counterpoint.search.duplicates",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
     "evaluate_seeds": "counterpoint.runs.seed_evaluation",

@@ -85,7 +85,8 @@ def _check(flags: argparse.Namespace) -> None:
 
 def _found(flags: argparse.Namespace) -> Any:
     """The answer to queries, or the groups of near-duplicates."""
-    from counterpoint.search.searching import duplicates, search  # deferred: loads torch
+    from counterpoint.search.duplicates import duplicates  # deferred: loads torch
+    from counterpoint.search.searching import search  # deferred: loads torch
 
     names = ("layer", "method", "dims", "rebuild", "to", "quiet")
     options = {**look_from(flags), **{name: getattr(flags, name) for name in names}}
