@@ -109,7 +109,11 @@ def test_above_the_border_the_graph_is_taken_or_one_line_says_how_to_get_it(
     monkeypatch.setattr(vector_index, "MOST_COMPARED", rows.size - 1)
     large = build_index(rows, tmp_path / "large")
     assert (large.card.method, large.advice()) == ("hnsw", ())
-    assert torch.equal(opened(tmp_path / "large").vectors(), without.vectors())
+    assert opened(tmp_path / "large").graph is not None
+    monkeypatch.setattr(vector_index, "has_usearch", lambda: False)  # on another machine
+    moved, queries = opened(tmp_path / "large"), torch.from_numpy(rows[:3])
+    assert (moved.how(), moved.advice()) == ("every row compared", without.advice())
+    assert torch.equal(moved.search(queries, 5).positions_QK, without.search(queries, 5).positions_QK)
 
 
 def test_zeros_are_like_nothing_and_are_counted(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ class VectorIndex:
         names: one per row.
         labels: class names, or None.
         table_ND: rows at unit length.
-        graph: of an approximate method, else None.
+        graph: of an approximate method where usearch is installed, else None: then every row is compared.
     """
 
     folder: Path
@@ -135,14 +135,15 @@ class VectorIndex:
     def how(self, *, exact: bool = False) -> str:
         """How rows are found, with the recall where not every one is compared."""
         found = self.card.recall
-        if exact or found is None:
+        if exact or found is None or self.graph is None:
             return "every row compared"
         recall = f"recall@10 {found.value:.3f} ({found.low:.3f} to {found.high:.3f}, measured on its own rows)"
         return f"{self.card.method}, approximate: {recall}"
 
     def advice(self) -> tuple[str, ...]:
         """What makes a search faster that takes long; nothing of any other."""
-        if self.graph is not None or len(self) * self.card.width <= MOST_COMPARED or has_usearch():
+        is_large = self.card.method == "hnsw" or len(self) * self.card.width > MOST_COMPARED
+        if self.graph is not None or not is_large or has_usearch():
             return ()
         return (f"Every row is compared, which takes long; usearch is faster: {INSTALL}, then search with --rebuild.",)
 
@@ -268,7 +269,7 @@ def _opened(folder: Path, card: IndexCard) -> VectorIndex:
     """The index, with what its method needs."""
     held = json.loads(read_text(folder / NAMES))
     labels = None if held["labels"] is None else tuple(held["labels"])
-    graph = open_graph(folder / GRAPH) if card.method == "hnsw" else None
+    graph = open_graph(folder / GRAPH) if card.method == "hnsw" and has_usearch() else None
     return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS), graph)
 
 
