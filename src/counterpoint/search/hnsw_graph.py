@@ -53,12 +53,15 @@ def require_usearch() -> Any:
     return usearch.index
 
 
-def build_graph(rows_ND: Rows, path: Path) -> Any:
+def build_graph(rows_ND: Rows, path: Path) -> Recall:
     """Add all rows, a part at a time, and write the graph.
 
     Args:
         rows_ND: at unit length.
         path: of the file.
+
+    Returns:
+        Share of the ten nearest rows that it finds of some of its own rows, which do not count themselves.
 
     Raises:
         UsageError: usearch is not installed.
@@ -70,7 +73,10 @@ def build_graph(rows_ND: Rows, path: Path) -> Any:
         keys = np.arange(part.start, part.stop, dtype=np.uint64)
         graph.add(keys, rows_ND[part].numpy(), threads=torch.get_num_threads())
     graph.save(str(path))
-    return graph
+    chosen = random_order(0, 2, len(rows_ND))[:NUM_QUERIES]
+    queries_QD, k = whole(taken(rows_ND, chosen)), min(NEAR + 1, len(rows_ND))
+    truth_QK = nearest(rows_ND, queries_QD, k, similarity=DOT).positions_QK
+    return recall(truth_QK, look_up_graph(graph, queries_QD, k).positions_QK, leave_out=chosen)
 
 
 def open_graph(path: Path) -> Any:
@@ -105,14 +111,6 @@ def look_up_graph(graph: Any, queries_QD: Tensor, num_found: int) -> Neighbours:
     counts = torch.as_tensor(np.atleast_1d(getattr(found, "counts", keys.shape[1]))).reshape(-1, 1)
     is_found = torch.arange(num_found) < counts
     return Neighbours(torch.where(is_found, values, -torch.inf), torch.where(is_found, places, -1))
-
-
-def measured_recall(graph: Any, rows_ND: Rows) -> Recall:
-    """Share of the ten nearest rows that the graph finds of some of its own rows, which do not count themselves."""
-    chosen = random_order(0, 2, len(rows_ND))[:NUM_QUERIES]
-    queries_QD, k = whole(taken(rows_ND, chosen)), min(NEAR + 1, len(rows_ND))
-    truth_QK = nearest(rows_ND, queries_QD, k, similarity=DOT).positions_QK
-    return recall(truth_QK, look_up_graph(graph, queries_QD, k).positions_QK, leave_out=chosen)
 
 
 def recall(truth_QK: Tensor, found_QK: Tensor, *, leave_out: Tensor | None = None) -> Recall:

@@ -31,7 +31,6 @@ from counterpoint.search.hnsw_graph import (
     build_graph,
     has_usearch,
     look_up_graph,
-    measured_recall,
     open_graph,
     require_usearch,
 )
@@ -204,9 +203,7 @@ def build_index(
             write(own.start, unit_BD.numpy())
     held = {"names": list(names or map(str, range(num_rows))), "labels": None if labels is None else list(labels)}
     write_file(folder / NAMES, [json.dumps(held).encode()])
-    table_ND, found = _table(folder / VECTORS), None
-    if method == "hnsw":
-        found = measured_recall(build_graph(table_ND, folder / GRAPH), table_ND)
+    found = build_graph(_table(folder / VECTORS), folder / GRAPH) if method == "hnsw" else None
     files = [path for name in (VECTORS, NAMES, GRAPH) if (path := folder / name).is_file()]
     card = IndexCard(
         format=FORMAT,
