@@ -55,7 +55,7 @@ class IndexCard(Record):
         width: dimensions.
         num_zero: rows of zeros, which are like nothing.
         recall: of an approximate method, measured on its own rows.
-        sha256s: hash of every other file.
+        files: the hash ``sha256`` of every other file.
         about: what is indexed, in the words of whoever built it.
     """
 
@@ -65,7 +65,7 @@ class IndexCard(Record):
     width: int
     num_zero: int = 0
     recall: Recall | None = None
-    sha256s: Mapping[str, str]
+    files: Mapping[str, Mapping[str, str]]
     about: Mapping[str, Any] = Field(default_factory=dict)
 
 
@@ -212,7 +212,7 @@ def build_index(
         width=width,
         num_zero=num_zero,
         recall=found,
-        sha256s={path.name: sha256_of(path) for path in files},
+        files={path.name: {"sha256": sha256_of(path)} for path in files},
         about=dict(about or {}),
     )
     write_sealed(folder / CARD, card.model_dump())
@@ -246,9 +246,8 @@ def open_index(folder: Path) -> VectorIndex | None:
         found = problem = None
         try:
             card = read_card(folder)
-            for name, sha256 in card.sha256s.items():
-                if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
-                    raise RunError(f"{folder / name} is missing or damaged; make the index again with --rebuild")
+            for name, seal in card.files.items():
+                _check(folder / name, seal.get("sha256", ""))
             found = _opened(folder, card)
         except RunError as error:
             problem = error
@@ -260,6 +259,12 @@ def open_index(folder: Path) -> VectorIndex | None:
             raise problem
         return found
     return None
+
+
+def _check(path: Path, sha256: str) -> None:
+    """Require a file as it was written."""
+    if not path.is_file() or sha256_of(path) != sha256:
+        raise RunError(f"{path} is missing or damaged; make the index again with --rebuild")
 
 
 def _opened(folder: Path, card: IndexCard) -> VectorIndex:
