@@ -5,12 +5,12 @@ Three sets, all at unit length and of 128 dimensions by default; queries are dra
 
 - clustered: 1,000 clusters of unequal sizes, each in 24 directions of its own of falling variance, as embeddings of
   pictures with classes lie;
-- broad: 20 wide clusters in 48 directions each: neighbours of a query lie in many cells;
+- broad: 20 wide clusters in 48 directions each: neighbours of a query lie all around it;
 - planted: a cloud without clusters whose variance falls as 1/i, in which each query has ten planted neighbours at
   cosines from 0.6 to 0.95 (how many of these are found is told, too): the hardest of the three.
 
 Usage: python benchmarks/search_peers.py [--rows 1000000] [--width 128] [--queries 1000]
-    [--sets clustered,broad,planted] [--methods cells,hnsw] [--threads 2] [--no-peer]
+    [--sets clustered,broad,planted] [--methods hnsw] [--threads 2] [--no-peer]
 """
 
 # N rows, Q queries, D features
@@ -33,7 +33,7 @@ import torch  # noqa: E402
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns  # noqa: E402
 
 from counterpoint.evaluation.nearest import DOT, nearest  # noqa: E402
-from counterpoint.search.approximation import recall  # noqa: E402
+from counterpoint.search.hnsw_graph import recall  # noqa: E402
 from counterpoint.search.vector_index import VectorIndex, build_index  # noqa: E402
 
 K, NUM_SINGLE = 10, 300
@@ -150,7 +150,7 @@ def measure(search: Callable[[np.ndarray], np.ndarray], data: Data, truth_QK: to
 
 
 def our_method(name: str, method: str, data: Data, truth_QK: torch.Tensor) -> None:
-    """Build in a temporary folder, as a run's index is, files and hashes and calibration included; then ask."""
+    """Build in a temporary folder, as a run's index is, with files, hashes and recall; then ask."""
     with tempfile.TemporaryDirectory() as folder:
         start, work = time.perf_counter(), time.process_time()
         index = build_index(data.rows_ND, Path(folder) / "index", method=method)
@@ -159,8 +159,7 @@ def our_method(name: str, method: str, data: Data, truth_QK: torch.Tensor) -> No
         def search(queries: np.ndarray, index: VectorIndex = index) -> np.ndarray:
             return index.search(torch.from_numpy(queries), K).positions_QK.numpy()
 
-        effort = index.card.effort
-        level = f", effort {effort.level}, own recall {effort.recall:.4f}" if effort else ""
+        level = f", own recall {own.value:.4f}" if (own := index.card.recall) else ""
         print(f"| {name} | {method}{level} | {spent} | {measure(search, data, truth_QK)}", flush=True)
 
 
@@ -185,7 +184,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--sets", default="clustered,broad,planted", help=f"of {', '.join(SETS)}")
-    parser.add_argument("--methods", default="cells,hnsw", help="of ours; empty for none")
+    parser.add_argument("--methods", default="hnsw", help="of ours; empty for none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-peer", action="store_true", help="without the graph of faiss, which builds for minutes")
     flags = parser.parse_args()

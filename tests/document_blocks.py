@@ -22,7 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 PAGES += sorted((ROOT / "reproductions").rglob("*.md"))
 REPRODUCE = ["python", "-m", "reproductions"]
 LANGUAGES = ("sh", "python", "yaml", "text")
-NO_RUN = "no-run "
+NO_RUN, NEEDS = "no-run ", "needs "
 
 # What is appended to a command: it is the command that is tested, not the patience.
 SHORT: Mapping[str, list[str]] = {
@@ -42,6 +42,7 @@ class Block:
         place: page and line.
         language: the first word after the fence; empty for an indented block.
         reason: why it cannot run here; empty if it can.
+        needs: a library that need not be installed, by a test of its own; empty if none.
         text: what is in it.
     """
 
@@ -49,6 +50,7 @@ class Block:
     language: str
     reason: str
     text: str
+    needs: str = ""
 
     @property
     def is_directive(self) -> bool:
@@ -69,7 +71,8 @@ def blocks_of(page: Path) -> list[Block]:
             language, _, rest = token.info.strip().partition(" ")
             line = (token.map or [0])[0] + 1
             reason = rest.removeprefix(NO_RUN).strip() if rest.startswith(NO_RUN) else ""
-            found.append(Block(f"{name_of(page)}:{line}", language, reason, token.content))
+            needs = rest.removeprefix(NEEDS).strip() if rest.startswith(NEEDS) else ""
+            found.append(Block(f"{name_of(page)}:{line}", language, reason, token.content, needs))
     return found
 
 
@@ -127,7 +130,7 @@ def run_blocks(page: Path) -> dict[str, Any]:
     """Run what a page shows, in order, in the working directory; the names that its Python left behind."""
     names: dict[str, Any] = {"__name__": "a_page"}
     for block in blocks_of(page):
-        if block.reason:
+        if block.reason or block.needs:
             continue
         if block.language == "sh":
             run_shell(block)

@@ -23,7 +23,7 @@ MAX_PARAMETERS = 6
 FIXED_SIGNATURES = {"diagnose", "optimal_geometry"}  # public, of a published signature: one argument more
 SINGLE_MODULE_IMPORTS = (
     "torchvision", "timm", "lightly", "onnx", "onnxruntime", "onnxscript", "pyarrow", "triton", "tensorboard", "wandb",
-    "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "psycopg",
+    "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client",
 )  # fmt: skip
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 # The one module that may name pickle, and what of it: the unpickler of which nothing is left that could run.

@@ -20,6 +20,7 @@ from counterpoint.core.errors import (
     RunError,
     TrainingError,
     UsageError,
+    gone,
 )
 from counterpoint.core.run import Run, SeedRuns
 
@@ -55,8 +56,7 @@ if TYPE_CHECKING:
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
     from counterpoint.runs.verification import verify as verify
-    from counterpoint.search.index_export import export_index as export_index
-    from counterpoint.search.searching import duplicates as duplicates
+    from counterpoint.search.duplicates import duplicates as duplicates
     from counterpoint.search.searching import search as search
     from counterpoint.search.table import Table as Table
     from counterpoint.search.table import embed as embed
@@ -80,12 +80,11 @@ _DEFERRED = {
     "audit": "counterpoint.audit.auditing",
     "compare": "counterpoint.runs.comparison",
     "diagnose": "counterpoint.runs.inspection",
-    "duplicates": "counterpoint.search.searching",
+    "duplicates": "counterpoint.search.duplicates",
     "embed": "counterpoint.search.table",
     "evaluate": "counterpoint.evaluation.protocol",
     "evaluate_seeds": "counterpoint.runs.seed_evaluation",
     "export": "counterpoint.export.exporting",
-    "export_index": "counterpoint.search.index_export",
     "fine_tune": "counterpoint.runs.fine_tuning",
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",
@@ -131,7 +130,6 @@ __all__ = [
     "evaluate",
     "evaluate_seeds",
     "export",
-    "export_index",
     "fine_tune",
     "hessian_spectrum",
     "load",
@@ -152,7 +150,7 @@ def __getattr__(name: str) -> Any:
     if name in ("losses", "theory"):
         return import_module(f"counterpoint.{name}")
     if name not in _DEFERRED:
-        raise AttributeError(f"module 'counterpoint' has no attribute {name!r}")
+        raise AttributeError(gone(name) or f"module 'counterpoint' has no attribute {name!r}")
     value = getattr(import_module(_DEFERRED[name]), name)
     globals()[name] = value  # a sub-package of the same name, once imported, must not hide the function
     return value

@@ -13,15 +13,15 @@ COMMAND = Path(__file__).parents[2] / "benchmarks" / "search_peers.py"
 @pytest.mark.thorough
 def test_a_small_size_prints_both_tables() -> None:
     pytest.importorskip("faiss", reason="faiss is not installed")
-    flags = ["--rows", "3000", "--queries", "40", "--width", "16", "--threads", "1", "--methods", "cells"]
+    flags = ["--rows", "3000", "--queries", "40", "--width", "16", "--threads", "1", "--methods", "exact"]
     done = subprocess.run([sys.executable, str(COMMAND), *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if "| " in line]
     for name in ("clustered", "broad", "planted"):
         own = [row for row in rows if row[0] == name]
         assert [row[1] for row in own[:2]] == ["exact, one query", "exact, batch of 40"]
-        cells = next(row for row in own if row[1].startswith("cells"))
-        assert float(cells[3].split()[0]) > 0.97
+        built = next(row for row in own if row[1] == "exact")
+        assert float(built[3].split()[0]) == 1
         assert sum(row[1].startswith("faiss HNSW") for row in own) == 4
 
 

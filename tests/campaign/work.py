@@ -19,9 +19,7 @@ BEGUN = {"train": "absent", "resume": INTERRUPTED}  # all others: a run that is 
 EMBEDDED = {f"embed {name}": ["embed", "{run}", "--out", f"{{f}}/table.{name}"] for name in ("npz", "csv", "parquet")}
 FORMATS = ("onnx", "safetensors", "folder")
 EXPORTED = {f"export {name}": ["export", "{run}", "--to", name, "--out", f"{{f}}/{name}"] for name in FORMATS}
-BASES = ("qdrant", "pgvector", "lancedb", "faiss")
-INDEXED = {f"search {name}": ["search", "{run}", "--export", name, "--out", f"{{f}}/{name}"] for name in BASES}
-OVER = {name: [*words, "--overwrite"] for name, words in {**EMBEDDED, **EXPORTED, **INDEXED}.items()}
+OVER = {name: [*words, "--overwrite"] for name, words in {**EMBEDDED, **EXPORTED}.items()}
 READING = {
     "evaluate": ["evaluate", "{run}"],
     "evaluate page": ["evaluate", "{run}", "--out", "{f}/evaluation.html"],

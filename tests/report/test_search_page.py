@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.search_records import Asked, Copies, CopyGroup, CurvePoint, Hit, SearchAnswer, SharedConcept
+from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.search_page import render_search, write_search
 
 EVIL = '<script>alert(1)</script>"><img src=x>'
@@ -19,11 +19,8 @@ def answer(num_hits: int = 2, side: int = 8) -> SearchAnswer:
         Hit(row, f"{EVIL}{row}", "cat", 0.9, 0.999, concepts, "pixels" * (row == 0)) for row in range(num_hits)
     )
     pictures = {f"row-{row}": rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for row in range(num_hits)}
-    curve = (CurvePoint(order="pca", kept=4, recall=0.5, low=0.4, high=0.6),)
     pictures["query-0"] = rng.integers(0, 256, (side, side), dtype=np.uint8)
-    return SearchAnswer(
-        "ncl", {"collection": "2 samples"}, ("Read it.",), (Asked(EVIL, None, None, hits),), curve, pictures
-    )
+    return SearchAnswer("ncl", {"collection": "2 samples"}, ("Read it.",), (Asked(EVIL, None, None, hits),), pictures)
 
 
 def test_query_hits_and_reasons_stand_on_it() -> None:
@@ -32,7 +29,6 @@ def test_query_hits_and_reasons_stand_on_it() -> None:
     assert page.count("nearly the same picture") == 1
     assert "above 99.9" in page
     assert page.count('class="bar"') == 4
-    assert "0.500 (0.400 to 0.600)" in page
 
 
 def test_text_from_outside_stays_text() -> None:

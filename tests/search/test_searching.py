@@ -111,14 +111,19 @@ def test_planted_near_duplicates_are_found_and_nothing_else(run: cp.Run) -> None
     assert all(group.by == "pixels" for group in found.groups)
 
 
-def test_fewer_dimensions_come_with_what_they_find(run: cp.Run) -> None:
-    found = cp.search(run, 0, k=2, dims=4, quiet=True)
-    orders = {point.order for point in found.curve}
-    assert orders == {"expected activation", "pca", "variance", "random"}
-    whole = [point.recall for point in found.curve if point.kept == 16 and point.order != "pca"]
-    assert whole == pytest.approx([1, 1, 1])
-    assert "The 4 dimensions with the largest expected activation find" in found.reading[0]
-    with pytest.raises(UsageError, match="dims must be auto or between 1 and 16"):
+def test_fewer_dimensions_are_those_of_the_largest_expected_activation(run: cp.Run) -> None:
+    z = cp.embed(run, layer="embedding", quiet=True).vectors
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True).clip(1e-30)
+    best = np.argsort(-np.abs(unit).mean(axis=0), kind="stable")[:4]
+    short = z[:, best] / np.linalg.norm(z[:, best], axis=1, keepdims=True).clip(1e-30)
+    cosine = np.delete(short @ short[0], 0)
+    found = cp.search(run, 0, k=5, dims=4, quiet=True)
+    assert [hit.similarity for hit in found.queries[0].hits] == pytest.approx(
+        sorted(cosine, reverse=True)[:5], abs=1e-5
+    )
+    assert {concept.dim for hit in found.queries[0].hits for concept in hit.concepts} <= set(best.tolist())
+    assert found.facts["layer"] == "embedding (4 of its dimensions)"
+    with pytest.raises(UsageError, match="dims must be between 1 and 16"):
         cp.search(run, 0, dims=17, quiet=True)
 
 
@@ -247,10 +252,8 @@ def test_the_command_prints_at_most_100_columns_and_draws_a_page(
     [
         ([], "give at least one QUERY"),
         (["3", "--duplicates"], "--duplicates takes no QUERY"),
-        (["--export", "faiss"], "--export needs --out"),
         (["3", "--threshold", "0.9"], "--threshold goes with --duplicates"),
-        (["3", "--overwrite"], "--overwrite goes with --export"),
-        (["3", "--dims", "many"], "--dims must be auto or a whole number, got 'many'"),
+        (["3", "--dims", "many"], "--dims must be a whole number, got 'many'"),
         (["--duplicates", "--threshold", "2"], "threshold must be a cosine, between -1 and 1, got 2.0"),
     ],
 )
@@ -262,20 +265,28 @@ def test_flags_without_effect_are_refused_in_one_line(
     assert complaint in told[-1]
 
 
-def test_the_command_exports(run: cp.Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["search", str(run.path), "--export", "pgvector", "--out", str(tmp_path / "table"), "-q"]
-    assert main(words) == 0
-    assert "wrote 64 x 16 vectors for pgvector" in capsys.readouterr().out
-    assert main(words) == 2
-    assert "replace an earlier export with --overwrite" in capsys.readouterr().err
-    files = {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()}
-    assert main([*words, "--overwrite", "--layer", "embeding"]) == 2
-    assert "did you mean 'embedding'" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in (tmp_path / "table").iterdir()} == files
-    assert main([*words, "--overwrite"]) == 0
-    assert sorted(path.name for path in (tmp_path / "table").iterdir()) == [
-        "about.json", "index.sql", "load.sql", "rows.tsv", "schema.sql",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (["--export", "faiss", "--out", "table"], "search --export is gone: docs/search.md shows"),
+        (["3", "--method", "cells"], "method cells is gone: auto compares every row"),
+        (["3", "--dims", "auto"], "dims auto is gone: give a number"),
+    ],
+)
+def test_what_is_gone_says_what_takes_its_place(
+    run: cp.Run, words: list[str], instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["search", str(run.path), *words])
+    except SystemExit as left:  # of the parser
+        code = left.code
+    assert code == 2
+    assert instead in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_function_that_is_gone_says_what_takes_its_place() -> None:
+    with pytest.raises(AttributeError, match=r"export_index is gone: docs/search\.md shows"):
+        _ = cp.export_index  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_run_that_is_replaced_loses_its_indexes(run: cp.Run, photos: Path, tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ class Parser(argparse.ArgumentParser):
         for word in unknown:
             if word.startswith("-"):
                 flag = word.split("=", 1)[0]
-                if gone(flag[2:]):
-                    self.error(gone(flag[2:]))
+                if told := gone(flag[2:]) or gone(f"{self.prog.rpartition(' ')[2]} {flag}"):
+                    self.error(told)
                 self.error(f"unknown flag {flag}{nearest(flag, flags) or _by_last_word(flag, flags)}")
         if unknown:
             lacks_data = "--data" in flags and not any(word.startswith("--data") for word in words)

@@ -6,7 +6,7 @@ import json
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +75,11 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
 
     def write(names: Sequence[str], labels: Sequence[str | None], vectors_ND: np.ndarray) -> None:
         nonlocal written
+        flat = arrow.array(np.ascontiguousarray(vectors_ND, np.float32).ravel())
         columns: dict[str, Any] = {
             "name": arrow.array(list(map(shown_name, names)), arrow.string()),
             "label": arrow.array(labels, arrow.string()),
-            "vector": _vector_column(arrow, vectors_ND),
+            "vector": arrow.FixedSizeListArray.from_arrays(flat, vectors_ND.shape[1]),
         }
         if first_row is not None:
             columns["row"] = arrow.array(np.arange(first_row + written, first_row + written + len(names)))
@@ -89,35 +90,6 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
     # Numbers that hardly repeat: a dictionary of them costs time and spares nothing.
     with path.open("wb") as stream, arrow.parquet.ParquetWriter(stream, schema, use_dictionary=["label"]) as writer:
         yield write
-
-
-def _vector_column(arrow: Any, vectors_ND: np.ndarray) -> Any:
-    """Rows as lists of one length, float32."""
-    flat = arrow.array(np.ascontiguousarray(vectors_ND, np.float32).ravel())
-    return arrow.FixedSizeListArray.from_arrays(flat, vectors_ND.shape[1])
-
-
-def vector_batches(
-    rows: Iterable[tuple[Sequence[int], Sequence[str], Sequence[str | None], np.ndarray]], width: int
-) -> Any:
-    """A reader of record batches with the columns id, name, label and vector, a fixed-size list; one batch at a time.
-
-    Args:
-        rows: ids, names, labels and vectors (n, width) of each batch.
-        width: dimensions.
-    """
-    arrow = require_arrow("a table of LanceDB")
-    vector = arrow.list_(arrow.float32(), width)
-    columns = {"id": arrow.int64(), "name": arrow.string(), "label": arrow.string(), "vector": vector}
-    schema = arrow.schema(list(columns.items()))
-
-    def batches() -> Iterator[Any]:
-        for ids, names, labels, vectors_BD in rows:
-            values = zip((ids, names, labels), columns.values(), strict=False)
-            arrays = [arrow.array(each, kind) for each, kind in values]
-            yield arrow.record_batch([*arrays, _vector_column(arrow, vectors_BD)], schema=schema)
-
-    return arrow.RecordBatchReader.from_batches(schema, batches())
 
 
 class TableFile:

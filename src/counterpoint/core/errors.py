@@ -15,6 +15,10 @@ GONE = {
     "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
     "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
     "own-shards-only": "each part makes its own shards alone",
+    "search --export": "docs/search.md shows how the table of `counterpoint embed` goes into a database in a few lines",
+    "export_index": "docs/search.md shows how the table of cp.embed(run) goes into a database in a few lines",
+    "method cells": "auto compares every row, or above 2e9 numbers takes the graph of usearch; as do exact and hnsw",
+    "dims auto": "give a number; `counterpoint evaluate RUN --selection all --metrics mAP@10` measures what any finds",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
-INDEX_FILES = ("index.json", "vectors.npy", "names.json", "rows.npy", "centres.npy", "graph.usearch")
+# The last two were written by earlier versions.
+INDEX_FILES = ("index.json", "vectors.npy", "names.json", "graph.usearch", "rows.npy", "centres.npy")
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
     "checkpoints/after-*.json",

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.core.run_records import Record
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
 
@@ -15,24 +14,6 @@ WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
 HEAD = ("rank", "row", "name", "label", "cosine", "random below", "copy", "why")
 SIDES = "rrllrrll"
-
-
-class CurvePoint(Record):
-    """What a search with some of the dimensions finds of the search with all.
-
-    Attributes:
-        order: in which dimensions are kept.
-        kept: how many.
-        recall: share of the ten nearest that are found.
-        low: lower end of its 95 % interval over the queries.
-        high: upper end.
-    """
-
-    order: str
-    kept: int
-    recall: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -123,7 +104,6 @@ class SearchAnswer:
         facts: what was searched, and how, by what it is called.
         reading: how to read similarity and reasons, in sentences.
         queries: in the order in which they were asked.
-        curve: recall against the number of dimensions, where it was measured.
         pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, where they were asked
             for.
     """
@@ -132,14 +112,12 @@ class SearchAnswer:
     facts: Mapping[str, str]
     reading: tuple[str, ...]
     queries: tuple[Asked, ...]
-    curve: tuple[CurvePoint, ...] = ()
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the pictures."""
         values = {"run": self.run, "facts": dict(self.facts), "reading": list(self.reading)}
-        curve = [point.model_dump() for point in self.curve]
-        return {**values, "queries": [asdict(asked) for asked in self.queries], "curve": curve}
+        return {**values, "queries": [asdict(asked) for asked in self.queries]}
 
     def to_csv(self) -> str:
         """A line for each hit."""

@@ -277,7 +277,8 @@ def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
     given = _value_at(first, error, path)
     extra = field.json_schema_extra
     hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
-    return f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
+    said = gone(f"{'.'.join(path)} {given}")
+    return said or f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
 
 
 def _value_at(first: Any, error: ValidationError, path: list[str]) -> Any:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, hide_folders, join, printable
-from counterpoint.core.search_records import Asked, Copies, CopyGroup, CurvePoint, Hit, SearchAnswer, SharedConcept
-from counterpoint.report.charts.figures import data_table
+from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
 from counterpoint.report.sections.concepts_section import data_address
 from counterpoint.report.wording import count, number, percent
@@ -63,8 +62,6 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
     header = plain_header("Counterpoint searches", printable(found.run), facts)
     asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
     parts = [Part("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
-    if found.curve:
-        parts.append(Part("dims", "Dimensions", "How many dimensions are needed?", _curve(found.curve)))
     return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
 
 
@@ -141,20 +138,3 @@ def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup
         for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
     ]
     return element("article", element("h3", title), element("ol", items, class_="hits"), class_="group")
-
-
-def _curve(curve: tuple[CurvePoint, ...]) -> Markup:
-    """Recall of every order and number, as a table."""
-    orders = list(dict.fromkeys(point.order for point in curve))
-    at = {(point.order, point.kept): point for point in curve}
-    rows = [
-        [number(kept), *(_recall(at.get((order, kept))) for order in orders)]
-        for kept in sorted({point.kept for point in curve})
-    ]
-    note = "Share of the ten nearest by all dimensions that a search with some of them finds, with its 95 % interval."
-    table = data_table("Recall by number of dimensions", ["dimensions", *orders], rows)
-    return join(element("p", note, class_="note"), element("div", table, class_="curve"))
-
-
-def _recall(point: CurvePoint | None) -> str:
-    return "" if point is None else f"{point.recall:.3f} ({point.low:.3f} to {point.high:.3f})"

@@ -3,6 +3,8 @@
 # N rows, K neighbours, P pairs
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +15,14 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.run import Run
 from counterpoint.core.search_records import Copies, CopyGroup
 from counterpoint.core.stored_rows import row_slices
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
 from counterpoint.evaluation.nearest import DOT, nearest
-from counterpoint.search.run_index import RunIndex
+from counterpoint.runs.inspection import thumbnails
+from counterpoint.search.run_index import RunIndex, open_run_index
 
 NEIGHBOURS = 10  # of each sample that are compared with it
 SIDE = 16  # pixels of the small pictures that are compared
@@ -29,6 +34,7 @@ MOST_PIXELS, NEAR_BY_PIXELS = 50_000, 3  # pictures up to which neighbours by pi
 SAME_EMBEDDING = 0.9999  # cosine, where there are no pictures
 FLAT = 1e-3  # standard deviation of a picture of one colour
 FETCHED = 512  # pictures at a time
+MOST_DRAWN = 2000  # pictures of a page
 BY_PIXELS = (
     "Two samples are near-duplicates if one is among the nearest of the other, {k} in the {layer}"
     f" and {NEAR_BY_PIXELS} by pixels, and their pictures, "
@@ -41,20 +47,34 @@ BY_EMBEDDING = (
 )
 
 
-def find_copies(known: RunIndex, *, threshold: float | None = None) -> Copies:
-    """Groups of near-duplicates.
+@usual_modes()
+def duplicates(
+    run: Run | str | Path,
+    *,
+    to: Any = None,
+    threshold: float | None = None,
+    pictures: bool = False,
+    quiet: bool = False,
+    **options: Any,
+) -> Copies:
+    """Groups of near-duplicates of a collection.
 
     Args:
-        known: an index of a run.
+        run: the run or its folder.
+        to: other samples than the run's own.
         threshold: least cosine of a pair; None asks for none of pictures, which are compared by their pixels, and for
             ``SAME_EMBEDDING`` of anything else.
+        pictures: keep small pictures in the answer, for a page.
+        quiet: show no progress.
+        options: as those of ``search``.
 
     Raises:
         UsageError: the threshold is out of range.
     """
     if threshold is not None and not -1 <= threshold <= 1:
         raise UsageError(f"threshold must be a cosine, between -1 and 1, got {threshold}; 0.99 is usual")
-    index, about, source = known.index, known.about, known.subject.source
+    known = open_run_index(run, to, options, "duplicates", quiet=quiet)
+    index, source = known.index, known.subject.source
     has_pictures = source.kind == "images"
     least = threshold if threshold is not None else (-1.0 if has_pictures else SAME_EMBEDDING)
     pairs_P2, cosine_P = near_pairs(known, least)
@@ -63,23 +83,29 @@ def find_copies(known: RunIndex, *, threshold: float | None = None) -> Copies:
         cosine_P = _cosines(known, pairs_P2)
         pairs_P2, cosine_P = pairs_P2[cosine_P >= least], cosine_P[cosine_P >= least]
     words = (BY_PIXELS if has_pictures else BY_EMBEDDING).format(
-        k=min(NEIGHBOURS, len(index) - 1), layer=about.layer, threshold=least
+        k=min(NEIGHBOURS, len(index) - 1), layer=known.about.layer, threshold=least
     )
     held_out = set(known.subject.split.held_out.tolist()) if known.subject.is_own_data else set()
-    by = "pixels" if has_pictures else "embedding"
-    groups = [
+    groups = tuple(
         CopyGroup(
             rows=rows,
             names=tuple(index.names[row] for row in rows),
             labels=tuple(None if index.labels is None else index.labels[row] for row in rows),
             least_similarity=least_cosine,
-            by=by,
+            by="pixels" if has_pictures else "embedding",
             crosses_split=0 < len(held_out.intersection(rows)) < len(rows),
         )
         for rows, least_cosine in groups_of(pairs_P2, cosine_P, len(index))
-    ]
-    facts = {"collection": f"{len(index):,} samples of {about.data}", "layer": about.layer}
-    return Copies(about.run, facts, (words,), tuple(groups))
+    )
+    drawn = drawn_rows(source, [row for group in groups for row in group.rows]) if pictures else {}
+    return Copies(known.about.run, known.facts(), (words, *index.advice()), groups, drawn)
+
+
+def drawn_rows(source: Source, rows: list[int]) -> dict[str, np.ndarray]:
+    """Small pictures of the first ``MOST_DRAWN`` of some rows, by name; none where there are no pictures."""
+    rows = rows[:MOST_DRAWN] if source.kind == "images" else []
+    images = thumbnails(source, rows) if rows else ()
+    return {f"row-{row}": image for row, image in zip(rows, images, strict=True)}
 
 
 def near_pairs(known: RunIndex, least: float) -> tuple[Tensor, Tensor]:

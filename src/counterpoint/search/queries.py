@@ -17,9 +17,9 @@ from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
 from counterpoint.data.formats.image_files import SUFFIXES, decode_square
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.evaluation.subject import open_queries
-from counterpoint.nn.layer_outputs import EMBEDDING
+from counterpoint.nn.layer_outputs import EMBEDDING, LayerReader
 from counterpoint.nn.trained import load
-from counterpoint.search.run_index import RunIndex, embed_samples, same_run
+from counterpoint.search.run_index import RunIndex, same_run
 
 MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
 
@@ -117,7 +117,9 @@ def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
             f"queries of shape {tuple(samples.shape)} are {kinds[samples.ndim != 4]}, and this encoder takes "
             f"{kinds[not has_pictures]}"
         )
-    vectors_QD = embed_samples(subject, known.about.layer, samples)
+    layer = known.about.layer
+    with LayerReader(subject.encoder, [layer]) as reader, torch.no_grad():
+        vectors_QD = torch.cat([reader(part)[layer].cpu() for part in samples.split(256)])
     if not bool(torch.isfinite(vectors_QD).all()):
         raise DataError("the encoder gives NaN or infinity for a query; its weights or the query are damaged")
     return [

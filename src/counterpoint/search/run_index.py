@@ -9,42 +9,40 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from counterpoint.core import __version__
 from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import DataError, RunError
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
 from counterpoint.core.new_folder import new_folder
-from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.run import Run
+from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_contents import INDEX_FILES
 from counterpoint.core.run_lock import Holder, lock_run
 from counterpoint.core.run_records import Listed, Record, read_record
-from counterpoint.core.search_records import CurvePoint
 from counterpoint.core.stored_rows import Rows, taken, whole
+from counterpoint.core.validation import build
 from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.order import random_order
+from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import files_of_samples
-from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader, check_layers
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
 from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
 from counterpoint.search.shard_merge import rows_of_shards, shards_of
-from counterpoint.search.shortening import shorten
-from counterpoint.search.vector_index import CARD, VectorIndex, build_index, index_at, read_card
+from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
-LOOKED_AT = 4096  # rows by which a code is known
-SAME = ("version", "weights_sha256", "checkpoint", "layer")  # of an index that fits
+LOOKED_AT, RANKED_ON = 4096, 20_000  # rows by which a code is known, and by which its dimensions are ranked
 WAIT_SECONDS, MOST_SECONDS = 0.1, 10  # between two looks at a run that another process holds, and of all
 
 
@@ -63,10 +61,8 @@ class IndexedRun(Record):
         stamp: of these files when the samples were read; while it stays the same, so do the samples. None where the
             files are not known: then the samples themselves are looked at.
         is_own_data: whether the run was trained on them.
-        zeros: share of zeros.
-        is_nonnegative: whether no entry is below zero.
+        has_concepts: whether two samples are alike because of single dimensions that few samples activate.
         dims: dimensions that were kept, the first one first; empty where all were.
-        curve: recall against the number of dimensions, where some were kept.
     """
 
     version: str
@@ -79,28 +75,21 @@ class IndexedRun(Record):
     files: Annotated[tuple[str, ...], Listed] = ()
     stamp: str | None = None
     is_own_data: bool = True
-    zeros: float = 0.0
-    is_nonnegative: bool = False
+    has_concepts: bool = False
     dims: Annotated[tuple[int, ...], Listed] = ()
-    curve: Annotated[tuple[CurvePoint, ...], Listed] = ()
 
     def kept(self, vectors_ND: Tensor) -> Tensor:
         """The dimensions that are indexed."""
         return vectors_ND[:, list(self.dims)] if self.dims else vectors_ND
-
-    @property
-    def has_concepts(self) -> bool:
-        """Whether two samples are alike because of single dimensions that few samples activate."""
-        return self.is_nonnegative and self.zeros >= SPARSE
 
 
 class SearchSettings(LookSettings):
     """What is searched, and how."""
 
     layer: str = Field(default="auto", description="which layer is compared")
-    method: Literal["auto", "exact", "cells", "hnsw"] = Field(default="auto", description="how an index is built")
+    method: Literal["auto", "exact", "hnsw"] = Field(default="auto", description="how an index is built")
     exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
-    dims: int | Literal["auto"] | None = Field(default=None, description="how many dimensions are kept")
+    dims: int | None = Field(default=None, ge=1, description="how many dimensions are kept")
     second: bool = Field(default=False, description="queries are samples of the second kind")
     rebuild: bool = Field(default=False, description="make the index again")
     shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
@@ -121,6 +110,21 @@ class Asking:
     settings: SearchSettings
     data: Any
     reporter: Reporter
+
+    @cached_property
+    def layer(self) -> str:
+        """Of ``auto`` the embedding where its dimensions have a meaning or pairs were trained."""
+        if self.settings.layer != "auto":
+            return self.settings.layer
+        folder = self.run.folder
+        card = read_sealed(folder.encoder_card) if folder.encoder_card.exists() else {}
+        has_meaning = card.get("nonnegative", "none") != "none"
+        return EMBEDDING if has_meaning or folder.second.encoder_card.exists() else REPRESENTATION
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the samples are an array, which is known by its content."""
+        return self.data is not None and not isinstance(self.data, str | Path)
 
 
 @dataclass
@@ -145,36 +149,52 @@ class RunIndex:
             with same_run(self.asking.run, self.about.weights_sha256):
                 subject = open_samples(self.asking)
             if subject.source.fingerprint != self.about.fingerprint:
-                raise _refusal(self.index.folder, "fingerprint", self.about.fingerprint, subject.source.fingerprint)
+                raise _refusal(self.index.folder, "its samples changed after it was opened")
             self._subject = subject
         return self._subject
 
+    def facts(self, *, exact: bool = False) -> dict[str, str]:
+        """What is searched, and how."""
+        about, card = self.about, self.index.card
+        kept = f"{card.width} of its dimensions" if about.dims else f"{card.width} dimensions"
+        facts = {"collection": f"{card.num_rows:,} samples of {about.data}", "layer": f"{about.layer} ({kept})"}
+        if about.checkpoint:
+            facts["checkpoint"] = f"checkpoint {about.checkpoint}"
+        return {**facts, "method": self.index.how(exact=exact)}
 
-def open_run_index(asking: Asking) -> RunIndex:
+
+def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], verb: str, *, quiet: bool) -> RunIndex:
     """The index that is meant, built where there is none, or where the samples are not those of the one that is there.
 
+    Args:
+        run: the run or its folder.
+        data: other samples than the run's own; None for these.
+        options: see ``SearchSettings``.
+        verb: who asks.
+        quiet: show no progress.
+
     Raises:
+        UsageError: an option is wrong.
         RunError: the run has no encoder yet, or is deleted or trained anew meanwhile; or the index that is there is
             damaged, or of another run, checkpoint, layer or version; named.
         DataError: fewer than two samples.
     """
-    run, settings, weights = asking.run, asking.settings, weights_hash(asking.run)
-    layer, is_memory = layer_of(asking), asking.data is not None and not isinstance(asking.data, str | Path)
-    # Samples in memory are known by their content.
-    subject = open_samples(asking) if is_memory else None
-    with same_run(run, weights):
-        files = files_of_samples(run, asking.data, settings.part)
-    place = _Place(asking, layer, run.folder.indexes / _name(asking, layer, subject), files)
-    index = None if settings.rebuild else _kept(place, subject)
+    settings = build(SearchSettings, options, verb)
+    asking = Asking(as_run(run), settings, data, Reporter(quiet=quiet))
+    weights = weights_hash(asking.run)
+    subject = open_samples(asking) if asking.is_in_memory else None
+    with same_run(asking.run, weights):
+        files = files_of_samples(asking.run, data, settings.part)
+    index = _kept(asking, subject, files)
     if index is not None and settings.shards is None:
         return index
     # Before the samples are read: files that change meanwhile have another stamp at the next search.
-    with same_run(run, weights):
+    with same_run(asking.run, weights):
         stamp = None if files is None else stamp_of_files(files)
         subject = open_samples(asking) if subject is None else subject
     if settings.shards is not None:  # of an index that is there not read again, but others are not taken in silence
-        shards_of(settings.shards, plan_of(subject, layer, SHARD_ROWS))
-    index = None if settings.rebuild else _kept(place, subject)
+        shards_of(settings.shards, plan_of(subject, asking.layer, SHARD_ROWS))
+    index = _kept(asking, subject, files)
     if index is not None:
         _note_stamp(index, files or (), stamp)
         return index
@@ -182,42 +202,38 @@ def open_run_index(asking: Asking) -> RunIndex:
         raise DataError(f"{subject.source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
     with _held(asking, weights):
         # Another process may have built it while this one waited.
-        index = None if settings.rebuild else _kept(place, subject)
-        return index or _built(place, subject, files or (), stamp)
+        return _kept(asking, subject, files) or _built(asking, subject, files or (), stamp)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where the index of a layer lies, and for what it is asked.
-
-    Attributes:
-        files: in which the samples lie now; None where nobody knows them.
-    """
-
-    asking: Asking
-    layer: str
-    folder: Path
-    files: tuple[str, ...] | None
-
-
-def _kept(place: _Place, subject: Subject | None) -> RunIndex | None:
+def _kept(asking: Asking, subject: Subject | None, files: tuple[str, ...] | None) -> RunIndex | None:
     """The index that is there; None where it is of other samples, or without these nobody can tell.
+
+    Args:
+        asking: which index is meant.
+        subject: the samples, where they are open.
+        files: in which they lie now; None where nobody knows them.
 
     Raises:
         RunError: it does not fit; named.
     """
-    asking, folder = place.asking, place.folder
-    index = index_at(folder)
+    folder = _folder(asking, subject)
+    index = None if asking.settings.rebuild else open_index(folder)
     if index is None:
         return None
     about = read_record(IndexedRun, dict(index.card.about), str(folder / CARD))
-    known = (__version__, weights_hash(asking.run), asking.settings.checkpoint, place.layer)
-    for name, expected in zip(SAME, known, strict=True):
-        if getattr(about, name) != expected:
-            raise _refusal(folder, name, getattr(about, name), expected)
+    checkpoint, layer = asking.settings.checkpoint, asking.layer
+    if about.version != __version__:
+        raise _refusal(folder, f"it was made by version {about.version}, this is {__version__}")
+    if about.weights_sha256 != weights_hash(asking.run):
+        raise _refusal(folder, "it is of another run or of other weights than this run has now")
+    if about.checkpoint != checkpoint:
+        words = f"it is of checkpoint {about.checkpoint or 'last'}, not of {checkpoint or 'the last state'}"
+        raise _refusal(folder, words)
+    if about.layer != layer:
+        raise _refusal(folder, f"it is of the {about.layer}, not of the {layer}")
     if subject is None:
         # A run that was copied with its data names other files.
-        is_same = about.files == place.files and about.stamp == stamp_of_files(about.files)
+        is_same = about.files == files and about.stamp == stamp_of_files(about.files)
     else:
         is_same = about.fingerprint == subject.source.fingerprint
     return RunIndex(asking, about, index, subject) if is_same else None
@@ -260,9 +276,9 @@ def _held(asking: Asking, weights: str) -> Iterator[None]:
         yield
 
 
-def _built(place: _Place, subject: Subject, files: tuple[str, ...], stamp: str | None) -> RunIndex:
+def _built(asking: Asking, subject: Subject, files: tuple[str, ...], stamp: str | None) -> RunIndex:
     """A new index of all samples, in the place of the one that is there, if any."""
-    asking, folder, source = place.asking, place.folder, subject.source
+    folder, source, layer = _folder(asking, subject), subject.source, asking.layer
     for left in folder.parent.glob(f".*{TEMPORARY}"):  # by builds that were killed: the lock is this process's
         shutil.rmtree(left, ignore_errors=True)
     others = [path.name for path in folder.glob("*") if path.name not in INDEX_FILES and TEMPORARY not in path.name]
@@ -270,14 +286,24 @@ def _built(place: _Place, subject: Subject, files: tuple[str, ...], stamp: str |
         raise RunError(f"{folder} holds {others[0]}, which search did not write, so it will not be replaced; move it")
     if (folder / CARD).exists() and not asking.settings.rebuild:
         asking.reporter.say(f"the samples of {source.name} are not those of the index {folder}: it is made again")
-    with _embedded(asking, subject, place.layer) as rows_ND:
-        about = _described(asking, subject, place.layer, rows_ND).model_copy(update={"files": files, "stamp": stamp})
-        kept_ND: Rows = rows_ND
-        if asking.settings.dims is not None:
-            shorter = shorten(rows_ND, asking.settings.dims)
-            about = about.model_copy(update={"dims": shorter.dims, "curve": shorter.curve})
-            kept_ND = about.kept(whole(rows_ND))
-        asking.reporter.say(f"building the index of {len(rows_ND):,} {place.layer}s")
+    with _embedded(asking, subject, layer) as rows_ND:
+        looked = whole(taken(rows_ND, random_order(0, 3, len(rows_ND))[:LOOKED_AT]))
+        about = IndexedRun(
+            version=__version__,
+            run=asking.run.path.resolve().name,
+            weights_sha256=weights_hash(asking.run),
+            checkpoint=asking.settings.checkpoint,
+            layer=layer,
+            data=source.name,
+            fingerprint=source.fingerprint,
+            files=files,
+            stamp=stamp,
+            is_own_data=subject.is_own_data,
+            has_concepts=bool((looked >= 0).all()) and float((looked == 0).double().mean()) >= SPARSE,
+            dims=_best_dims(rows_ND, asking.settings.dims),
+        )
+        kept_ND = about.kept(whole(rows_ND)) if about.dims else rows_ND
+        asking.reporter.say(f"building the index of {len(rows_ND):,} {layer}s")
         named: dict[str, Any] = {"names": source.sample_names, "labels": source.classes(), "about": about.model_dump()}
         try:
             folder.parent.mkdir(exist_ok=True)
@@ -292,16 +318,6 @@ def open_samples(asking: Asking) -> Subject:
     """The run's encoder beside the samples that are meant."""
     subject = open_subject(asking.run, Samples(asking.data), asking.settings, asking.reporter)
     return one_checkpoint(subject, asking.settings.checkpoint)
-
-
-def layer_of(asking: Asking) -> str:
-    """The layer that is meant: of ``auto`` the embedding where its dimensions have a meaning or pairs were trained."""
-    if asking.settings.layer != "auto":
-        return asking.settings.layer
-    folder = asking.run.folder
-    card = read_sealed(folder.encoder_card) if folder.encoder_card.exists() else {}
-    has_meaning = card.get("nonnegative", "none") != "none"
-    return EMBEDDING if has_meaning or folder.second.encoder_card.exists() else REPRESENTATION
 
 
 def weights_hash(run: Run) -> str:
@@ -335,12 +351,6 @@ def same_run(run: Run, weights: str) -> Iterator[None]:
         raise problem
 
 
-def embed_samples(subject: Subject, layer: str, samples: Tensor) -> Tensor:
-    """A layer of an encoder for samples in memory, as ``data.stores`` give them."""
-    with LayerReader(subject.encoder, [layer]) as reader, torch.no_grad():
-        return torch.cat([reader(part)[layer].cpu() for part in samples.split(256)])
-
-
 @contextmanager
 def _embedded(asking: Asking, subject: Subject, layer: str) -> Iterator[Rows]:
     """A layer of all samples: passed through the encoder, or as shards have it."""
@@ -351,50 +361,40 @@ def _embedded(asking: Asking, subject: Subject, layer: str) -> Iterator[Rows]:
             yield rows_ND
         return
     with asking.reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        key = key_of(encoder) if asking.settings.cache and encoder.card.architecture != CUSTOM else None
+        key = key_of(encoder) if asking.settings.cache else None
         rows_ND = extract(encoder, source, [layer], key=key, advance=advance).layers[layer]
     yield rows_ND
 
 
-def _described(asking: Asking, subject: Subject, layer: str, rows_ND: Rows) -> IndexedRun:
-    """The record of what is indexed."""
-    looked = whole(taken(rows_ND, random_order(0, 3, len(rows_ND))[:LOOKED_AT]))
-    return IndexedRun(
-        version=__version__,
-        run=asking.run.path.resolve().name,
-        weights_sha256=weights_hash(asking.run),
-        checkpoint=asking.settings.checkpoint,
-        layer=layer,
-        data=subject.source.name,
-        fingerprint=subject.source.fingerprint,
-        is_own_data=subject.is_own_data,
-        zeros=float((looked == 0).double().mean()),
-        is_nonnegative=bool((looked >= 0).all()),
-    )
+def _best_dims(rows_ND: Rows, number: int | None) -> tuple[int, ...]:
+    """The dimensions with the largest expected activation, that first (ncl2024, section 5.1); none where all stay.
+
+    Raises:
+        UsageError: there are not so many.
+    """
+    if number is None:
+        return ()
+    if number > (width := rows_ND.shape[1]):
+        raise UsageError(f"dims must be between 1 and {width}, the dimensions of the layer, got {number}")
+    sample_ND = whole(taken(rows_ND, random_order(0, 5, len(rows_ND))[:RANKED_ON].sort().values))
+    return tuple(expected_activation(sample_ND).argsort(descending=True, stable=True)[:number].tolist())
 
 
-def _name(asking: Asking, layer: str, subject: Subject | None) -> str:
-    """Of the folder of an index: layer, checkpoint, and of other data their name and a hash of what is taken."""
-    settings, part = asking.settings, asking.settings.part
-    parts = [layer] + ([f"step-{settings.checkpoint}"] if settings.checkpoint else [])
+def _folder(asking: Asking, subject: Subject | None) -> Path:
+    """Where an index lies: by layer, checkpoint, and of other data their name and a hash of what is taken."""
+    settings, part, data = asking.settings, asking.settings.part, asking.data
+    parts = [asking.layer] + ([f"step-{settings.checkpoint}"] if settings.checkpoint else [])
     parts += [f"dims-{settings.dims}"] if settings.dims is not None else []
-    if asking.data is not None or part:
-        known = asking.data if isinstance(asking.data, str | Path) else None
-        place = os.path.abspath(known) if known is not None and os.path.exists(known) else str(known)
-        what = place if subject is None else subject.source.fingerprint
-        stem = "own" if asking.data is None else "memory" if known is None else Path(known).stem
-        digest = hashlib.sha256(os.fsencode(f"{what} {sorted(part.items())}")).hexdigest()[:8]
-        parts += [stem, digest]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
+    if data is not None or part:
+        if asking.is_in_memory and subject is not None:
+            stem, what = "memory", subject.source.fingerprint
+        else:
+            stem = "own" if data is None else Path(data).stem
+            what = os.path.abspath(data) if data is not None and os.path.exists(data) else str(data)
+        parts += [stem, hashlib.sha256(os.fsencode(f"{what} {sorted(part.items())}")).hexdigest()[:8]]
+    return asking.run.folder.indexes / re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(parts))
 
 
-def _refusal(folder: Path, what: str, found: object, wanted: object) -> RunError:
-    """An index that does not fit, by name, with the remedy."""
-    words = {
-        "version": f"it was made by version {found}, this is {wanted}",
-        "weights_sha256": "it is of another run or of other weights than this run has now",
-        "checkpoint": f"it is of checkpoint {found or 'last'}, not of {wanted or 'the last state'}",
-        "layer": f"it is of the {found}, not of the {wanted}",
-        "fingerprint": "its samples changed after it was opened",
-    }
-    return RunError(f"the index {folder} does not fit: {words[what]}; make it again with --rebuild")
+def _refusal(folder: Path, words: str) -> RunError:
+    """An index that does not fit, with the remedy."""
+    return RunError(f"the index {folder} does not fit: {words}; make it again with --rebuild")

@@ -12,26 +12,20 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError
-from counterpoint.core.run import Run, as_run
-from counterpoint.core.search_records import Asked, Copies, Hit, SearchAnswer, SharedConcept
+from counterpoint.core.run import Run
+from counterpoint.core.search_records import Asked, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.validation import build
-from counterpoint.engine.progress import Reporter
-from counterpoint.runs.inspection import thumbnails
 from counterpoint.search.duplicates import (
     SAME_EMBEDDING,
     SAME_PIXELS,
-    find_copies,
+    drawn_rows,
     keys_of_rows,
     likeness,
     picture_keys,
 )
 from counterpoint.search.queries import Query, find_queries
 from counterpoint.search.reasons import Background, background_of
-from counterpoint.search.run_index import Asking, RunIndex, SearchSettings, open_run_index
-from counterpoint.search.shortening import kept_words
-
-MOST_PICTURES = 2000  # of a page
+from counterpoint.search.run_index import RunIndex, open_run_index
 
 
 @usual_modes()
@@ -58,19 +52,18 @@ def search(
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
         options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
-            representation), ``method`` (auto, exact, cells or hnsw), ``exact`` (compare every row), ``dims`` (a number,
-            or auto), ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, ``shards`` (a folder
-            of ``embed --shards`` with these very embeddings: an index is built of them), and those of ``embed``.
+            representation), ``method`` (auto, exact or hnsw), ``exact`` (compare every row), ``dims`` (a number),
+            ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, ``shards`` (a folder of ``embed
+            --shards`` with these very embeddings: an index is built of them), and those of ``embed``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or k out of range.
         DataError: samples that cannot be used.
         RunError: not a trained run, or an index that does not fit; the text says what does not.
     """
-    asked = build(SearchSettings, options, "search")
-    known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
+    known = open_run_index(run, to, options, "search", quiet=quiet)
+    asked, index = known.asking.settings, known.index
     queries = find_queries(known, query, second=asked.second)
-    index, about = known.index, known.about
     in_collection = [each.row for each in queries if each.row is not None]
     most = len(index) - bool(in_collection)
     if not 1 <= k <= most:
@@ -79,7 +72,7 @@ def search(
     # Rows of the collection have the dimensions of the index, and are their own first hit.
     vectors_QD = _query_rows(known, queries)
     found = index.search(vectors_QD, min(k + bool(in_collection), len(index)), exact=asked.exact)
-    background = background_of(index, about)
+    background = background_of(index, known.about)
     answers = []
     for place, each in enumerate(queries):
         rows = [
@@ -92,42 +85,10 @@ def search(
         hits = _hits(known, background, each, vectors_QD[place], rows, compares=pictures)
         answers.append(Asked(each.name, each.row, each.label, hits))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    reading = background.reading()
-    if about.curve:
-        reading = (kept_words(about.curve, len(about.dims)), *reading)
-    zero = index.card.num_zero
-    if zero:
+    reading = (*background.reading(), *index.advice())
+    if zero := index.card.num_zero:
         reading = (*reading, f"{zero:,} rows are all zeros: they are like nothing, and stand last with a cosine of 0.")
-    return SearchAnswer(about.run, _facts(known, exact=asked.exact), reading, tuple(answers), about.curve, drawn)
-
-
-@usual_modes()
-def duplicates(
-    run: Run | str | Path,
-    *,
-    to: Any = None,
-    threshold: float | None = None,
-    pictures: bool = False,
-    quiet: bool = False,
-    **options: Any,
-) -> Copies:
-    """Groups of near-duplicates of a collection; see ``duplicates.find_copies``.
-
-    Args:
-        run: the run or its folder.
-        to: other samples than the run's own.
-        threshold: least cosine of a pair.
-        pictures: keep small pictures in the answer, for a page.
-        quiet: show no progress.
-        options: as those of ``search``.
-    """
-    asked = build(SearchSettings, options, "duplicates")
-    known = open_run_index(Asking(as_run(run), asked, to, Reporter(quiet=quiet)))
-    found = find_copies(known, threshold=threshold)
-    if not pictures or known.subject.source.kind != "images":
-        return found
-    rows = [row for group in found.groups for row in group.rows][:MOST_PICTURES]
-    return Copies(found.run, found.facts, found.reading, found.groups, _of_rows(known, rows))
+    return SearchAnswer(known.about.run, known.facts(exact=asked.exact), reading, tuple(answers), drawn)
 
 
 def _query_rows(known: RunIndex, queries: Sequence[Query]) -> Tensor:
@@ -181,47 +142,12 @@ def _copies(known: RunIndex, query: Query, rows: Sequence[int]) -> dict[int, str
 
 def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
     """Small pictures of hits and queries."""
-    if known.subject.source.kind != "images":
-        return {}
     rows = [hit.row for asked in answers for hit in asked.hits] + [each.row for each in queries if each.row is not None]
-    drawn = _of_rows(known, list(dict.fromkeys(rows))[:MOST_PICTURES])
+    drawn = drawn_rows(known.subject.source, list(dict.fromkeys(rows)))
     for place, each in enumerate(queries):
         if each.row is not None and f"row-{each.row}" in drawn:
             drawn[f"query-{place}"] = drawn[f"row-{each.row}"]
         elif each.sample is not None and each.sample.ndim == 3:
-            drawn[f"query-{place}"] = _small_picture(each.sample)
+            image = to_bytes(each.sample).permute(1, 2, 0).numpy()
+            drawn[f"query-{place}"] = image[..., 0] if image.shape[2] == 1 else image
     return drawn
-
-
-def _of_rows(known: RunIndex, rows: list[int]) -> dict[str, np.ndarray]:
-    """Small pictures of some rows, by name."""
-    if not rows:
-        return {}
-    images = thumbnails(known.subject.source, rows)
-    return {f"row-{row}": image for row, image in zip(rows, images, strict=True)}
-
-
-def _small_picture(sample_CHW: Tensor) -> np.ndarray:
-    """A query as pixels (h, w) or (h, w, 3)."""
-    image = to_bytes(sample_CHW).permute(1, 2, 0).numpy()
-    return image[..., 0] if image.shape[2] == 1 else image
-
-
-def _facts(known: RunIndex, *, exact: bool) -> dict[str, str]:
-    """What was searched, and how."""
-    about, card = known.about, known.index.card
-    kept = f"{card.width} of its dimensions" if about.dims else f"{card.width} dimensions"
-    how = "every row compared"
-    if card.effort is not None and not exact:
-        effort = card.effort
-        how = (
-            f"{card.method}, recall@10 {effort.recall:.3f} ({effort.low:.3f} to {effort.high:.3f}, measured on its own "
-            "rows)"
-        )
-    checkpoint = {"checkpoint": f"checkpoint {about.checkpoint}"} if about.checkpoint else {}
-    return {
-        "collection": f"{card.num_rows:,} samples of {about.data}",
-        "layer": f"{about.layer} ({kept})",
-        **checkpoint,
-        "method": how,
-    }

@@ -7,24 +7,21 @@ from typing import Any
 from counterpoint.cli.arguments import add_looking, look_from
 from counterpoint.cli.outputs import add_forms, check_page, print_found
 from counterpoint.cli.parsers import Parser, add_run
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import UsageError, gone
 from counterpoint.core.rundir import open_run
-from counterpoint.core.shown import shown
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
 file, the number of a row, or the name of a sample. Each hit comes with the share of random pairs that are less similar
 and, where dimensions have a meaning (non-negative embeddings, as of ncl), with those that it shares with the query. The
-index is kept in the run folder; below 20,000 samples every one of them is compared.
+index is kept in the run folder; every sample is compared, but in very large collections.
 
 examples:
   counterpoint search runs/photos holiday.jpg --out hits.html
   counterpoint search runs/photos 17 cats/4.jpg -k 5 --json
   counterpoint search runs/photos new.jpg --to other_photos/
   counterpoint search runs/photos --duplicates --out copies.html
-  counterpoint search runs/photos 17 --dims auto
-  counterpoint search runs/photos --export pgvector --out table/"""
-KINDS = ("qdrant", "pgvector", "lancedb", "faiss")
+  counterpoint search runs/photos 17 --dims 64"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -39,35 +36,25 @@ def add_flags(parser: Parser) -> None:
         help="auto (default: the embedding where its dimensions have a meaning or pairs were trained, else the "
         "representation), embedding, representation, or a module of the backbone",
     )
-    parser.add_argument("--dims", metavar="N|auto", help="keep the dimensions with the largest expected activation")
+    parser.add_argument("--dims", metavar="N", help="keep the N dimensions with the largest expected activation")
     parser.add_argument("--second", action="store_true", help="queries are of the second kind of a cross-modal run")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--duplicates", action="store_true", help="instead of queries: groups of near-duplicates")
-    what.add_argument(
-        "--export",
-        choices=KINDS,
-        metavar="DATABASE",
-        help=f"instead of queries: write to --out what a database imports: {', '.join(KINDS)}",
-    )
+    parser.add_argument("--duplicates", action="store_true", help="instead of queries: groups of near-duplicates")
     parser.add_argument("--threshold", type=float, metavar="X", help="with --duplicates: least cosine of a pair")
-    parser.add_argument("--method", default="auto", help="of an index that is built: auto, exact, cells or hnsw")
+    parser.add_argument("--method", default="auto", help="of an index that is built: auto, exact or hnsw")
     parser.add_argument("--exact", action="store_true", help="compare every row, whatever the index")
     parser.add_argument(
         "--shards", metavar="FOLDER", help="build the index of what embed --shards wrote of these samples"
     )
     parser.add_argument("--rebuild", action="store_true", help="make the index again")
     add_forms(parser)
-    parser.add_argument("--out", metavar="PATH", help="an HTML page with pictures; with --export the file or folder")
-    parser.add_argument("--overwrite", action="store_true", help="with --export: replace what is there")
+    parser.add_argument("--out", metavar="PATH", help="an HTML page with pictures")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")
 
 
 def run(flags: argparse.Namespace) -> int:
-    """Answer, print, and draw the page; or export."""
+    """Answer, print, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
     _check(flags)
-    if flags.export:
-        return _export(flags)
     target = Path(flags.out) if flags.out else None
     if target is not None:
         from counterpoint.report.search_page import SEARCH_PAGE  # deferred: loads NumPy and Pillow
@@ -84,57 +71,26 @@ def run(flags: argparse.Namespace) -> int:
 
 def _check(flags: argparse.Namespace) -> None:
     """Refuse flags that have no effect, before the work."""
-    is_asking = not (flags.duplicates or flags.export)
-    if is_asking != bool(flags.queries):
-        raise UsageError(
-            "give at least one QUERY, or --duplicates, or --export"
-            if is_asking
-            else f"--{'duplicates' if flags.duplicates else 'export'} takes no QUERY"
-        )
+    if flags.duplicates == bool(flags.queries):
+        raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     if flags.threshold is not None and not flags.duplicates:
         raise UsageError("--threshold goes with --duplicates")
-    if flags.overwrite and not flags.export:
-        raise UsageError("--overwrite goes with --export")
-    if flags.export and not flags.out:
-        raise UsageError("--export needs --out: the file or folder to write")
     if flags.second and not flags.queries:
         raise UsageError("--second goes with a QUERY")
-
-
-def _options(flags: argparse.Namespace) -> dict[str, Any]:
-    """As keywords."""
-    dims = flags.dims
-    if dims is not None and dims != "auto":
-        if not dims.isdigit():
-            raise UsageError(f"--dims must be auto or a whole number, got {dims!r}")
-        dims = int(dims)
-    shards = Path(flags.shards) if flags.shards else None
-    known = {
-        "shards": shards,
-        "layer": flags.layer,
-        "method": flags.method,
-        "dims": dims,
-        "rebuild": flags.rebuild,
-        "to": flags.to,
-    }
-    return {**look_from(flags), **known, "quiet": flags.quiet}
+    if flags.dims is not None:
+        if not flags.dims.isdecimal():
+            raise UsageError(gone(f"dims {flags.dims}") or f"--dims must be a whole number, got {flags.dims!r}")
+        flags.dims = int(flags.dims)
 
 
 def _found(flags: argparse.Namespace) -> Any:
     """The answer to queries, or the groups of near-duplicates."""
-    from counterpoint.search.searching import duplicates, search  # deferred: loads torch
+    from counterpoint.search.duplicates import duplicates  # deferred: loads torch
+    from counterpoint.search.searching import search  # deferred: loads torch
 
-    options = {**_options(flags), "pictures": flags.out is not None}
+    names = ("layer", "method", "dims", "rebuild", "to", "quiet")
+    options = {**look_from(flags), **{name: getattr(flags, name) for name in names}}
+    options |= {"shards": Path(flags.shards) if flags.shards else None, "pictures": flags.out is not None}
     if flags.duplicates:
         return duplicates(flags.run, threshold=flags.threshold, **options)
     return search(flags.run, flags.queries, k=flags.k, exact=flags.exact, second=flags.second, **options)
-
-
-def _export(flags: argparse.Namespace) -> int:
-    """Write what a database imports."""
-    from counterpoint.search.index_export import export_index  # deferred: loads torch
-
-    written = export_index(flags.run, flags.export, Path(flags.out), overwrite=flags.overwrite, **_options(flags))
-    for line in written:
-        print(shown(line))
-    return 0

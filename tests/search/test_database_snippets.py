@@ -1,0 +1,32 @@
+"""The snippets of docs/search.md put a table into a database, which finds the same ten nearest as an exact search."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from counterpoint.search.vector_index import build_index
+from document_blocks import ROOT, blocks_of, run_python
+from search.planted_rows import clustered
+
+BLOCKS = blocks_of(ROOT / "docs" / "search.md")
+LIBRARIES = {block.needs: block for block in BLOCKS if block.needs}
+
+
+def test_there_are_snippets_for_three_libraries() -> None:
+    assert set(LIBRARIES) == {"faiss", "lancedb", "qdrant_client"}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_database_finds_the_same_ten_nearest(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    monkeypatch.chdir(tmp_path)
+    rows, names = clustered(500, 12), [f"Gr\u00fc\u00dfe {row}.png" for row in range(500)]
+    np.savez("table.npz", names=np.array(names), vectors=rows)
+    shared: dict[str, Any] = {"__name__": "a_page"}
+    run_python(next(block for block in BLOCKS if "table.npz" in block.text and block.language == "python"), shared)
+    run_python(LIBRARIES[library], shared)
+    expected = build_index(rows, tmp_path / "index").search(torch.from_numpy(rows[3:4]), 10, exact=True)
+    assert shared["found"] == expected.positions_QK[0].tolist()
