@@ -17,7 +17,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.features.feature_training import (
+from reproductions.imbalanced2026.feature_training import (
     DEFAULT_TRAINING,
     FeatureTraining,
     Snapshot,
