@@ -19,7 +19,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
-from counterpoint.kernels.cpu.small_batch import Shortcut
+from counterpoint.kernels.cpu.small_batch import OneOperation
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import is_free
@@ -115,7 +115,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
     if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
         return _general(z_VD, classes)
-    return Shortcut.apply(_InTiles(classes), z_VD)  # pyright: ignore[reportReturnType]
+    return OneOperation.apply(_InTiles(classes), z_VD)  # pyright: ignore[reportReturnType]
 
 
 def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes:
@@ -196,7 +196,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class _InTiles:
-    """The value and its first derivative tile by tile; see ``small_batch.Route``."""
+    """The value and its first derivative tile by tile; see ``small_batch.SmallRoute``."""
 
     classes: Classes
 
