@@ -45,7 +45,7 @@ Flat = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True)
-class Problem:
+class PairProblem:
     """All of a reduction that is not differentiated."""
 
     mask: PairMask
@@ -94,7 +94,7 @@ def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnc
     """The statistic by a given kernel."""
     if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
         return kernel.reduce(scores, psi)
-    problem = Problem(scores.mask, scores.is_two_way, psi, kernel)
+    problem = PairProblem(scores.mask, scores.is_two_way, psi, kernel)
     result = Statistic.apply(problem, *scores.terms.flat())
     return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
 
@@ -148,7 +148,7 @@ class Statistic(PerSlice):
     """r(x)."""
 
     @staticmethod
-    def forward(problem: Problem, *flat: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *flat: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         return _flat_statistic(problem.kernel.reduce(problem.scores(flat), problem.psi))
 
@@ -179,7 +179,7 @@ class StatisticTangent(PerSlice):
     """r'(x) x'. The statistic is passed along to be used, not differentiated: x determines it."""
 
     @staticmethod
-    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         flat, statistic, tangent = _split3(written_out(inputs))
         scores = problem.scores(flat)
@@ -206,7 +206,7 @@ class Gradient(PerSlice):
     """G(x, g)."""
 
     @staticmethod
-    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         flat, statistic, weight = _split_weight(problem, written_out(inputs))
         scores = problem.scores(flat)
@@ -241,7 +241,7 @@ class GradientTangent(PerSlice):
     """G'(x, g) x', the Hessian of <g, r> times a direction."""
 
     @staticmethod
-    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         inputs = written_out(inputs)
         flat, statistic, weight = _split_weight(problem, inputs[:-NUM_TERMS])
@@ -313,7 +313,7 @@ def _split3(saved: Any) -> tuple[Any, Any, Any]:
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:-NUM_TERMS]), tuple(saved[-NUM_TERMS:])
 
 
-def _split_weight(problem: Problem, saved: Any) -> tuple[Any, Any, Any]:
+def _split_weight(problem: PairProblem, saved: Any) -> tuple[Any, Any, Any]:
     """Terms, statistic and weight."""
     middle = NUM_TERMS + 1 + problem.is_two_way
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:middle]), tuple(saved[middle:])

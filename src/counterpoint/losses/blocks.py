@@ -83,7 +83,7 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Block:
+class ScoreBlock:
     """Scores of some anchors against some keys.
 
     Attributes:
@@ -120,7 +120,7 @@ def _kept_indices(n: int, num_views: int, device: torch.device) -> Tensor:
         return _sample_indices(n, num_views, device)
 
 
-def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
+def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[ScoreBlock]:
     """All anchors of a pairing, or of a part of the batch, against their keys.
 
     Args:
@@ -162,7 +162,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | No
     ]
 
 
-def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affine) -> Block:
+def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affine) -> ScoreBlock:
     """All 2n vectors against each other; the two of a sample are as far from each other in either direction."""
     z0, z1 = both_2ND.chunk(2)
     if pairing.normalize:
@@ -171,14 +171,14 @@ def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affin
         # |z_i'|^2 / 2 is that of another vector in each direction.
         own = torch.cat([_own(z0, z1, pairing, score), _own(z1, z0, pairing, score)])
     scale = both_2ND.new_full((), score.scale)
-    return Block(
+    return ScoreBlock(
         PairScores(ScoreTerms(both_2ND, None, scale, own, _other(both_2ND, pairing, score)), PairMask(excluded))
     )
 
 
 def _block(
     anchors_AD: Tensor | None, positives_AD: Tensor, keys_MD: Tensor, how: tuple[Tensor, Pairing, Affine]
-) -> Block:
+) -> ScoreBlock:
     """One-way scores; without anchors the keys are the anchors."""
     excluded_AE, pairing, score = how
     anchors = keys_MD if anchors_AD is None else anchors_AD
@@ -189,10 +189,10 @@ def _block(
         _own(anchors, positives_AD, pairing, score),
         _other(keys_MD, pairing, score),
     )
-    return Block(PairScores(terms, PairMask(excluded_AE)))
+    return ScoreBlock(PairScores(terms, PairMask(excluded_AE)))
 
 
-def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: tuple[slice, Part | None]) -> Block:
+def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: tuple[slice, Part | None]) -> ScoreBlock:
     """First-view anchors along the rows, second-view anchors along the columns."""
     own, part = where
     is_two_way = pairing.anchors == "both"
@@ -206,7 +206,7 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: 
         _own(z1, z0, pairing, score) if is_two_way else None,
         _other(z0[own], pairing, score) if is_two_way else None,
     )
-    return Block(PairScores(terms, PairMask(own_sample(len(z0), 1, z0.device)[own]), is_two_way), part)
+    return ScoreBlock(PairScores(terms, PairMask(own_sample(len(z0), 1, z0.device)[own]), is_two_way), part)
 
 
 def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, score: Affine) -> Tensor:

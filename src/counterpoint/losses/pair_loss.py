@@ -22,7 +22,7 @@ from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of
+from counterpoint.losses.blocks import Affine, ScoreBlock, Pairing, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -216,7 +216,7 @@ class PairLoss(Loss):
         """Phi per anchor."""
         return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
 
-    def _one_pass(self, blocks: list[Block]) -> Tensor:
+    def _one_pass(self, blocks: list[ScoreBlock]) -> Tensor:
         """Phi is linear: every pair's weight is known before any pair is seen."""
         num_anchors = sum(_num_anchors(block) for block in blocks)
         weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
@@ -238,7 +238,7 @@ class PairLoss(Loss):
         slope_A = torch.func.grad(lambda xi: self._phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
-    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, Block]]:
+    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, ScoreBlock]]:
         """Rows and columns among the 2n vectors, and the scores between them."""
         n, pairing, both_2ND = len(z0), self.pairing, torch.cat([z0, z1])
         first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
@@ -271,7 +271,7 @@ class PairLoss(Loss):
         return per_anchor if self.reduction == "mean" else num_anchors * per_anchor
 
 
-def reduce_block(block: Block, psi: PairFunction) -> PerAnchor:
+def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
     """Statistics of a block's anchors; shared columns are merged with those of the other processes."""
     scores, part = block.scores, block.part
     if part is None or not scores.is_two_way:
@@ -283,7 +283,7 @@ def reduce_block(block: Block, psi: PairFunction) -> PerAnchor:
     return PerAnchor(result.rows_N, columns_M[part.first : part.last])
 
 
-def _num_anchors(block: Block) -> int:
+def _num_anchors(block: ScoreBlock) -> int:
     """Rows, and columns where they are anchors."""
     scores = block.scores
     return len(scores.terms.anchors_ND) + (len(scores.keys_MD) if scores.is_two_way else 0)

@@ -13,7 +13,7 @@ from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.differentiable import (
     GradientTangent,
-    Problem,
+    PairProblem,
     StatisticTangent,
     as_tuple,
     filled,
@@ -44,7 +44,7 @@ def reduce_total(scores: PairScores, psi: PairFunction, weight: float) -> Tensor
         result = reduce(scores, psi, kernel)
         total = result.rows_N.sum()
         return weight * (total if result.columns_M is None else total + result.columns_M.sum())
-    problem = Problem(scores.mask, scores.is_two_way, psi, kernel)
+    problem = PairProblem(scores.mask, scores.is_two_way, psi, kernel)
     return _Total.apply(problem, weight, *scores.terms.flat())  # pyright: ignore[reportReturnType]
 
 
@@ -52,7 +52,7 @@ class _Total(torch.autograd.Function):
     """g sum_i r_i, with its gradient for each term."""
 
     @staticmethod
-    def forward(ctx: Any, problem: Problem, weight: float, *flat: Tensor | None) -> Tensor:
+    def forward(ctx: Any, problem: PairProblem, weight: float, *flat: Tensor | None) -> Tensor:
         total, gradient = tiled.total_and_gradient(problem.scores(flat), problem.psi, weight)
         ctx.problem, ctx.weight = problem, weight
         ctx.save_for_backward(*flat, *gradient.flat())
@@ -67,7 +67,7 @@ class _TotalGradient(torch.autograd.Function):
     """The kept gradient times what comes from above."""
 
     @staticmethod
-    def forward(ctx: Any, problem: Problem, weight: float, upstream: Tensor, *tensors: Tensor | None) -> Any:
+    def forward(ctx: Any, problem: PairProblem, weight: float, upstream: Tensor, *tensors: Tensor | None) -> Any:
         ctx.problem, ctx.weight = problem, weight
         # The kept gradient itself is not saved again: its derivatives are made of the terms.
         ctx.save_for_backward(upstream, *tensors[:NUM_TERMS])
@@ -88,7 +88,7 @@ class _TotalGradient(torch.autograd.Function):
         return None, None, for_upstream, *for_terms, *(None for _ in flat)
 
 
-def _no_statistics(problem: Problem, flat: Sequence[Tensor | None]) -> list[Tensor]:
+def _no_statistics(problem: PairProblem, flat: Sequence[Tensor | None]) -> list[Tensor]:
     """Zeros in place of the statistics of plain sums, which are not needed for their own derivatives."""
     anchors_ND, keys_MD = flat[:2]
     assert anchors_ND is not None

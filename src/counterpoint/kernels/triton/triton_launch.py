@@ -18,7 +18,7 @@ from counterpoint.kernels.triton.triton_records import (
     GradientOut,
     Pairs,
     Shape,
-    Side,
+    PairSide,
     SlabOut,
     StatisticOut,
     Tiling,
@@ -234,8 +234,8 @@ def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
     )
 
 
-def _cut_side(side: Side, place: slice) -> Side:
-    return Side(side.vectors_CD[place], place.stop - place.start, _at(side.labels_C, place))
+def _cut_side(side: PairSide, place: slice) -> PairSide:
+    return PairSide(side.vectors_CD[place], place.stop - place.start, _at(side.labels_C, place))
 
 
 def _cut_direction(direction: Direction, rows: slice, columns: slice) -> Direction:

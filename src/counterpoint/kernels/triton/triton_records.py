@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 
 
-class Side(NamedTuple):
+class PairSide(NamedTuple):
     """Owners or others."""
 
     vectors_CD: Tensor  # contiguous
@@ -38,8 +38,8 @@ class Direction(NamedTuple):
 class Pairs(NamedTuple):
     """All pairs of owners and others."""
 
-    owner: Side
-    other: Side
+    owner: PairSide
+    other: PairSide
     factor: Tensor  # shape (): scale, over ln 2 where psi is an exponential
     excluded_CE: Tensor | None  # int32; one row per owner or per other, see ``Tiling``
     first: Direction
@@ -178,9 +178,9 @@ def as_pairs(
     labels_N, labels_M = mask.anchor_labels_N, mask.key_labels_M
     if labels_N is None or labels_M is None:
         labels_N = labels_M = None
-    owner = Side(_vectors(terms.anchors_ND, dtype), len(terms.anchors_ND), _contiguous(labels_N))
+    owner = PairSide(_vectors(terms.anchors_ND, dtype), len(terms.anchors_ND), _contiguous(labels_N))
     keys_MD = owner.vectors_CD if scores.is_self else _vectors(scores.keys_MD, dtype)
-    other = Side(keys_MD, len(keys_MD), _contiguous(labels_M))
+    other = PairSide(keys_MD, len(keys_MD), _contiguous(labels_M))
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
     # e^u = 2^(u / ln 2): 1 / ln 2 joins the scale and costs no product per pair.
     factor = (terms.scale.to(owner.vectors_CD.device, prepared.dtype) * unit).reshape(())

@@ -19,7 +19,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, class_risk
 from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.geometry_cases import (
-    Found,
+    BestMeans,
     coinciding,
     solve_convex,
     solve_few_dimensions,
@@ -174,7 +174,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
 
 
-def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Found:
+def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> BestMeans:
     """The way that fits the problem."""
     if nonnegative:
         return solve_nonnegative(risk, dimension)
@@ -188,7 +188,7 @@ def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: flo
 
 
 def _geometry(
-    risk: ClassRisk, found: Found, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
+    risk: ClassRisk, found: BestMeans, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
 ) -> Geometry:
     """The record."""
     # cosines in [-1, 1] and 1 on the diagonal, whatever rounding says
