@@ -85,9 +85,16 @@ def _reduce_anyhow(scores: PairScores, psi: PairFunction, function: Callable[...
     """The statistic by a given function, which need not see what an anchor adds to all its scores where psi is exp."""
     # Without row_own_N (a queue's negated positives, for example) scores of unit vectors are bounded, and kernels
     # take one exponential per pair for both readings.
-    if psi.in_log_domain:
-        return _with_own(function(_without_own(scores), psi), scores.terms)
-    return function(scores, psi)
+    row_own_N, column_own_M = scores.terms.row_own_N, scores.terms.column_own_M
+    if not psi.in_log_domain or (row_own_N is None and column_own_M is None):
+        return function(scores, psi)
+    result = function(replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None)), psi)
+    rows_N, columns_M = result.rows_N, result.columns_M
+    if row_own_N is not None:
+        rows_N = rows_N + row_own_N
+    if columns_M is not None and column_own_M is not None:
+        columns_M = columns_M + column_own_M
+    return PerAnchor(rows_N, columns_M)
 
 
 def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnchor:
@@ -97,23 +104,6 @@ def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnc
     problem = PairProblem(scores.mask, scores.is_two_way, psi, kernel)
     result = Statistic.apply(problem, *scores.terms.flat())
     return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
-
-
-def _without_own(scores: PairScores) -> PairScores:
-    """What an anchor adds to all its scores comes out of a log-sum-exp unchanged: kernels need not see it."""
-    if scores.terms.row_own_N is None and scores.terms.column_own_M is None:
-        return scores
-    return replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None))
-
-
-def _with_own(statistic: PerAnchor, terms: ScoreTerms) -> PerAnchor:
-    """Add it afterwards."""
-    rows_N, columns_M = statistic.rows_N, statistic.columns_M
-    if terms.row_own_N is not None:
-        rows_N = rows_N + terms.row_own_N
-    if columns_M is not None and terms.column_own_M is not None:
-        columns_M = columns_M + terms.column_own_M
-    return PerAnchor(rows_N, columns_M)
 
 
 class PerSlice(torch.autograd.Function):

@@ -69,8 +69,11 @@ class EnergyProblem:
             other = n - start
             same_view, cross_view = slice(start, start + n), slice(other, other + n)
             keys = {"two-view": slice(0, 2 * n), "same-view": same_view, "cross-view": cross_view}
-            for rows in self._row_blocks(start, keys[self.pairing.negatives]):
-                yield AnchorBlock(rows, keys[self.pairing.negatives])
+            chosen = keys[self.pairing.negatives]
+            num_rows = max(MIN_BLOCK_ROWS, BLOCK_PAIRS // (chosen.stop - chosen.start))
+            last = start + self.own[1]
+            for row in range(start + self.own[0], last, num_rows):
+                yield AnchorBlock(slice(row, min(row + num_rows, last)), chosen)
 
     def costs(self, z_VD: Tensor, block: AnchorBlock) -> tuple[Tensor, Tensor]:
         """d_ij^2, infinite where j does not repel i, and d_i^2; differentiable."""
@@ -109,13 +112,6 @@ class EnergyProblem:
             return self.partners(z_VD)[rows]
         shift = self.num_samples if rows.start < self.num_samples else -self.num_samples
         return z_VD[rows.start + shift : rows.stop + shift]
-
-    def _row_blocks(self, start: int, keys: slice) -> Iterator[slice]:
-        """Own anchors of the view that starts there."""
-        num_rows = max(MIN_BLOCK_ROWS, BLOCK_PAIRS // (keys.stop - keys.start))
-        first, last = start + self.own[0], start + self.own[1]
-        for row in range(first, last, num_rows):
-            yield slice(row, min(row + num_rows, last))
 
     def _left_out(self, block: AnchorBlock, device: torch.device) -> Tensor:
         """True where a key does not repel an anchor."""

@@ -192,7 +192,9 @@ def _block(
     return ScoreBlock(PairScores(terms, PairMask(excluded_AE)))
 
 
-def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: tuple[slice, Part | None]) -> ScoreBlock:
+def _cross_view(
+    z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: tuple[slice, Part | None]
+) -> ScoreBlock:
     """First-view anchors along the rows, second-view anchors along the columns."""
     own, part = where
     is_two_way = pairing.anchors == "both"

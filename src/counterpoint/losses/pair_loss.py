@@ -22,7 +22,7 @@ from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, ScoreBlock, Pairing, blocks_of
+from counterpoint.losses.blocks import Affine, Pairing, ScoreBlock, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -124,12 +124,9 @@ class PairLoss(Loss):
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
-        # Entropy is a difference of two numbers near 1 / temperature: float64.
         both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach().double()
         blocks = blocks_of(both_2ND, self.pairing, self._score)
-        count = self.num_negatives(len(z0))
-        entropy_A = torch.cat([h for block in blocks for h in attention_of(block.scores, self.psi.function, count)])
-        return Attention(entropy_A, entropy_A.exp(), count)
+        return attention_of([block.scores for block in blocks], self.psi.function, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -218,7 +215,9 @@ class PairLoss(Loss):
 
     def _one_pass(self, blocks: list[ScoreBlock]) -> Tensor:
         """Phi is linear: every pair's weight is known before any pair is seen."""
-        num_anchors = sum(_num_anchors(block) for block in blocks)
+        # Rows, and columns where they are anchors.
+        sides = ((b.scores.terms.anchors_ND, b.scores.keys_MD)[: 1 + b.scores.is_two_way] for b in blocks)
+        num_anchors = sum(len(side) for both in sides for side in both)
         weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
         return torch.stack([reduce_total(block.scores, self.psi.function, weight) for block in blocks]).sum()
 
@@ -281,12 +280,6 @@ def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
     # This process scored its own rows only: the statistic of a column is complete once all have been merged.
     columns_M = part.merge(result.columns_M, psi.in_log_domain)
     return PerAnchor(result.rows_N, columns_M[part.first : part.last])
-
-
-def _num_anchors(block: ScoreBlock) -> int:
-    """Rows, and columns where they are anchors."""
-    scores = block.scores
-    return len(scores.terms.anchors_ND) + (len(scores.keys_MD) if scores.is_two_way else 0)
 
 
 def _slope(phi: Phi) -> float:

@@ -117,11 +117,8 @@ class SigmoidPair(Loss):
         The anchors are the first view, as in ``importance``: n numbers. They depend on the bias: where it is far below
         0, weights are nearly exponentials.
         """
-        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
-        count = self.num_negatives(len(z0))
-        (entropy_A,) = attention_of(self._scores_of(z0, z1), SOFTPLUS, count)
-        return Attention(entropy_A, entropy_A.exp(), count)
+        return attention_of([self._scores_of(z0, z1)], SOFTPLUS, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

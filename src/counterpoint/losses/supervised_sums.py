@@ -267,7 +267,9 @@ def _gradient(z_VD: Tensor, sums: ExponentialSums, classes: Classes) -> Tensor:
     return gradient_VD.mul_(classes.scale)  # score = s cos
 
 
-def _softmax(score_HW: Tensor, sums: ExponentialSums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]) -> Tensor:
+def _softmax(
+    score_HW: Tensor, sums: ExponentialSums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]
+) -> Tensor:
     """Of a tile, g_i p_ij, plus g_j p_ji where all vectors are anchors, from its scores, which it overwrites."""
     (rows, columns), reference_A = place, sums.reference_A
     is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]

@@ -27,7 +27,7 @@ from counterpoint.engine.memory import check_memory
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.losses.own_loss import as_loss
+from counterpoint.losses.loss import as_loss
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.assembly import Assembled, assemble, training_job
 from counterpoint.runs.changes import continued_settings

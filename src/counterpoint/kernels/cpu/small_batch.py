@@ -221,7 +221,9 @@ class TwoViews:
             # Scores, which their exponentials overwrite.
             u_HV = torch.mm(own_rows(scaled_VD, rows), unit_VD.t(), out=own_rows(exp_VV, rows))
             # The positive's score, read before its place is filled.
-            own_H = _of_partners(u_HV, rows)
+            n = num_vectors // 2
+            # Both vectors of a sample have the same one: of all rows one diagonal shows it twice.
+            own_H = u_HV.diagonal(n).repeat(2) if len(u_HV) == num_vectors else _partners(u_HV, rows).clone()
             if is_bounded:
                 _leave_out(u_HV.exp_(), rows, 0.0)
             else:
@@ -353,12 +355,6 @@ class TwoViewTurn:
         both_VV.diagonal(n).sub_(pull_N)
         both_VV.diagonal(-n).sub_(pull_N)
         return both_VV
-
-
-def _of_partners(u_HV: Tensor, rows: slice) -> Tensor:
-    """Each row's number at the other view of its sample, a copy; both vectors of a sample have the same one."""
-    n = u_HV.shape[1] // 2
-    return u_HV.diagonal(n).repeat(2) if len(u_HV) == 2 * n else _partners(u_HV, rows).clone()
 
 
 def _partners(u_HV: Tensor, rows: slice) -> Tensor:

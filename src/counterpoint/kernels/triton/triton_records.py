@@ -109,25 +109,24 @@ class Shape(NamedTuple):
 # any of the tiles. These are chosen so that nothing spills on 9.0; tests compile them for the others.
 LEAST_SHARED = 101_376
 AMPLE_SHARED = 166_912
-# Without matrix units: ieee float32, and float64.
-_SCALAR_UNITS = {torch.float32: Shape(128, 64, 16, 8, 2), torch.float64: Shape(64, 64, 16, 8, 2)}
+_SCALAR_UNITS = Shape(64, 64, 16, 8, 2)  # float64, without matrix units
 _SMALL_PRODUCTS = {4: Shape(128, 64, 64, 8, 2), 2: Shape(128, 128, 256, 8, 2)}  # by bytes per number
 _LARGE_PRODUCTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(128, 128, 64, 8, 3)}
 _SMALL_GRADIENTS = {4: Shape(128, 32, 64, 8, 2), 2: Shape(128, 64, 128, 8, 3)}
 _LARGE_GRADIENTS = {4: Shape(64, 64, 32, 8, 2), 2: Shape(64, 64, 256, 8, 2)}
 
 
-def holds_gradient(num_features: int, dtype: torch.dtype, precision: str) -> bool:
+def holds_gradient(num_features: int, dtype: torch.dtype) -> bool:
     """Registers hold a tile's gradient sums; without matrix units, the matrix library is faster at any size."""
-    if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
+    if dtype == torch.float64:
         return False
     return num_features <= _LARGE_GRADIENTS[dtype.itemsize].chunk * (4 if dtype == torch.float32 else 1)  # 128 or 256
 
 
-def product_shape(num_features: int, dtype: torch.dtype, precision: str, shared: int) -> Shape:
+def product_shape(num_features: int, dtype: torch.dtype, shared: int) -> Shape:
     """Tiles of programs that only multiply owners and others: the statistic, and the weights of a slab."""
-    if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
-        return _SCALAR_UNITS[dtype]
+    if dtype == torch.float64:
+        return _SCALAR_UNITS
     small = _SMALL_PRODUCTS[dtype.itemsize]
     # On cards with 99 KiB a tile of 256 features in bfloat16 would ask for 132,096 bytes.
     if shared < AMPLE_SHARED:

@@ -174,7 +174,7 @@ def _least_share(gamma: float, contrast: float, num_negatives: float) -> float |
     # bracket: the log-odds at which either makes (18) an equality; for k = 1 they are one number, hence 1e-9 more
     nearest = math.log(gamma / 2 * (1 + contrast))
     farthest = math.log(gamma / 2 * (2 * num_negatives * contrast - contrast + 1))
-    return _sigmoid(root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13))
+    return _share(math.exp(-root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13)))
 
 
 def _log_terms(num_negatives: int, contrast: float) -> NDArray[np.float64]:
@@ -207,11 +207,6 @@ def _mean_delta(log_odds: float, log_terms: NDArray[np.float64]) -> float:
 def _share(ratio: float) -> float:
     """1 / (1 + ratio)."""
     return 1 / (1 + ratio)
-
-
-def _sigmoid(log_odds: float) -> float:
-    """Share of given log-odds."""
-    return 1 / (1 + math.exp(-log_odds))
 
 
 def _check(num_classes: int, num_negatives: float, temperature: float) -> None:

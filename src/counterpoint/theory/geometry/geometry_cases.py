@@ -244,25 +244,17 @@ def _short_of(tolerance: float, gap: float) -> str:
 def _best_of_starts(risk: ClassRisk, whole: BestMeans, columns: int, reason: str) -> BestMeans:
     """The best of the descents from the principal axes of a related optimum and from random factors."""
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
-    axes_CR = _padded(whole.factor_CR, columns)[:, :columns]
-    tries = [minimise_over_correlations(smooth, rank=columns, start=start) for start in _starts(axes_CR)]
+    missing = max(0, columns - whole.factor_CR.shape[1])
+    axes_CR = torch.nn.functional.pad(whole.factor_CR, (0, missing))[:, :columns]
+    # The axes of the related optimum, turned a little off their symmetry, and some random factors.
+    generator = torch.Generator().manual_seed(0)
+    noise = [torch.randn(axes_CR.shape, generator=generator, dtype=torch.float64) for _ in range(_NUM_STARTS)]
+    starts = [axes_CR + 1e-3 * noise[0], *noise[1:]]
+    tries = [minimise_over_correlations(smooth, rank=columns, start=start) for start in starts]
     best = min(tries, key=lambda solution: solution.value)
     status = f"local optimum, the best of {len(tries)} starts: {reason}"
     iterations = whole.iterations + sum(solution.iterations for solution in tries)
     return BestMeans(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
-
-
-def _starts(axes_CR: Tensor) -> list[Tensor]:
-    """The principal axes of a related optimum, turned a little off their symmetry, and some random factors."""
-    generator = torch.Generator().manual_seed(0)
-    noise = [torch.randn(axes_CR.shape, generator=generator, dtype=torch.float64) for _ in range(_NUM_STARTS)]
-    return [axes_CR + 1e-3 * noise[0], *noise[1:]]
-
-
-def _padded(factor_CR: Tensor, num_columns: int) -> Tensor:
-    """At least so many columns, the new ones 0."""
-    missing = max(0, num_columns - factor_CR.shape[1])
-    return torch.nn.functional.pad(factor_CR, (0, missing))
 
 
 def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray) -> Tensor:
