@@ -9,14 +9,13 @@ vectors move together, so their mean is taken off first, which keeps the product
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.core.numerics import is_transformed, row_dots
+from counterpoint.core.numerics import row_dots
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.losses.loss import Part
 
@@ -97,27 +96,11 @@ class ScoreBlock:
 
 def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
-    # A tensor made under a transform or a trace is part of it, and must not be kept.
-    if is_transformed() or torch.compiler.is_compiling():
-        return _sample_indices(n, num_views, device)
-    return _kept_indices(n, num_views, device)
-
-
-def _sample_indices(n: int, num_views: int, device: torch.device) -> Tensor:
-    """As ``own_sample``, computed."""
     sample_N = torch.arange(n, device=device)
     if num_views == 1:
         return sample_N[:, None]
     # Rows i and i + n, the two views of a sample, leave out the same two keys.
     return torch.stack([sample_N, sample_N + n], dim=1).repeat(2, 1)
-
-
-@lru_cache(maxsize=16)
-def _kept_indices(n: int, num_views: int, device: torch.device) -> Tensor:
-    """As ``own_sample``, kept: a training run asks for the same batch size in every step."""
-    # An inference tensor, once kept, could not be saved for the backward of a later training step.
-    with torch.inference_mode(False):
-        return _sample_indices(n, num_views, device)
 
 
 def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[ScoreBlock]:
