@@ -222,8 +222,7 @@ class LARS(Optimizer):
             if "momentum_buffer" not in self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
         buffers = [self.state[p]["momentum_buffer"] for p in params]
-        # On a CPU each layer alone stays in its cache: ResNet-18, 2 cores, 25 ms against 36 ms at once.
-        width = 1 if params[0].device.type == "cpu" else len(params)
+        width = _at_once(params)
         for start in range(0, len(params), width):
             part = slice(start, start + width)
             # v = m v + r g + r beta w, term by term: gradients stay as they are and no g + beta w is
@@ -234,6 +233,11 @@ class LARS(Optimizer):
                 torch._foreach_addcmul_(buffers[part], params[part], ratios[part], value=group["weight_decay"])
             # Differs from Algorithm 1: lr outside of v, see the docstring of the class.
             torch._foreach_add_(params[part], buffers[part], alpha=-group["lr"])
+
+
+def _at_once(params: list[Tensor]) -> int:
+    """Layers per operation. On a CPU each alone stays in its cache: ResNet-18, 2 cores, 25 ms against 36 ms."""
+    return 1 if params[0].device.type == "cpu" else len(params)
 
 
 def _ratios(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:

@@ -22,7 +22,7 @@ from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, Pairing, ScoreBlock, blocks_of
+from counterpoint.losses.blocks import Pairing, ScoreBlock, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -76,7 +76,6 @@ class PairLoss(Loss):
         self.pairing = pairing or Pairing()
         self.reduction: Reduction = reduction
         self.card = card or _card(self)
-        self._score = Affine(self.psi.scale, self.psi.margin)
         self._small = self._as_small()
         self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
         if self.phi.domain:
@@ -95,7 +94,7 @@ class PairLoss(Loss):
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
-        blocks = blocks_of(both_2ND, self.pairing, self._score, part)
+        blocks = blocks_of(both_2ND, self.pairing, self.psi, part)
         # phi' is constant: weights are known before any pair is seen, so that the gradient needs no second pass.
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
             return self._one_pass(blocks).to(both_2ND.dtype)
@@ -125,7 +124,7 @@ class PairLoss(Loss):
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
         both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach().double()
-        blocks = blocks_of(both_2ND, self.pairing, self._score)
+        blocks = blocks_of(both_2ND, self.pairing, self.psi)
         return attention_of([block.scores for block in blocks], self.psi.function, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
@@ -202,7 +201,7 @@ class PairLoss(Loss):
 
     def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss of all anchors of views that are known to be good, by the general route."""
-        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self._score)
+        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self.psi)
         return self.reduced(self._phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
 
     def reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
@@ -245,12 +244,12 @@ class PairLoss(Loss):
         one_way = replace(pairing, anchors="first")
         if pairing.negatives == "two-view":
             rows = both if pairing.anchors == "both" else first
-            return [(rows, both, blocks_of(both_2ND, pairing, self._score)[0])]
+            return [(rows, both, blocks_of(both_2ND, pairing, self.psi)[0])]
         is_cross = pairing.negatives == "cross-view"
-        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self._score)[0])]
+        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self.psi)[0])]
         if pairing.anchors == "both":
             flipped_2ND = torch.cat([z1, z0])
-            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self._score)[0]))
+            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self.psi)[0]))
         return blocks
 
     def _at_gap(self, n: int, gap: float) -> float:
