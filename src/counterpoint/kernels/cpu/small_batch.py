@@ -24,7 +24,7 @@ features, one thread, pair by pair), above the 1.3 at which a closed form goes.
 
 # N samples, V = 2N vectors, H rows of a block, D features
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -84,7 +84,7 @@ class OneOperation(torch.autograd.Function):
 
 
 def _general_gradient(
-    route: SmallRoute, upstream: Tensor, inputs: tuple[Tensor, ...]
+    route: SmallRoute, upstream: Tensor, inputs: Sequence[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """What the gradient by the general route is made of, and the gradient, differentiable in turn."""
     with torch.enable_grad():
