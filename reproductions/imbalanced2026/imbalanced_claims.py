@@ -10,9 +10,9 @@ from torch import Tensor
 
 from counterpoint.theory.collapse.collapse_bounds import collapse_bounds
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
-from counterpoint.theory.features.unconstrained_features import class_means, within_class_variance
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 from reproductions.imbalanced2026.plane_embeddings import ClassSamples, PlaneEmbedding
+from reproductions.imbalanced2026.unconstrained_features import class_means, within_class_variance
 from reproductions.reproduction import Claim
 
 NUM_NEGATIVES = 512

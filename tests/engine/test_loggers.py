@@ -113,7 +113,8 @@ def test_each_record_is_flushed(folder: RunFolder, monkeypatch: pytest.MonkeyPat
     calls: list[str] = []
     names = ("add_scalar", "flush", "close")
     fake = SimpleNamespace(**{name: lambda *_, name=name: calls.append(name) for name in names})
-    monkeypatch.setattr(loggers, "_summary_writer", lambda path, first_step: fake)
+    module = SimpleNamespace(SummaryWriter=lambda path, purge_step: fake)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
     logger = TensorBoardLogger(folder)
     logger(record(1, 1.0))
     logger(record(2, 1.0))

@@ -207,12 +207,10 @@ def test_column_statistics_of_several_launches_are_merged(
 
 
 @pytest.mark.parametrize("kind", ["self", "two-way"])
-@pytest.mark.parametrize(
-    ("num_features", "precision"), [*((d, "tf32x3") for d in (1, 3, 16, 100, 130, 260)), (1, "ieee"), (100, "ieee")]
-)
-def test_any_number_of_features_in_float32(kind: str, num_features: int, precision: str) -> None:
+@pytest.mark.parametrize("num_features", [1, 3, 16, 100, 130, 260])
+def test_any_number_of_features_in_float32(kind: str, num_features: int) -> None:
     scores = draw(70, 150, num_features, kind=kind, dtype=torch.float32)
-    kernel, weight = TritonPairs(precision), positive_weight(scores)
+    kernel, weight = KERNEL, positive_weight(scores)
     statistic = kernel.reduce(scores, EXPONENTIAL)
     exact = in_float64(scores)
     assert_all_close(statistic, dense.reduce(exact, EXPONENTIAL))
@@ -260,9 +258,8 @@ def test_float32_vectors_may_be_rounded_to_bfloat16() -> None:
     assert not torch.equal(ours.rows_N, KERNEL.reduce(scores, EXPONENTIAL).rows_N)
 
 
-@pytest.mark.parametrize("precision", ["tf32x3", "ieee"])
-def test_anchors_without_keys_and_empty_sides(precision: str) -> None:
-    kernel = TritonPairs(precision)
+def test_anchors_without_keys_and_empty_sides() -> None:
+    kernel = KERNEL
     scores = draw(20, 2, 4, kind="one-way", dtype=torch.float32)
     scores = replace(scores, mask=PairMask(torch.tensor([[0, 1], [-1, 1]]).repeat(10, 1), is_ragged=True))
     statistic = kernel.reduce(scores, EXPONENTIAL)
@@ -291,13 +288,12 @@ def dense_without(scores: PairScores, weight: PerAnchor) -> ScoreTerms:
     return replace(some, anchors_ND=anchors, row_own_N=own)
 
 
-@pytest.mark.parametrize("precision", ["tf32x3", "ieee"])
-def test_huge_scores_neither_overflow_nor_vanish(precision: str) -> None:
+def test_huge_scores_neither_overflow_nor_vanish() -> None:
     """Whole numbers, so that the largest score and its tie are exact."""
     anchors = torch.tensor([[1000.0, 0.0], [-1000.0, 0.0]])
     keys = torch.tensor([[1000.0, 0.0], [1000.0, 0.0], [-1000.0, 0.0], [-1000.0, 0.0]])
     scores = PairScores(ScoreTerms(anchors, keys, torch.tensor(1.0)))
-    kernel = TritonPairs(precision)
+    kernel = KERNEL
     statistic = kernel.reduce(scores, EXPONENTIAL)
     assert_numbers(statistic.rows_N, [1e6 + 0.6931471805599453] * 2, dtype=torch.float32)
     gradient = kernel.gradient(scores, EXPONENTIAL, statistic, PerAnchor(torch.ones(2)))

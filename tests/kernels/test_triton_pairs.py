@@ -172,9 +172,8 @@ def in_float64(record: Any) -> Any:
 @needs_gpu
 @pytest.mark.parametrize("psi", FUNCTIONS.values(), ids=lambda psi: psi.name)
 @pytest.mark.parametrize("kind", ["self", "one-way", "two-way"])
-@pytest.mark.parametrize("precision", ["tf32x3", "bf16x6", "ieee"])
-def test_on_a_gpu_float32_equals_tiles_in_float64(psi: PairFunction, kind: str, precision: str) -> None:
-    kernel = TritonPairs(precision)
+def test_on_a_gpu_float32_equals_tiles_in_float64(psi: PairFunction, kind: str) -> None:
+    kernel = TritonPairs()
     for size in SIZES:
         scores = draw(*size, kind=kind, has_labels=size[2] == 100)
         exact, weight = in_float64(scores), weight_of(scores)

@@ -3,7 +3,8 @@
 # N samples per view, A anchors, K negatives per anchor, D features
 
 import cmath
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,13 +149,25 @@ def _id(value: Any) -> str:
     if isinstance(value, Setting):
         units = "unit" if value.normalize else "raw"
         return f"{value.negatives}-{units}-{value.anchors}-{value.reduction}"
-    return value.name
+    return value.name if isinstance(value, Case) else str(value)
+
+
+def sampled_cases(names: str, *axes: Sequence[Any], num: int = 0) -> pytest.MarkDecorator:
+    """Parametrise by a fixed sample of the product of axes, in which each value of each axis occurs.
+
+    Args:
+        names: of the parameters, separated by commas.
+        axes: the values of each.
+        num: combinations, at least; 0 is as many as the longest axis has values.
+    """
+    draw, num = random.Random(0), max(num, *map(len, axes))
+    # Each axis goes through all its values in an order of its own before one comes again.
+    turns = [[value for _ in range(-(-num // len(axis))) for value in draw.sample(axis, len(axis))] for axis in axes]
+    rows = list(zip(*(turn[:num] for turn in turns), strict=True))
+    return pytest.mark.parametrize(names, rows, ids=_id)
 
 
 each_case = pytest.mark.parametrize("case", CASES, ids=_id)
-each_smooth_case = pytest.mark.parametrize("case", SMOOTH, ids=_id)
-each_setting = pytest.mark.parametrize("setting", SETTINGS, ids=_id)
-each_pairing = pytest.mark.parametrize("setting", BOTH, ids=_id)
 
 
 def plain_loss(case: Case, setting: Setting) -> Callable[[Tensor, Tensor], Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from family_cases import CASES, Case, as_rows, each_case, each_setting
+from family_cases import CASES, KINDS, SETTINGS, Case, as_rows, each_case, sampled_cases
 from streamed_checks import KERNELS, assert_parts_average_to_the_whole, on_kernel
 from torch import Tensor
 from whole_batch_checks import draw_views, gradients, rotation
@@ -19,8 +19,6 @@ from oracles import family_losses as oracle
 from oracles.family_losses import Setting
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error
-
-each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 
 
 @cache
@@ -37,11 +35,8 @@ def test_no_member_is_left_out() -> None:
     assert made >= {entry.__name__ for entry in family.CATALOGUE.values()}
 
 
-@each_kernel
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-@each_setting
-@each_case
-@pytest.mark.sampled(27)
+@sampled_cases("case, setting, dtype, kernel", CASES, SETTINGS, [torch.float64, torch.float32], KERNELS, num=64)
+@pytest.mark.sampled(2)
 def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
     value, gradient = truth(case.name, setting, dtype)
     z0, z1 = draw_views(4, 3, dtype=dtype)
@@ -53,9 +48,7 @@ def test_value_and_gradient_are_the_papers(case: Case, setting: Setting, dtype: 
     assert_numbers(slopes, gradient, dtype=dtype)
 
 
-@each_setting
-@each_case
-@pytest.mark.sampled(3)
+@sampled_cases("case, setting", CASES, SETTINGS, num=32)
 def test_importance_is_the_slope_of_an_anchors_loss_for_each_gap(case: Case, setting: Setting) -> None:
     z0, z1 = draw_views(4, 3)
     alpha = case(setting).importance(z0, z1)
@@ -63,9 +56,7 @@ def test_importance_is_the_slope_of_an_anchors_loss_for_each_gap(case: Case, set
     assert not alpha.requires_grad
 
 
-@each_setting
-@each_case
-@pytest.mark.sampled(4)
+@sampled_cases("case, setting", CASES, SETTINGS, num=32)
 def test_the_gradient_is_that_of_the_weighted_gaps(case: Case, setting: Setting) -> None:
     """Theorem 1: alpha held fixed, the gradient of mean_i sum_j alpha_ij (d_i^2 - d_ij^2)."""
     z0, z1 = draw_views(4, 3)
@@ -80,10 +71,7 @@ def test_the_gradient_is_that_of_the_weighted_gaps(case: Case, setting: Setting)
     assert_close(gradients(per_anchor.sum() / num_anchors, z0, z1), gradients(loss(z0, z1), z0, z1))
 
 
-@each_kernel
-@each_setting
-@each_case
-@pytest.mark.sampled(15)
+@sampled_cases("case, setting, kernel", CASES, SETTINGS, KERNELS, num=32)
 def test_order_rotation_and_swap_do_not_matter(case: Case, setting: Setting, kernel: str) -> None:
     z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
     loss, order, turn = case(setting), torch.tensor([3, 0, 4, 1, 2]), rotation(4)
@@ -98,11 +86,7 @@ def test_order_rotation_and_swap_do_not_matter(case: Case, setting: Setting, ker
             assert relative_error(loss(z1, z0), value) > 1e-6
 
 
-@each_kernel
-@each_case
-@pytest.mark.parametrize("anchors", ["both", "first"])
-@pytest.mark.parametrize("kind", ["two-view", "cross-view", "same-view"])
-@pytest.mark.sampled(4)
+@sampled_cases("case, kind, anchors, kernel", CASES, KINDS, ["both", "first"], KERNELS, num=28)
 def test_a_shift_of_all_raw_vectors_leaves_distances_alone(case: Case, kind: str, anchors: str, kernel: str) -> None:
     z0, z1 = draw_views(4, 3)
     loss = case(Setting(kind, normalize=False, anchors=anchors))
@@ -112,8 +96,7 @@ def test_a_shift_of_all_raw_vectors_leaves_distances_alone(case: Case, kind: str
         assert_close(gradients(moved, z0, z1), gradients(value, z0, z1))
 
 
-@each_case
-@pytest.mark.parametrize("kind", ["two-view", "cross-view", "same-view"])
+@sampled_cases("case, kind", CASES, KINDS)
 def test_the_length_of_a_vector_matters_only_without_normalisation(case: Case, kind: str) -> None:
     z0, z1 = draw_views(4, 3)
     scaled = z0 * torch.tensor([[0.1], [1.0], [3.0], [7.0]], dtype=torch.float64)
@@ -129,10 +112,8 @@ def test_labels_change_nothing(case: Case) -> None:
     assert torch.equal(loss(z0, z1, torch.tensor([0, 0, 1, 1])), loss(z0, z1))
 
 
-@each_kernel
-@each_setting
-@each_case
-@pytest.mark.sampled(36)
+@sampled_cases("case, setting, kernel", CASES, SETTINGS, KERNELS, num=32)
+@pytest.mark.sampled(2)
 def test_parts_of_the_batch_average_to_the_whole(case: Case, setting: Setting, kernel: str) -> None:
     z0, z1 = draw_views(6, 3)
     with on_kernel(kernel):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from family_cases import Case, each_case, each_pairing, each_smooth_case, plain_loss
+from family_cases import BOTH, CASES, SMOOTH, Case, plain_loss, sampled_cases
 from streamed_checks import KERNELS, on_kernel
 from torch import Tensor
 from whole_batch_checks import HESSIAN_LIMIT, draw_views
@@ -15,7 +15,6 @@ import derivatives
 from oracles.family_losses import Setting
 from tolerances import assert_close, relative_error
 
-each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 N, D = 4, 2  # tiles of three: more than one everywhere
 
 
@@ -37,28 +36,22 @@ def dense_hessian(case: Case, setting: Setting) -> Tensor:
     return derivatives.hessian(of_both(plain_loss(case, setting)), stacked())
 
 
-@each_kernel
-@each_pairing
-@each_case
-@pytest.mark.sampled(22)
+@sampled_cases("case, setting, kernel", CASES, BOTH, KERNELS, num=28)
+@pytest.mark.sampled(4)
 def test_gradients_in_both_modes_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
     with on_kernel(kernel):
         assert torch.autograd.gradcheck(case(setting), draw_views(N, D), check_forward_ad=True, fast_mode=True)
 
 
-@each_kernel
-@each_pairing
-@each_smooth_case
-@pytest.mark.sampled(40)
+@sampled_cases("case, setting, kernel", SMOOTH, BOTH, KERNELS, num=24)
+@pytest.mark.sampled(6)
 def test_second_derivatives_equal_finite_differences(case: Case, setting: Setting, kernel: str) -> None:
     with on_kernel(kernel):
         assert torch.autograd.gradgradcheck(case(setting), draw_views(N, D), check_fwd_over_rev=True, fast_mode=True)
 
 
-@each_kernel
-@each_pairing
-@each_case
-@pytest.mark.sampled(80)
+@sampled_cases("case, setting, kernel", CASES, BOTH, KERNELS, num=28)
+@pytest.mark.sampled(14)
 def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, setting: Setting, kernel: str) -> None:
     """Triplet too: its second derivative is that of the gaps, where it exists."""
     z, v, hessian = stacked(), direction(), dense_hessian(case, setting)
@@ -77,10 +70,8 @@ def test_hessian_vector_products_are_those_of_the_dense_hessian(case: Case, sett
         assert float(expected.abs().max()) > 1e-3
 
 
-@each_kernel
-@each_pairing
-@each_case
-@pytest.mark.sampled(258)
+@sampled_cases("case, setting, kernel", CASES, BOTH, KERNELS)
+@pytest.mark.sampled(14)
 def test_transforms_of_functions_are_true(case: Case, setting: Setting, kernel: str) -> None:
     z, function, plain = stacked(), of_both(case(setting)), of_both(plain_loss(case, setting))
     hessian, gradient = dense_hessian(case, setting), derivatives.jacobian(plain, z)
@@ -103,9 +94,8 @@ def third(function: Callable[[Tensor], Tensor], z: Tensor, v: Tensor) -> Tensor:
     return torch.autograd.grad((curve * v).sum(), z)[0]
 
 
-@each_pairing
-@each_smooth_case
-@pytest.mark.sampled(13)
+@sampled_cases("case, setting", SMOOTH, BOTH)
+@pytest.mark.sampled(3)
 def test_a_third_derivative_is_true_on_dense(case: Case, setting: Setting) -> None:
     z, v = stacked(), direction()
     with on_kernel("dense"):
@@ -115,9 +105,8 @@ def test_a_third_derivative_is_true_on_dense(case: Case, setting: Setting) -> No
     assert float((ours - expected).abs().max()) <= HESSIAN_LIMIT * max(float(expected.abs().max()), largest)
 
 
-@each_pairing
-@each_smooth_case
-@pytest.mark.sampled(19)
+@sampled_cases("case, setting", SMOOTH, BOTH)
+@pytest.mark.sampled(3)
 def test_a_third_derivative_on_tiles_is_refused(case: Case, setting: Setting) -> None:
     """In each way to ask for it: through grad, through backward, through either mode of torch.func."""
     z, v, function = stacked(), direction(), of_both(case(setting))
@@ -137,10 +126,7 @@ def test_a_third_derivative_on_tiles_is_refused(case: Case, setting: Setting) ->
             torch.func.grad(lambda x: (torch.func.jvp(along, (x,), (v,))[1] * v).sum())(z)
 
 
-@each_kernel
-@each_pairing
-@each_smooth_case
-@pytest.mark.sampled(4)
+@sampled_cases("case, setting, kernel", SMOOTH, BOTH, KERNELS, num=24)
 def test_held_importance_has_the_gradient_but_not_the_hessian(case: Case, setting: Setting, kernel: str) -> None:
     """What would come out if second derivatives took the detached weights for the loss."""
     if case.name == "linear-triplet":  # alpha is 1: nothing is lost

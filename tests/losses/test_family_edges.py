@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from family_cases import CASES, KINDS, Case, as_rows, each_case, each_pairing
+from family_cases import BOTH, CASES, KINDS, Case, as_rows, each_case, sampled_cases
 from streamed_checks import KERNELS, on_kernel, simplex, with_edges
 from torch import Tensor
 from whole_batch_checks import assert_bad_input_is_named, assert_half_precision_is_lifted, draw_views, gradients
@@ -21,10 +21,6 @@ from oracles.number_checks import assert_numbers
 ROUNDING = 1e-12  # a bound may be missed by no more than the rounding of a mean of a few float64 numbers
 DTYPES = [torch.float64, torch.float32]
 
-each_kernel = pytest.mark.parametrize("kernel", KERNELS)
-each_kind = pytest.mark.parametrize("kind", KINDS)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=["float64", "float32"])
-
 
 def assert_is_the_papers(case: Case, setting: Setting, z0: Tensor, z1: Tensor) -> None:
     """Value and gradient by loops."""
@@ -34,20 +30,13 @@ def assert_is_the_papers(case: Case, setting: Setting, z0: Tensor, z1: Tensor) -
     assert_numbers(gradients(value, z0, z1), list(oracle.pair_gradient(*rows, case.of_gaps, setting)), dtype=z0.dtype)
 
 
-@each_kernel
-@each_dtype
-@each_pairing
-@each_case
-@pytest.mark.sampled(6)
+@sampled_cases("case, setting, dtype, kernel", CASES, BOTH, DTYPES, KERNELS, num=28)
 def test_two_samples(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
     with on_kernel(kernel):
         assert_is_the_papers(case, setting, *draw_views(2, 3, seed=4, dtype=dtype))
 
 
-@each_kernel
-@each_kind
-@each_case
-@pytest.mark.sampled(3)
+@sampled_cases("case, kind, kernel", CASES, KINDS, KERNELS, num=28)
 def test_duplicated_samples_and_silent_rows(case: Case, kind: str, kernel: str) -> None:
     """A zero vector has cosine 0 with everything, and no direction: it gets no gradient."""
     z0, z1 = with_edges(1.0, torch.float64)
@@ -59,9 +48,7 @@ def test_duplicated_samples_and_silent_rows(case: Case, kind: str, kernel: str) 
     assert not slopes[1, 3].any()
 
 
-@each_kernel
-@each_kind
-@each_case
+@sampled_cases("case, kind, kernel", CASES, KINDS, KERNELS, num=28)
 def test_a_wholly_silent_batch_is_at_chance_without_gradient(case: Case, kind: str, kernel: str) -> None:
     loss, z = case(Setting(kind)), torch.zeros(4, 3, requires_grad=True)
     with on_kernel(kernel):
@@ -84,11 +71,7 @@ MAKERS: dict[str, tuple[Any, Any]] = {
 }
 
 
-@each_kernel
-@each_dtype
-@pytest.mark.parametrize("tau", [0.01, 100.0])
-@pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.sampled(3)
+@sampled_cases("name, tau, dtype, kernel", list(MAKERS), [0.01, 100.0], DTYPES, KERNELS, num=12)
 def test_extreme_temperatures_keep_value_and_gradient(name: str, tau: float, dtype: torch.dtype, kernel: str) -> None:
     make, of_gaps = MAKERS[name]
     for kind in KINDS:
@@ -121,10 +104,7 @@ WHOLE = (
 )
 
 
-@each_kernel
-@each_kind
-@pytest.mark.parametrize("case", IN_RANGE, ids=lambda case: case.name)
-@pytest.mark.sampled(3)
+@sampled_cases("case, kind, kernel", IN_RANGE, KINDS, KERNELS, num=24)
 def test_long_raw_vectors_neither_overflow_nor_lose_the_gradient(case: Case, kind: str, kernel: str) -> None:
     """|z| up to 1e3: gaps of 1e6, in whole numbers that loops keep exact."""
     z0, z1 = (torch.tensor(rows, dtype=torch.float64, requires_grad=True) for rows in WHOLE)
@@ -140,9 +120,7 @@ def test_long_raw_vectors_neither_overflow_nor_lose_the_gradient(case: Case, kin
         assert float(slopes.abs().max()) > 1
 
 
-@each_kernel
-@each_case
-@pytest.mark.sampled(3)
+@sampled_cases("case, kernel", CASES, KERNELS)
 def test_half_precision_is_lifted(case: Case, kernel: str) -> None:
     with on_kernel(kernel):
         for kind in KINDS:
@@ -169,9 +147,7 @@ def test_bounds_need_two_samples(case: Case) -> None:
                 getattr(case(Setting(kind)), ask)(1)
 
 
-@each_pairing
-@each_case
-@pytest.mark.sampled(3)
+@sampled_cases("case, setting", CASES, BOTH)
 def test_equal_vectors_are_at_chance(case: Case, setting: Setting) -> None:
     for n in (2, 3, 7):
         for anchors, reduction in (("both", "mean"), ("first", "mean"), ("both", "sum")):
@@ -180,8 +156,7 @@ def test_equal_vectors_are_at_chance(case: Case, setting: Setting) -> None:
             assert_numbers(loss(z, z), loss.chance(n))
 
 
-@each_kind
-@each_case
+@sampled_cases("case, kind", CASES, KINDS)
 def test_a_simplex_attains_the_floor(case: Case, kind: str) -> None:
     """Non-negative: an orthonormal basis does."""
     for n in (2, 3, 6):
@@ -195,11 +170,8 @@ def test_a_simplex_attains_the_floor(case: Case, kind: str) -> None:
         assert loss.floor(n) <= loss.floor(n, nonnegative=True) <= loss.chance(n)
 
 
-@each_kind
-@each_case
-@pytest.mark.parametrize("anchors", ["both", "first"])
-@pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.sampled(45)
+@sampled_cases("case, kind, anchors, nonnegative", CASES, KINDS, ["both", "first"], [False, True], num=28)
+@pytest.mark.sampled(7)
 def test_descent_never_goes_below_the_floor(case: Case, kind: str, anchors: str, nonnegative: bool) -> None:
     """An adversary: Adam on the loss itself, from random starts, with every value on the way looked at."""
     for n, d in ((2, 1), (3, 2), (5, 3)):

@@ -92,6 +92,16 @@ def condition_18(share: float, num_classes: int, k: int) -> float:
     return 1 / (1 + mean / (gamma * math.sqrt(k) * delta_2))
 
 
+def condition_18_by_counts(share: float, num_classes: int, k: int) -> float:
+    """The same from the number l of negatives of other classes, which is binomial; for any k."""
+    rest, contrast = 1 - share, math.exp(2)
+    delta = [x / (2 * k * contrast - (contrast - 1) * x) for x in range(k + 1)]
+    weights = [share * math.comb(k, x) * rest**x * share ** (k - x) for x in range(1, k + 1)]
+    weights[-1] += rest * share**k  # a minority anchor, all negatives of the majority
+    mean = sum(w * d for w, d in zip(weights, delta[1:], strict=True)) / sum(weights)
+    return 1 / (1 + mean * (num_classes - 2) / (num_classes - 1))
+
+
 def infonce_slope(t: Sequence[float]) -> list[float]:
     """Gradient of Eq. 23."""
     weight = len(t) + sum(math.exp(x) for x in t)

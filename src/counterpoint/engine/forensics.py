@@ -52,14 +52,18 @@ def describe_loss(method: Method, views: tuple[Tensor, Tensor], ids_N: Tensor) -
         views: first and second view of the samples.
         ids_N: their ids.
     """
-    suspect = _suspect_view(views)
+    suspects = (
+        Suspect(number, f"view {number} of the data", rows)
+        for number, view in enumerate(views)
+        if (rows := _bad_rows(view))
+    )
+    suspect = next(suspects, None)
     if suspect is None and not is_sharded(method):  # a look at shards is a collective, and this rank may look alone
         suspect = _suspect_weight(method) or _suspect_layer(method, views[0])
-    if suspect is None and is_sharded(method):
-        where = "views are finite, the loss is not; shards are not searched"
-        return Diagnosis(NOWHERE, f"{where}; samples {named_ids(ids_N)}")
     if suspect is None:
-        return Diagnosis(NOWHERE, f"representations are finite, the loss is not; samples {named_ids(ids_N)}")
+        are = "views are finite, the loss is not; shards are not searched"
+        where = are if is_sharded(method) else "representations are finite, the loss is not"
+        return Diagnosis(NOWHERE, f"{where}; samples {named_ids(ids_N)}")
     rows = sorted({row % len(ids_N) for row in suspect.rows})
     affected = ids_N[rows] if rows else ids_N
     text = f"the first tensor that is not finite is {suspect.name}; samples {named_ids(affected)}"
@@ -102,14 +106,6 @@ def _suspect_weight(method: nn.Module) -> Suspect | None:
             continue
         if not bool(torch.isfinite(value).all()):
             return Suspect(2, f"the weight {name}", ())  # views are 0 and 1, layers begin at 3
-    return None
-
-
-def _suspect_view(views: tuple[Tensor, Tensor]) -> Suspect | None:
-    """A view that is bad already: the data hold NaN or infinity."""
-    for number, view in enumerate(views):
-        if rows := _bad_rows(view):
-            return Suspect(number, f"view {number} of the data", rows)
     return None
 
 

@@ -153,7 +153,10 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     length = math.hypot(*gradients.norms) / scale.value
     is_finite = all(math.isfinite(norm) for norm in gradients.norms)
     # While a lower scale may help, a gradient that is not finite is no fault of a parameter.
-    culprit = None if is_finite or scale.explains_overflow else _first_nonfinite(gradients)
+    culprit = None
+    if not is_finite and not scale.explains_overflow:
+        norms = zip(gradients.names, gradients.norms, strict=True)
+        culprit = next(name for name, norm in norms if not math.isfinite(norm))
     if is_finite:
         # |g| min(1, c / |g|), and the loss scale taken out, in one pass. A factor of 1 is left out: float32
         # without clipping keeps the bits of the backward pass.
@@ -166,11 +169,6 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     # Also after a step that was left out: the next backward pass would add to infinities.
     optimizer.zero_grad(set_to_none=True)
     return Update(length, is_applied=is_finite, nonfinite=culprit)
-
-
-def _first_nonfinite(gradients: Gradients) -> str:
-    """Name of the first parameter whose gradient holds NaN or infinity, or is too long for its type."""
-    return next(name for name, norm in zip(gradients.names, gradients.norms, strict=True) if not math.isfinite(norm))
 
 
 def check_all_used(method: nn.Module, num_ranks: int) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError, first_line
@@ -58,7 +57,9 @@ class TensorBoardLogger:
         step = _step_of(record)
         try:
             if self._writer is None:
-                self._writer = _summary_writer(self._path, step)
+                from torch.utils.tensorboard import SummaryWriter  # deferred: optional, and takes a second
+
+                self._writer = SummaryWriter(str(self._path), purge_step=step)  # hides what others logged from it on
             for name, value in record.items():
                 if value is not None and name != "step":  # chance and floor may be None
                     self._writer.add_scalar(name, value, step)
@@ -92,7 +93,10 @@ class WandbLogger:
     def __call__(self, record: Record) -> None:
         """Log one record, unless its update was logged before."""
         if self._run is None:
-            self._known = {"id": _new_id(self._folder.path), "step": 0}
+            # An id that no other run has, without drawing random numbers.
+            path = self._folder.path
+            own = hashlib.sha256(f"{path.resolve()} {path.stat().st_ctime_ns}".encode()).hexdigest()[:12]
+            self._known = {"id": own, "step": 0}
             self._known |= read_json(self._memory) if self._memory.exists() else {}
             self._run = _wandb_run(self._folder, self._known["id"])
         step = _step_of(record)
@@ -120,13 +124,6 @@ def _step_of(record: Record) -> int:
     return step
 
 
-def _summary_writer(path: Path, first_step: int) -> Any:
-    """TensorBoard's writer, which hides what others logged from a step on."""
-    from torch.utils.tensorboard import SummaryWriter  # deferred: optional, and takes a second
-
-    return SummaryWriter(str(path), purge_step=first_step)
-
-
 def _wandb_run(folder: RunFolder, identity: str) -> Any:
     """A run of Weights & Biases, new or gone on with, that shows our settings."""
     import wandb  # deferred: only where it is asked for  # pyright: ignore[reportMissingImports]
@@ -145,11 +142,6 @@ def _wandb_run(folder: RunFolder, identity: str) -> Any:
         )
     except (wandb.Error, ValueError) as error:
         raise RunError(f"wandb cannot start: {first_line(error)}; WANDB_MODE=offline needs no account") from error
-
-
-def _new_id(path: Path) -> str:
-    """An id that no other run has, without drawing random numbers."""
-    return hashlib.sha256(f"{path.resolve()} {path.stat().st_ctime_ns}".encode()).hexdigest()[:12]
 
 
 CATALOGUE = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}  # settings, extras and packages have these names

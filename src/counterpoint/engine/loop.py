@@ -210,15 +210,14 @@ def _one_step(job: TrainingJob, state: LoopState, batch: Batch, stop: StopReques
     # Only the first step after a checkpoint is recorded: it is the one that can be taken again.
     if state.unproven == before.step:
         record = _step_record(job, before, outcome)
-        on_first_rank(lambda: _prove(job, state, record))
+
+        def prove() -> None:
+            note = record_step(job.folder.checkpoints, record, device=job.engine.device.type)
+            state.notes += [note] if note else []
+
+        on_first_rank(prove)
         state.unproven = None
     return outcome.stop_code
-
-
-def _prove(job: TrainingJob, state: LoopState, record: StepRecord) -> None:
-    """Keep what a step was, or compare it with what it was before the run was interrupted."""
-    note = record_step(job.folder.checkpoints, record, device=job.engine.device.type)
-    state.notes += [note] if note else []
 
 
 def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, steps_here: int) -> None:
@@ -311,7 +310,11 @@ def _load(job: TrainingJob, snapshot: Snapshot) -> None:
 
 def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     """Load the newest valid checkpoint and drop metrics written after it."""
-    if from_first_rank(lambda: "none" if _has_nothing_saved(job) else "") == "none":
+    # Killed before its first checkpoint was whole. Figures without any checkpoint are a loss, which
+    # `restore_checkpoint` tells, and no fresh start.
+    folder = job.folder
+    is_new = from_first_rank(lambda: "" if list_checkpoints(folder.checkpoints) or folder.read_metrics() else "none")
+    if is_new == "none":
         reporter.say("no checkpoint was saved yet; starting from the beginning")
         # There may still be a torn first line, or timings whose metrics were never written.
         on_first_rank(lambda: job.folder.truncate_metrics(0))
@@ -336,12 +339,6 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         f"{job.schedule.num_steps})"
     )
     return LoopState(position, EpochLog(**restored.snapshot.log), unproven=position.step)
-
-
-def _has_nothing_saved(job: TrainingJob) -> bool:
-    """Whether the run was killed before its first checkpoint was whole."""
-    # Figures without any checkpoint are a loss, which `restore_checkpoint` tells, and no fresh start.
-    return not list_checkpoints(job.folder.checkpoints) and not job.folder.read_metrics()
 
 
 def _maybe_leave(job: TrainingJob, state: LoopState, stop_code: int, *, is_epoch_end: bool = False) -> None:

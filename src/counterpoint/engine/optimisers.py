@@ -231,7 +231,10 @@ class LARS(Optimizer):
         grads = [p.grad for p in params if p.grad is not None]
         # On the device, with scalar tensors for r, so that no step waits for a number.
         ratios = _ratios(params, grads, group) if group["is_adapted"] else [p.new_ones(()) for p in params]
-        buffers = [self._buffer(p) for p in params]
+        for p in params:  # v, zero before its first step
+            if "momentum_buffer" not in self.state[p]:
+                self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+        buffers = [self.state[p]["momentum_buffer"] for p in params]
         width = _at_once(params)
         for start in range(0, len(params), width):
             part = slice(start, start + width)
@@ -243,13 +246,6 @@ class LARS(Optimizer):
                 torch._foreach_addcmul_(buffers[part], params[part], ratios[part], value=group["weight_decay"])
             # Differs from Algorithm 1: lr outside of v, see the docstring of the class.
             torch._foreach_add_(params[part], buffers[part], alpha=-group["lr"])
-
-    def _buffer(self, parameter: Tensor) -> Tensor:
-        """The v of a parameter, zero before its first step."""
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        return state["momentum_buffer"]
 
 
 def _at_once(params: list[Tensor]) -> int:

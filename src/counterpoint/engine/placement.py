@@ -72,8 +72,8 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
         raise UsageError("engine.device is cuda, but torch finds no GPU here; use --engine.device cpu")
     if device == "cuda" and not ranks.has_own_gpus and ranks.local_world_size > num_gpus:
         raise UsageError(
-            f"{ranks.local_world_size} ranks on this machine, but it has {_gpus(num_gpus)}; start at most one rank per "
-            "GPU, or use --engine.device cpu"
+            f"{ranks.local_world_size} ranks on this machine, but it has {num_gpus} GPU{'s' * (num_gpus != 1)}; start "
+            "at most one rank per GPU, or use --engine.device cpu"
         )
     if precision == "auto":
         # Older GPUs only emulate bfloat16, which saves no time.
@@ -197,7 +197,3 @@ def on_first_rank(body: Callable[[], Any]) -> None:
 def _words(error: Exception) -> str:
     """The error's text, never empty."""
     return str(error) or type(error).__name__
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" + ("" if count == 1 else "s")

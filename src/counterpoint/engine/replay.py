@@ -61,7 +61,7 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """What may change the last bit of a sum."""
 
     torch: str
@@ -77,17 +77,17 @@ class KeptStep:
     """A record as it was kept, with the machine that made it."""
 
     record: StepRecord
-    machine: Machine
+    machine: MachineFacts
 
 
-def this_machine(device: str = "cpu") -> Machine:
+def this_machine(device: str = "cpu") -> MachineFacts:
     """The machine as it is now.
 
     Args:
         device: where the run is computed, ``cpu`` or ``cuda``.
     """
     name = torch.cuda.get_device_name() if device.startswith("cuda") else device
-    return Machine(torch.__version__, torch.get_num_threads(), name)
+    return MachineFacts(torch.__version__, torch.get_num_threads(), name)
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:
@@ -142,7 +142,7 @@ def read_step(folder: Path, step: int) -> KeptStep | None:
         values = read_sealed(record_path(folder, step))
         known = {field.name: values["record"][field.name] for field in fields(StepRecord)}
         record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
-        kept = KeptStep(record, Machine(**values["machine"]))
+        kept = KeptStep(record, MachineFacts(**values["machine"]))
         _ = float.fromhex(record.loss), float.fromhex(record.gradient_norm)
     # A damaged record is none: the next run over this step writes it anew.
     except (RunError, KeyError, TypeError, ValueError, AttributeError):

@@ -100,7 +100,10 @@ def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Ca
     """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
     # `runs.assembly` has seen to it that all pieces are equally large: the mean of their means is the mean of the
     # batch.
-    parts = [LocalBatch(*pieces) for pieces in zip(*_pieces(local, job.settings.engine.accumulate), strict=True)]
+    num_parts = job.settings.engine.accumulate
+    fields = (local.view0, local.view1, local.labels, local.ids)
+    pieces = [(None,) * num_parts if field is None else field.chunk(num_parts) for field in fields]
+    parts = [LocalBatch(*each) for each in zip(*pieces, strict=True)]
     total, code = 0.0, 0
     for number, part in enumerate(parts):
         with job.engine.accumulating(is_last=number == len(parts) - 1):
@@ -113,14 +116,6 @@ def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Ca
             job.engine.backward(loss / len(parts))
         total += value / len(parts)
     return total, code
-
-
-def _pieces(local: LocalBatch, num_parts: int) -> list[tuple[Tensor | None, ...]]:
-    """Each field of a batch, cut into sub-batches."""
-    return [
-        (None,) * num_parts if field is None else field.chunk(num_parts)
-        for field in (local.view0, local.view1, local.labels, local.ids)
-    ]
 
 
 def _loss(job: TrainingJob, part: LocalBatch, call: int) -> Tensor:

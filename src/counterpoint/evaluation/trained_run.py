@@ -21,7 +21,7 @@ from counterpoint.data.sources import ALL, ARRAY, NO_FILE, files_of, open_source
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
-from counterpoint.losses.own_loss import as_loss
+from counterpoint.losses.loss import as_loss
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
 from counterpoint.nn.encoders import has_stem

@@ -45,7 +45,7 @@ Flat = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True)
-class Problem:
+class PairProblem:
     """All of a reduction that is not differentiated."""
 
     mask: PairMask
@@ -85,35 +85,25 @@ def _reduce_anyhow(scores: PairScores, psi: PairFunction, function: Callable[...
     """The statistic by a given function, which need not see what an anchor adds to all its scores where psi is exp."""
     # Without row_own_N (a queue's negated positives, for example) scores of unit vectors are bounded, and kernels
     # take one exponential per pair for both readings.
-    if psi.in_log_domain:
-        return _with_own(function(_without_own(scores), psi), scores.terms)
-    return function(scores, psi)
+    row_own_N, column_own_M = scores.terms.row_own_N, scores.terms.column_own_M
+    if not psi.in_log_domain or (row_own_N is None and column_own_M is None):
+        return function(scores, psi)
+    result = function(replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None)), psi)
+    rows_N, columns_M = result.rows_N, result.columns_M
+    if row_own_N is not None:
+        rows_N = rows_N + row_own_N
+    if columns_M is not None and column_own_M is not None:
+        columns_M = columns_M + column_own_M
+    return PerAnchor(rows_N, columns_M)
 
 
 def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnchor:
     """The statistic by a given kernel."""
     if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
         return kernel.reduce(scores, psi)
-    problem = Problem(scores.mask, scores.is_two_way, psi, kernel)
+    problem = PairProblem(scores.mask, scores.is_two_way, psi, kernel)
     result = Statistic.apply(problem, *scores.terms.flat())
     return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
-
-
-def _without_own(scores: PairScores) -> PairScores:
-    """What an anchor adds to all its scores comes out of a log-sum-exp unchanged: kernels need not see it."""
-    if scores.terms.row_own_N is None and scores.terms.column_own_M is None:
-        return scores
-    return replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None))
-
-
-def _with_own(statistic: PerAnchor, terms: ScoreTerms) -> PerAnchor:
-    """Add it afterwards."""
-    rows_N, columns_M = statistic.rows_N, statistic.columns_M
-    if terms.row_own_N is not None:
-        rows_N = rows_N + terms.row_own_N
-    if columns_M is not None and terms.column_own_M is not None:
-        columns_M = columns_M + terms.column_own_M
-    return PerAnchor(rows_N, columns_M)
 
 
 class PerSlice(torch.autograd.Function):
@@ -148,7 +138,7 @@ class Statistic(PerSlice):
     """r(x)."""
 
     @staticmethod
-    def forward(problem: Problem, *flat: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *flat: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         return _flat_statistic(problem.kernel.reduce(problem.scores(flat), problem.psi))
 
@@ -179,7 +169,7 @@ class StatisticTangent(PerSlice):
     """r'(x) x'. The statistic is passed along to be used, not differentiated: x determines it."""
 
     @staticmethod
-    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         flat, statistic, tangent = _split3(written_out(inputs))
         scores = problem.scores(flat)
@@ -206,7 +196,7 @@ class Gradient(PerSlice):
     """G(x, g)."""
 
     @staticmethod
-    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         flat, statistic, weight = _split_weight(problem, written_out(inputs))
         scores = problem.scores(flat)
@@ -241,7 +231,7 @@ class GradientTangent(PerSlice):
     """G'(x, g) x', the Hessian of <g, r> times a direction."""
 
     @staticmethod
-    def forward(problem: Problem, *inputs: Tensor | None) -> Any:
+    def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
         inputs = written_out(inputs)
         flat, statistic, weight = _split_weight(problem, inputs[:-NUM_TERMS])
@@ -313,7 +303,7 @@ def _split3(saved: Any) -> tuple[Any, Any, Any]:
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:-NUM_TERMS]), tuple(saved[-NUM_TERMS:])
 
 
-def _split_weight(problem: Problem, saved: Any) -> tuple[Any, Any, Any]:
+def _split_weight(problem: PairProblem, saved: Any) -> tuple[Any, Any, Any]:
     """Terms, statistic and weight."""
     middle = NUM_TERMS + 1 + problem.is_two_way
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:middle]), tuple(saved[middle:])

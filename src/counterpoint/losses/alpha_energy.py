@@ -20,15 +20,15 @@ from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.thread_parts import in_order
 from counterpoint.losses.alpha_rules import AlphaRule
 from counterpoint.losses.blocks import Pairing
-from counterpoint.losses.given_derivatives import first_order
 from counterpoint.losses.inputs import can_read, require
+from counterpoint.losses.loss import first_order
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
 MIN_BLOCK_ROWS = 32  # takes over beyond 2^15 keys: products of fewer rows are slow
 
 
 @dataclass(frozen=True)
-class Block:
+class AnchorBlock:
     """Consecutive anchors, and the keys among which their negatives are."""
 
     rows: slice
@@ -58,21 +58,24 @@ class EnergyProblem:
         """Vectors whose terms the energy is the mean of."""
         return 2 * (self.own[1] - self.own[0])
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[AnchorBlock]:
         """Blocks that hold each anchor once; a rule that cannot stream gets one block of everything."""
         n = self.num_samples
         if not self.streams:
-            yield Block(slice(0, 2 * n), slice(0, 2 * n))
+            yield AnchorBlock(slice(0, 2 * n), slice(0, 2 * n))
             return
         # One view at a time: the positives of a block, and its keys in any pairing, are then one slice each.
         for start in (0, n):
             other = n - start
             same_view, cross_view = slice(start, start + n), slice(other, other + n)
             keys = {"two-view": slice(0, 2 * n), "same-view": same_view, "cross-view": cross_view}
-            for rows in self._row_blocks(start, keys[self.pairing.negatives]):
-                yield Block(rows, keys[self.pairing.negatives])
+            chosen = keys[self.pairing.negatives]
+            num_rows = max(MIN_BLOCK_ROWS, BLOCK_PAIRS // (chosen.stop - chosen.start))
+            last = start + self.own[1]
+            for row in range(start + self.own[0], last, num_rows):
+                yield AnchorBlock(slice(row, min(row + num_rows, last)), chosen)
 
-    def costs(self, z_VD: Tensor, block: Block) -> tuple[Tensor, Tensor]:
+    def costs(self, z_VD: Tensor, block: AnchorBlock) -> tuple[Tensor, Tensor]:
         """d_ij^2, infinite where j does not repel i, and d_i^2; differentiable."""
         anchors_BD, keys_MD, positives_BD = z_VD[block.rows], z_VD[block.keys], self._positives(z_VD, block.rows)
         product_BM = anchors_BD @ keys_MD.mT
@@ -87,7 +90,7 @@ class EnergyProblem:
         # An infinite cost gives weight 0 under every rule.
         return _at_least_zero(cost_BM).masked_fill(self._left_out(block, z_VD.device), math.inf), own_B
 
-    def alpha(self, cost_BM: Tensor, own_B: Tensor, block: Block) -> Tensor:
+    def alpha(self, cost_BM: Tensor, own_B: Tensor, block: AnchorBlock) -> Tensor:
         """The rule's weights, zero for anchors that are not our own."""
         alpha_BM = self.rule(cost_BM, own_B)
         _check_weights(alpha_BM, block, self.rule)
@@ -110,14 +113,7 @@ class EnergyProblem:
         shift = self.num_samples if rows.start < self.num_samples else -self.num_samples
         return z_VD[rows.start + shift : rows.stop + shift]
 
-    def _row_blocks(self, start: int, keys: slice) -> Iterator[slice]:
-        """Own anchors of the view that starts there."""
-        num_rows = max(MIN_BLOCK_ROWS, BLOCK_PAIRS // (keys.stop - keys.start))
-        first, last = start + self.own[0], start + self.own[1]
-        for row in range(first, last, num_rows):
-            yield slice(row, min(row + num_rows, last))
-
-    def _left_out(self, block: Block, device: torch.device) -> Tensor:
+    def _left_out(self, block: AnchorBlock, device: torch.device) -> Tensor:
         """True where a key does not repel an anchor."""
         row_B, key_M = (torch.arange(part.start, part.stop, device=device) for part in (block.rows, block.keys))
         n = self.num_samples
@@ -184,13 +180,13 @@ def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor
     for_rows_VD, for_keys_VD = torch.zeros_like(z_VD), torch.zeros_like(z_VD)
     row_sum_V, column_sum_V = (z_VD.new_zeros(len(z_VD)) for _ in range(2))
 
-    def weigh(block: Block) -> Tensor:
+    def weigh(block: AnchorBlock) -> Tensor:
         alpha_BM = problem.alpha(*problem.costs(z_VD, block), block)
         for_rows_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
         row_sum_V[block.rows] += alpha_BM.sum(1)
         return alpha_BM
 
-    def add(block: Block, alpha_BM: Tensor) -> None:
+    def add(block: AnchorBlock, alpha_BM: Tensor) -> None:
         for_keys_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
         column_sum_V[block.keys] += alpha_BM.sum(0)
 
@@ -219,7 +215,7 @@ def differentiable_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
     return total / problem.num_anchors
 
 
-def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: Block) -> Tensor:
+def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: AnchorBlock) -> Tensor:
     """sum_ij alpha_ij (d_i^2 - d_ij^2) over the anchors of a block."""
     cost_BM, own_B = problem.costs(z_VD, block)
     alpha_BM = problem.alpha(cost_BM, own_B, block)
@@ -233,7 +229,7 @@ def _at_least_zero(square: Tensor) -> Tensor:
     return square + (square.clamp(min=0.0) - square).detach()
 
 
-def _check_weights(alpha_BM: Tensor, block: Block, rule: AlphaRule) -> None:
+def _check_weights(alpha_BM: Tensor, block: AnchorBlock, rule: AlphaRule) -> None:
     """NaN never passes silently."""
     # No weight is negative, so that nothing cancels: a sum tells of any NaN or infinity in it.
     row_sum_B = alpha_BM.detach().sum(1)

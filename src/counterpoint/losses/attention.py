@@ -11,6 +11,7 @@ cancels.
 # N samples, A anchors
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,13 +27,16 @@ class Attention:
 
     Attributes:
         entropy_A: H_i in nats; NaN for an anchor all of whose pairs weigh nothing (a hinge that is satisfied).
-        effective_negatives_A: exp(H_i).
-        num_negatives: the number they can reach.
+        num_negatives: the number that ``effective_negatives_A`` can reach.
     """
 
     entropy_A: Tensor
-    effective_negatives_A: Tensor
     num_negatives: int
+
+    @property
+    def effective_negatives_A(self) -> Tensor:
+        """exp(H_i)."""
+        return self.entropy_A.exp()
 
     @property
     def mean_effective_negatives(self) -> float:
@@ -41,52 +45,40 @@ class Attention:
 
 
 @torch.no_grad()
-def attention_of(scores: PairScores, psi: PairFunction, num_negatives: int) -> list[Tensor]:
-    """Entropy per anchor of a block, rows then columns.
+def attention_of(blocks: Sequence[PairScores], psi: PairFunction, num_negatives: int) -> Attention:
+    """Entropy per anchor, block by block, rows then columns.
 
     Args:
-        scores: the pair scores.
+        blocks: the pair scores, in float64: entropy is a difference of larger numbers.
         psi: the elementwise function; weights are its slopes, which must not be negative.
         num_negatives: keys per anchor, the bound that rounding is kept within.
     """
-    if psi.in_log_domain:
-        entropy = _softmax_entropy(scores, psi)
-    else:
+    entropy_A = torch.cat([h_A for scores in blocks for h_A in _entropies(scores, psi)])
+    return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
+
+
+def _entropies(scores: PairScores, psi: PairFunction) -> list[Tensor]:
+    """Entropy per anchor of a block, rows then columns."""
+    if not psi.in_log_domain:
         total = reduce(scores, PairFunction(f"slope of {psi.name}", psi.slope, psi.curvature, torch.zeros_like))
-        spread = reduce(
-            scores, PairFunction(f"x log x of {psi.name}", _x_log_x(psi), torch.zeros_like, torch.zeros_like)
-        )
-        entropy = [
-            torch.where(weight > 0, torch.log(weight) - x_log_x / weight, torch.nan)
-            for weight, x_log_x in zip(total.both(), spread.both(), strict=True)
+
+        def x_log_x(u: Tensor) -> Tensor:
+            slope = psi.slope(u)
+            return torch.special.xlogy(slope, slope)
+
+        spread = reduce(scores, PairFunction(f"x log x of {psi.name}", x_log_x, torch.zeros_like, torch.zeros_like))
+        return [
+            torch.where(weight > 0, torch.log(weight) - added / weight, torch.nan)
+            for weight, added in zip(total.both(), spread.both(), strict=True)
         ]
-    limit = math.log(num_negatives)
-    return [entropy_A.clamp(0.0, limit) for entropy_A in entropy]
-
-
-def _softmax_entropy(scores: PairScores, psi: PairFunction) -> list[Tensor]:
-    r"""Log-sum-exp minus mean score, :math:`r - \sum_j p_j u_j`; the mean is the derivative of r(t u) at t = 1."""
+    # Log-sum-exp minus mean score, r - sum_j p_j u_j; the mean is the derivative of r(t u) at t = 1.
+    anchors_ND, keys_MD, *added = scores.terms.flat()
+    assert anchors_ND is not None
 
     def log_sums(factor: Tensor) -> tuple[Tensor, ...]:
-        return tuple(reduce(replace(scores, terms=_scaled(scores.terms, factor)), psi).both())
+        scaled = (None if term is None else term * factor for term in added)
+        return tuple(reduce(replace(scores, terms=ScoreTerms(anchors_ND, keys_MD, *scaled)), psi).both())  # pyright: ignore[reportArgumentType]
 
-    one = torch.ones((), dtype=scores.terms.anchors_ND.dtype, device=scores.terms.anchors_ND.device)
+    one = torch.ones((), dtype=anchors_ND.dtype, device=anchors_ND.device)
     values, means, *_ = torch.func.jvp(log_sums, (one,), (one,))
     return [value - mean for value, mean in zip(values, means, strict=True)]
-
-
-def _scaled(terms: ScoreTerms, factor: Tensor) -> ScoreTerms:
-    """Terms whose scores are all multiplied by a factor."""
-    anchors_ND, keys_MD, *added = terms.flat()
-    assert anchors_ND is not None
-    return ScoreTerms(anchors_ND, keys_MD, *(None if term is None else term * factor for term in added))  # pyright: ignore[reportArgumentType]
-
-
-def _x_log_x(psi: PairFunction):
-    """Return the function psi' log psi', 0 where psi' is 0."""
-
-    def x_log_x(u: Tensor) -> Tensor:
-        slope = psi.slope(u)
-        return torch.special.xlogy(slope, slope)
-
-    return x_log_x

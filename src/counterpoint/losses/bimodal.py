@@ -14,7 +14,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Block, Pairing
+from counterpoint.losses.blocks import Pairing, ScoreBlock
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import check_temperature, nonnegative_views, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -74,7 +74,7 @@ class CrossModal(Loss):
         z0, z1 = self._prepared(z0, z1, labels)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         # Each product is read twice: images pick texts along the rows, texts pick images along the columns.
-        result = reduce_block(Block(_scores(z0, z1, self.scale(z0), own), part), EXPONENTIAL)
+        result = reduce_block(ScoreBlock(_scores(z0, z1, self.scale(z0), own), part), EXPONENTIAL)
         assert result.columns_M is not None
         # log(1 + e^x) = -logsigmoid(-x), exact in both tails
         return -F.logsigmoid(-torch.cat([result.rows_N, result.columns_M])).mean()
@@ -101,12 +101,9 @@ class CrossModal(Loss):
     @torch.no_grad()
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory; z0 first."""
-        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in self._prepared(z0, z1, None))
-        count = self.num_negatives(len(z0))
         scores = _scores(z0, z1, self.scale(z0), slice(0, len(z0)))
-        entropy_A = torch.cat(attention_of(scores, EXPONENTIAL, count))
-        return Attention(entropy_A, entropy_A.exp(), count)
+        return attention_of([scores], EXPONENTIAL, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

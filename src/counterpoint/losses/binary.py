@@ -96,11 +96,8 @@ class BinaryContrast(Loss):
     @torch.no_grad()
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's weights of negatives and its effective number of them, in linear memory."""
-        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
-        count = self.num_negatives(len(z0))
-        (entropy_A,) = attention_of(self._scores(z0, z1, None), self.repel, count)
-        return Attention(entropy_A, entropy_A.exp(), count)
+        return attention_of([self._scores(z0, z1, None)], self.repel, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""

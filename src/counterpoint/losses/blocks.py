@@ -9,16 +9,16 @@ vectors move together, so their mean is taken off first, which keeps the product
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.core.numerics import is_transformed, row_dots
+from counterpoint.core.numerics import row_dots
 from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
 from counterpoint.losses.loss import Part
+from counterpoint.losses.pairs import Psi
 
 Negatives = Literal["two-view", "cross-view", "same-view"]
 Anchors = Literal["both", "first"]
@@ -75,15 +75,7 @@ class Pairing:
 
 
 @dataclass(frozen=True)
-class Affine:
-    """u = scale * gap + margin."""
-
-    scale: float
-    margin: float = 0.0
-
-
-@dataclass(frozen=True)
-class Block:
+class ScoreBlock:
     """Scores of some anchors against some keys.
 
     Attributes:
@@ -97,14 +89,6 @@ class Block:
 
 def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
-    # A tensor made under a transform or a trace is part of it, and must not be kept.
-    if is_transformed() or torch.compiler.is_compiling():
-        return _sample_indices(n, num_views, device)
-    return _kept_indices(n, num_views, device)
-
-
-def _sample_indices(n: int, num_views: int, device: torch.device) -> Tensor:
-    """As ``own_sample``, computed."""
     sample_N = torch.arange(n, device=device)
     if num_views == 1:
         return sample_N[:, None]
@@ -112,21 +96,13 @@ def _sample_indices(n: int, num_views: int, device: torch.device) -> Tensor:
     return torch.stack([sample_N, sample_N + n], dim=1).repeat(2, 1)
 
 
-@lru_cache(maxsize=16)
-def _kept_indices(n: int, num_views: int, device: torch.device) -> Tensor:
-    """As ``own_sample``, kept: a training run asks for the same batch size in every step."""
-    # An inference tensor, once kept, could not be saved for the backward of a later training step.
-    with torch.inference_mode(False):
-        return _sample_indices(n, num_views, device)
-
-
-def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | None = None) -> list[Block]:
+def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = None) -> list[ScoreBlock]:
     """All anchors of a pairing, or of a part of the batch, against their keys.
 
     Args:
         both_2ND: first view above second, as ``prepare_both`` returns them.
         pairing: who meets whom.
-        score: how gaps become scores.
+        psi: how gaps become scores, by its scale and margin.
         part: samples whose vectors are anchors; None for all.
 
     Returns:
@@ -142,83 +118,83 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, score: Affine, part: Part | No
     z0, z1 = both_2ND.chunk(2)
     is_first, own = pairing.anchors == "first", slice(0, n) if part is None else slice(part.first, part.last)
     if pairing.negatives == "cross-view":
-        return [_cross_view(z0, z1, pairing, score, (own, part))]
+        return [_cross_view(z0, z1, pairing, psi, (own, part))]
     if pairing.negatives == "two-view":
         excluded = own_sample(n, 2, both_2ND.device)
         # Anchors and keys are one set: each product serves both of its vectors.
         if part is None and not is_first:
-            return [_two_view(both_2ND, excluded, pairing, score)]
+            return [_two_view(both_2ND, excluded, pairing, psi)]
         anchors, positives, rows = [z0[own]], [z1[own]], [excluded[own]]
         if not is_first:
             anchors.append(z1[own])
             positives.append(z0[own])
             rows.append(excluded[own])
-        return [_block(torch.cat(anchors), torch.cat(positives), both_2ND, (torch.cat(rows), pairing, score))]
+        return [_block(torch.cat(anchors), torch.cat(positives), both_2ND, (torch.cat(rows), pairing, psi))]
     views = [(z0, z1)] if is_first else [(z0, z1), (z1, z0)]
     excluded = own_sample(n, 1, both_2ND.device)
     # Within one view, too, the keys are the anchors unless only a part of them is asked for.
     return [
-        _block(None if part is None else z[own], other[own], z, (excluded[own], pairing, score)) for z, other in views
+        _block(None if part is None else z[own], other[own], z, (excluded[own], pairing, psi)) for z, other in views
     ]
 
 
-def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, score: Affine) -> Block:
+def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, psi: Psi) -> ScoreBlock:
     """All 2n vectors against each other; the two of a sample are as far from each other in either direction."""
     z0, z1 = both_2ND.chunk(2)
     if pairing.normalize:
-        own = _own(z0, z1, pairing, score).repeat(2)
+        own = _own(z0, z1, pairing, psi).repeat(2)
     else:
         # |z_i'|^2 / 2 is that of another vector in each direction.
-        own = torch.cat([_own(z0, z1, pairing, score), _own(z1, z0, pairing, score)])
-    scale = both_2ND.new_full((), score.scale)
-    return Block(
-        PairScores(ScoreTerms(both_2ND, None, scale, own, _other(both_2ND, pairing, score)), PairMask(excluded))
+        own = torch.cat([_own(z0, z1, pairing, psi), _own(z1, z0, pairing, psi)])
+    scale = both_2ND.new_full((), psi.scale)
+    return ScoreBlock(
+        PairScores(ScoreTerms(both_2ND, None, scale, own, _other(both_2ND, pairing, psi)), PairMask(excluded))
     )
 
 
 def _block(
-    anchors_AD: Tensor | None, positives_AD: Tensor, keys_MD: Tensor, how: tuple[Tensor, Pairing, Affine]
-) -> Block:
+    anchors_AD: Tensor | None, positives_AD: Tensor, keys_MD: Tensor, how: tuple[Tensor, Pairing, Psi]
+) -> ScoreBlock:
     """One-way scores; without anchors the keys are the anchors."""
-    excluded_AE, pairing, score = how
+    excluded_AE, pairing, psi = how
     anchors = keys_MD if anchors_AD is None else anchors_AD
     terms = ScoreTerms(
         anchors,
         None if anchors_AD is None else keys_MD,
-        keys_MD.new_full((), score.scale),
-        _own(anchors, positives_AD, pairing, score),
-        _other(keys_MD, pairing, score),
+        keys_MD.new_full((), psi.scale),
+        _own(anchors, positives_AD, pairing, psi),
+        _other(keys_MD, pairing, psi),
     )
-    return Block(PairScores(terms, PairMask(excluded_AE)))
+    return ScoreBlock(PairScores(terms, PairMask(excluded_AE)))
 
 
-def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, score: Affine, where: tuple[slice, Part | None]) -> Block:
+def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, where: tuple[slice, Part | None]) -> ScoreBlock:
     """First-view anchors along the rows, second-view anchors along the columns."""
     own, part = where
     is_two_way = pairing.anchors == "both"
     terms = ScoreTerms(
         z0[own],
         z1,
-        z0.new_full((), score.scale),
-        _own(z0[own], z1[own], pairing, score),
-        _other(z1, pairing, score),
+        z0.new_full((), psi.scale),
+        _own(z0[own], z1[own], pairing, psi),
+        _other(z1, pairing, psi),
         # Columns are all second-view anchors, also of a part: what it knows of each is merged later.
-        _own(z1, z0, pairing, score) if is_two_way else None,
-        _other(z0[own], pairing, score) if is_two_way else None,
+        _own(z1, z0, pairing, psi) if is_two_way else None,
+        _other(z0[own], pairing, psi) if is_two_way else None,
     )
-    return Block(PairScores(terms, PairMask(own_sample(len(z0), 1, z0.device)[own]), is_two_way), part)
+    return ScoreBlock(PairScores(terms, PairMask(own_sample(len(z0), 1, z0.device)[own]), is_two_way), part)
 
 
-def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, score: Affine) -> Tensor:
+def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -> Tensor:
     """What an anchor adds to its scores: minus the similarity to its positive, and the margin."""
     # gap_ij = (|p|^2 / 2 - <a, p>) + (<a, k> - |k|^2 / 2): |a|^2 / 2 cancels, and no distance is formed.
     own_A = row_dots(anchors_AD, positives_AD)
     if not pairing.normalize:
         own_A = own_A - 0.5 * positives_AD.square().sum(1)
-    own_A = -score.scale * own_A
-    return own_A + score.margin if score.margin else own_A
+    own_A = -psi.scale * own_A
+    return own_A + psi.margin if psi.margin else own_A
 
 
-def _other(keys_MD: Tensor, pairing: Pairing, score: Affine) -> Tensor | None:
+def _other(keys_MD: Tensor, pairing: Pairing, psi: Psi) -> Tensor | None:
     """What a key adds to its scores."""
-    return None if pairing.normalize else (-0.5 * score.scale) * keys_MD.square().sum(1)
+    return None if pairing.normalize else (-0.5 * psi.scale) * keys_MD.square().sum(1)

@@ -57,7 +57,10 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     '[x + 0.5]_+'
     """
     known = parameters_of(name)
-    own_rule = _rule_options(options, known)
+    # What the rule takes which stands among the options by name, and the loss does not.
+    rule = RULES.get(str(options.get("rule"))) if "rule" in known else None
+    taken = {} if rule is None else inspect.signature(rule).parameters
+    own_rule = {key: value for key, value in options.items() if key in taken and key not in known}
     options = {key: value for key, value in options.items() if key not in own_rule}
     for option in options:
         if option not in known:
@@ -92,10 +95,3 @@ def shared_settings(name: str, options: Mapping[str, Any]) -> frozenset[str]:
     inner = options.get("loss")
     own = SHARED.intersection(parameters_of(name)) - options.keys()
     return own | shared_settings(inner, {}) if isinstance(inner, str) else own
-
-
-def _rule_options(options: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the options, those that the rule takes which stands among them by name, and the loss does not."""
-    rule = RULES.get(str(options.get("rule")))
-    taken = {} if rule is None or "rule" not in known else inspect.signature(rule).parameters
-    return {key: value for key, value in options.items() if key in taken and key not in known}

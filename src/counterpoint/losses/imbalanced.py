@@ -129,7 +129,13 @@ class GeneralizedContrastive(Loss):
         # Slope of log(1 + e^(h_i - s_ij)): what pulls a positive pushes h_i, and with it the negatives, as strongly.
         pull_MM = torch.sigmoid(level_M[:, None] - s_MM).masked_fill(~vectors.is_same(), 0.0)
         pull_M = pull_MM.sum(1) / self.temperature / vectors.num_same()
-        return pull_M[:, None] * self._shares(vectors, s_MM, step)
+        if self.num_draws is not None:
+            index_MK = self._draws(vectors, step)
+            # A key that was drawn several times gets the sum of its shares.
+            share_MK = torch.softmax(s_MM.gather(1, index_MK), dim=1)
+            return pull_M[:, None] * torch.zeros_like(s_MM).scatter_add(1, index_MK, share_MK)
+        negatives_MM = s_MM.masked_fill(vectors.is_same(), -math.inf) if self.supervised else s_MM
+        return pull_M[:, None] * torch.softmax(negatives_MM, dim=1)
 
     @torch.no_grad()
     def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, step: int = 0) -> Attention:
@@ -139,7 +145,6 @@ class GeneralizedContrastive(Loss):
         smallest class, which has most, and at most the number of draws.
         """
         vectors = self._vectors(z0, z1, labels, None)
-        # Entropy is a difference of larger numbers: float64.
         vectors = replace(vectors, all_MD=vectors.all_MD.double())
         count = vectors.most_negatives() if self.supervised else len(vectors.all_MD)
         if self.num_draws is not None:
@@ -147,11 +152,9 @@ class GeneralizedContrastive(Loss):
             u_AK = drawn_products(vectors.anchors(), vectors.all_MD, index_AK) / self.temperature
             entropy_A = drawn_entropy(torch.softmax(u_AK, dim=1), index_AK, len(vectors.all_MD))
             # Rounding may put uniform weights above the bound.
-            entropy_A = entropy_A.clamp(max=math.log(count))
-        else:
-            mask = vectors.other_label() if self.supervised else PairMask()
-            (entropy_A,) = attention_of(vectors.scores(1.0 / self.temperature, mask), EXPONENTIAL, count)
-        return Attention(entropy_A, entropy_A.exp(), count)
+            return Attention(entropy_A.clamp(max=math.log(count)), count)
+        mask = vectors.other_label() if self.supervised else PairMask()
+        return attention_of([vectors.scores(1.0 / self.temperature, mask)], EXPONENTIAL, count)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log 2."""
@@ -229,15 +232,6 @@ class GeneralizedContrastive(Loss):
         assert self.num_draws is not None
         only = self.supervised
         return draw_negatives(vectors, self.num_draws, seed=self.seed, step=step, other_labels_only=only)
-
-    def _shares(self, vectors: LabelledVectors, s_MM: Tensor, step: int) -> Tensor:
-        """Softmax over the negatives, (m, m)."""
-        if self.num_draws is not None:
-            index_MK = self._draws(vectors, step)
-            # A key that was drawn several times gets the sum of its shares.
-            return torch.zeros_like(s_MM).scatter_add(1, index_MK, torch.softmax(s_MM.gather(1, index_MK), dim=1))
-        is_out_MM = vectors.is_same() if self.supervised else torch.zeros_like(vectors.is_same())
-        return torch.softmax(s_MM.masked_fill(is_out_MM, -math.inf), dim=1)
 
 
 def _check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:

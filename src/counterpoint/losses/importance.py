@@ -69,7 +69,14 @@ class AlphaCL(Loss):
         stream: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
-        self.rule = _checked_rule(Direct() if rule is None else rule)
+        self.rule = Direct() if rule is None else rule
+        # A class is callable, too: Entropy in place of Entropy().
+        can_stream = getattr(self.rule, "can_stream", None)
+        if not callable(self.rule) or not isinstance(can_stream, bool) or isinstance(self.rule, type):
+            kind = self.rule.__name__ if isinstance(self.rule, type) else type(self.rule).__name__
+            raise TypeError(
+                f"rule must be a rule such as Entropy() or OwnRule(function), got {kind}; wrap it or build it"
+            )
         self.pairing = Pairing(negatives, normalize=normalize)
         self.backpropagate_alpha = backpropagate_alpha
         self.streams = _checked_stream(stream, self.rule)
@@ -109,8 +116,7 @@ class AlphaCL(Loss):
             entropy_A[block.rows] = row_entropy(problem.alpha(*problem.costs(z_VD, block), block))
         count = self.num_negatives(len(z0))
         # Rounding may put uniform weights above the bound.
-        entropy_A = entropy_A.clamp(max=math.log(count))
-        return Attention(entropy_A, entropy_A.exp(), count)
+        return Attention(entropy_A.clamp(max=math.log(count)), count)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -158,15 +164,6 @@ class AlphaCL(Loss):
         own = (0, len(z0)) if part is None else (part.first, part.last)
         # Keys are all vectors also for a part: a rule sees whole rows.
         return EnergyProblem(self.rule, self.pairing, self.streams, len(z0), own), z_VD, dtype
-
-
-def _checked_rule(rule: AlphaRule) -> AlphaRule:
-    """Require a rule."""
-    # A class is callable, too: Entropy in place of Entropy().
-    if not callable(rule) or not isinstance(getattr(rule, "can_stream", None), bool) or isinstance(rule, type):
-        kind = rule.__name__ if isinstance(rule, type) else type(rule).__name__
-        raise TypeError(f"rule must be a rule such as Entropy() or OwnRule(function), got {kind}; wrap it or build it")
-    return rule
 
 
 def _checked_stream(stream: object, rule: AlphaRule) -> bool:

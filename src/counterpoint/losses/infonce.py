@@ -13,9 +13,8 @@ from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.losses.attention import Attention
 from counterpoint.losses.blocks import Anchors, Negatives, Pairing
 from counterpoint.losses.family import member
-from counterpoint.losses.given_derivatives import first_order
 from counterpoint.losses.inputs import check_temperature, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.loss import Loss, LossCard, Part, first_order
 from counterpoint.losses.pair_loss import PairLoss, Reduction
 from counterpoint.losses.pairs import Psi, log_plus
 

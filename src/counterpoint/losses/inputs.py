@@ -118,9 +118,6 @@ def check_temperature(temperature: float) -> None:
 
 def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
     """Check shapes, dtypes and devices; see ``prepare_views``."""
-    # One look where all is well; what follows finds and names the fault.
-    if labels is None and _agree(z0, z1):
-        return
     for z_ND, name in ((z0, names[0]), (z1, names[1])):
         if isinstance(z_ND, Tensor):
             check_dense(z_ND, name)
@@ -139,25 +136,6 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str,
         check_labels(labels, len(z0))
         if labels.device != z0.device:
             raise ValueError(f"labels must be on the device of {names[0]}, {z0.device}, got {labels.device}")
-
-
-def _agree(z0: Tensor, z1: Tensor) -> bool:
-    """Whether both views are as they should be, in one look."""
-    return (
-        isinstance(z0, Tensor)
-        and isinstance(z1, Tensor)
-        and not z0.is_nested
-        and not z1.is_nested
-        and z0.ndim == 2
-        and z0.shape == z1.shape
-        and z0.dtype == z1.dtype
-        and z0.is_floating_point()
-        and z0.device == z1.device
-        and not z0.is_meta
-        and z0.layout == torch.strided == z1.layout
-        and len(z0) >= 2
-        and z0.shape[1] >= 1
-    )
 
 
 def prepare_views(

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.errors import NonFiniteError
+from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.core.numerics import without_autocast
 from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
-from counterpoint.losses.inputs import can_read, gathering, is_number, require
+from counterpoint.losses.inputs import can_read, check_views, gathering, is_number, require
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -220,3 +220,110 @@ def explain(loss: Loss) -> str:
     width = max(len(title) for title in ROWS.values())
     lines = [f"  {title:{width}}  {getattr(loss.card, field)}" for field, title in ROWS.items()]
     return "\n".join([loss.card.name, *lines])
+
+
+TAKEN = (
+    "a loss of counterpoint.losses (PairLoss(phi, psi), AlphaCL(OwnRule(f)), a subclass of Loss), or any torch module "
+    "called as loss(z0, z1)"
+)
+
+
+class OwnLoss(Loss):
+    """Any module that is called as ``loss(z0, z1)`` and gives a scalar.
+
+    With several ranks each computes the whole batch. It has no chance level, no floor and no importance.
+
+    Args:
+        module: takes two views (n, d).
+
+    >>> mse = OwnLoss(nn.MSELoss())
+    >>> mse(torch.ones(2, 3), torch.zeros(2, 3))
+    tensor(1.)
+    """
+
+    why_no_class_level = "it is not a loss of the catalogue"
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        name = type(module).__name__
+        unknown = "as the module has it"
+        self.card = LossCard(name, "-", "-", "-", unknown, unknown, "your own module", "autograd", "no pairs")
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """What the module gives; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.
+
+        Raises:
+            TypeError: it gives no scalar tensor.
+        """
+        check_views(z0, z1, labels)
+        value = self.module(z0, z1)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            given = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"{self.card.name} must give a scalar tensor, got {given}")
+        return value.reshape(())
+
+    def chance(self, n: int) -> float:
+        """Not known."""
+        return math.nan
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Not known."""
+        return -math.inf
+
+
+def as_loss(value: Any) -> Loss:
+    """A loss as training takes it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(value, Loss):
+        return value
+    if isinstance(value, nn.Module):
+        return OwnLoss(value)
+    raise UsageError(f"loss must be {TAKEN}, got {type(value).__name__}")
+
+
+def first_order(derivative: Tensor, at: Tensor, *, refusal: str) -> Tensor:
+    """A derivative tied to what it was taken at, so that differentiating it once more raises.
+
+    With weights held fixed the derivative of a gradient is the Hessian of no loss, and silently wrong.
+
+    Args:
+        derivative: the first derivative, returned unchanged.
+        at: a tensor that depends on all that must not be differentiated again.
+        refusal: what the error says.
+
+    Raises:
+        RuntimeError: with the refusal, when a derivative of the result is asked for, in either mode.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> first_order(3 * x.detach(), x, refusal="no second derivative").sum().backward()
+    Traceback (most recent call last):
+    RuntimeError: no second derivative
+    """
+    return _FirstOrder.apply(derivative, at, refusal)  # pyright: ignore[reportReturnType]
+
+
+class _FirstOrder(torch.autograd.Function):
+    """The identity, without derivatives."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(derivative: Tensor, at: Tensor, refusal: str) -> Tensor:
+        return derivative.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, str], output: Tensor) -> None:
+        # ``at`` is kept nowhere: being an input is enough to tie the result to it.
+        ctx.refusal = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        raise RuntimeError(ctx.refusal)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(ctx.refusal)

@@ -22,7 +22,7 @@ from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.attention import Attention, attention_of
-from counterpoint.losses.blocks import Affine, Block, Pairing, blocks_of
+from counterpoint.losses.blocks import Pairing, ScoreBlock, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -76,7 +76,6 @@ class PairLoss(Loss):
         self.pairing = pairing or Pairing()
         self.reduction: Reduction = reduction
         self.card = card or _card(self)
-        self._score = Affine(self.psi.scale, self.psi.margin)
         self._small = self._as_small()
         self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
         if self.phi.domain:
@@ -95,7 +94,7 @@ class PairLoss(Loss):
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
-        blocks = blocks_of(both_2ND, self.pairing, self._score, part)
+        blocks = blocks_of(both_2ND, self.pairing, self.psi, part)
         # phi' is constant: weights are known before any pair is seen, so that the gradient needs no second pass.
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
             return self._one_pass(blocks).to(both_2ND.dtype)
@@ -124,12 +123,9 @@ class PairLoss(Loss):
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
-        # Entropy is a difference of two numbers near 1 / temperature: float64.
         both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach().double()
-        blocks = blocks_of(both_2ND, self.pairing, self._score)
-        count = self.num_negatives(len(z0))
-        entropy_A = torch.cat([h for block in blocks for h in attention_of(block.scores, self.psi.function, count)])
-        return Attention(entropy_A, entropy_A.exp(), count)
+        blocks = blocks_of(both_2ND, self.pairing, self.psi)
+        return attention_of([block.scores for block in blocks], self.psi.function, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -205,7 +201,7 @@ class PairLoss(Loss):
 
     def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss of all anchors of views that are known to be good, by the general route."""
-        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self._score)
+        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self.psi)
         return self.reduced(self._phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
 
     def reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
@@ -216,9 +212,11 @@ class PairLoss(Loss):
         """Phi per anchor."""
         return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
 
-    def _one_pass(self, blocks: list[Block]) -> Tensor:
+    def _one_pass(self, blocks: list[ScoreBlock]) -> Tensor:
         """Phi is linear: every pair's weight is known before any pair is seen."""
-        num_anchors = sum(_num_anchors(block) for block in blocks)
+        # Rows, and columns where they are anchors.
+        sides = ((b.scores.terms.anchors_ND, b.scores.keys_MD)[: 1 + b.scores.is_two_way] for b in blocks)
+        num_anchors = sum(len(side) for both in sides for side in both)
         weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
         return torch.stack([reduce_total(block.scores, self.psi.function, weight) for block in blocks]).sum()
 
@@ -238,7 +236,7 @@ class PairLoss(Loss):
         slope_A = torch.func.grad(lambda xi: self._phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
-    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, Block]]:
+    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, ScoreBlock]]:
         """Rows and columns among the 2n vectors, and the scores between them."""
         n, pairing, both_2ND = len(z0), self.pairing, torch.cat([z0, z1])
         first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
@@ -246,12 +244,12 @@ class PairLoss(Loss):
         one_way = replace(pairing, anchors="first")
         if pairing.negatives == "two-view":
             rows = both if pairing.anchors == "both" else first
-            return [(rows, both, blocks_of(both_2ND, pairing, self._score)[0])]
+            return [(rows, both, blocks_of(both_2ND, pairing, self.psi)[0])]
         is_cross = pairing.negatives == "cross-view"
-        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self._score)[0])]
+        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self.psi)[0])]
         if pairing.anchors == "both":
             flipped_2ND = torch.cat([z1, z0])
-            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self._score)[0]))
+            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self.psi)[0]))
         return blocks
 
     def _at_gap(self, n: int, gap: float) -> float:
@@ -271,7 +269,7 @@ class PairLoss(Loss):
         return per_anchor if self.reduction == "mean" else num_anchors * per_anchor
 
 
-def reduce_block(block: Block, psi: PairFunction) -> PerAnchor:
+def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
     """Statistics of a block's anchors; shared columns are merged with those of the other processes."""
     scores, part = block.scores, block.part
     if part is None or not scores.is_two_way:
@@ -281,12 +279,6 @@ def reduce_block(block: Block, psi: PairFunction) -> PerAnchor:
     # This process scored its own rows only: the statistic of a column is complete once all have been merged.
     columns_M = part.merge(result.columns_M, psi.in_log_domain)
     return PerAnchor(result.rows_N, columns_M[part.first : part.last])
-
-
-def _num_anchors(block: Block) -> int:
-    """Rows, and columns where they are anchors."""
-    scores = block.scores
-    return len(scores.terms.anchors_ND) + (len(scores.keys_MD) if scores.is_two_way else 0)
 
 
 def _slope(phi: Phi) -> float:

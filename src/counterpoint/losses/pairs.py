@@ -9,6 +9,8 @@ says so in a ``Psi`` or ``Phi`` of their own.
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +26,6 @@ from counterpoint.kernels.contract import (
     identity,
     softplus,
 )
-from counterpoint.losses.given_derivatives import with_given_derivatives
 
 INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
@@ -161,6 +162,52 @@ def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
     slope = _derivative(psi)
     function = PairFunction(_name(psi), psi, slope, _derivative(slope))
     return Psi(function, function.name, is_convex=False)
+
+
+def with_given_derivatives(psi: PairFunction) -> PairFunction:
+    """The same psi, whose value has the given slope and whose slope has the given curvature under autograd.
+
+    Kernels that hold all pairs differentiate ``value``; the others call ``slope`` and ``curvature``.
+
+    >>> from counterpoint.kernels.contract import HINGE
+    >>> u = torch.tensor([-1.0, 2.0], requires_grad=True)
+    >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
+    tensor([0., 1.])
+    """
+    # The slope is wrapped first: differentiating the value twice then ends in the given curvature.
+    slope = partial(_given, psi.slope, psi.curvature)
+    return replace(psi, value=partial(_given, psi.value, slope), slope=slope)
+
+
+def _given(function: Elementwise, derivative: Elementwise, u: Tensor) -> Tensor:
+    """Value of a function whose derivative is given."""
+    return _WithDerivative.apply(u, function, derivative)  # pyright: ignore[reportReturnType]
+
+
+class _WithDerivative(torch.autograd.Function):
+    """f(u) with f' given as a function of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(u: Tensor, function: Any, derivative: Any) -> Tensor:
+        return function(u.clone())  # a function that works in place must not reach the scores
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        u, _, ctx.derivative = inputs
+        ctx.save_for_backward(u)
+        ctx.save_for_forward(u)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
+        (u,) = ctx.saved_tensors
+        return upstream[0] * ctx.derivative(u), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        (u,) = ctx.saved_tensors
+        return tangents[0] * ctx.derivative(u)
 
 
 def user_phi(phi: Elementwise | Phi) -> Phi:

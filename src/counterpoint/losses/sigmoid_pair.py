@@ -16,7 +16,7 @@ from counterpoint.core.thread_parts import alone, blocks, each_block, joined, ow
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_pass import reduce_total
-from counterpoint.kernels.cpu.small_batch import Shortcut, is_small, ordinary_lengths
+from counterpoint.kernels.cpu.small_batch import OneOperation, is_small, ordinary_lengths
 from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.blocks import Pairing
@@ -85,7 +85,7 @@ class SigmoidPair(Loss):
             lengths = ordinary_lengths(torch.stack([first.detach(), second.detach()]))
             if lengths is not None:
                 inputs = first, second, self.scale(first), self._bias_like(first)
-                return Shortcut.apply(_AllPairs(self._general, lengths), *inputs)  # pyright: ignore[reportReturnType]
+                return OneOperation.apply(_AllPairs(self._general, lengths), *inputs)  # pyright: ignore[reportReturnType]
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         return self._of_anchors(z0, z1, own, self.scale(z0), self._bias_like(z0))
@@ -117,11 +117,8 @@ class SigmoidPair(Loss):
         The anchors are the first view, as in ``importance``: n numbers. They depend on the bias: where it is far below
         0, weights are nearly exponentials.
         """
-        # Entropy is a difference of larger numbers: float64.
         z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
-        count = self.num_negatives(len(z0))
-        (entropy_A,) = attention_of(self._scores_of(z0, z1), SOFTPLUS, count)
-        return Attention(entropy_A, entropy_A.exp(), count)
+        return attention_of([self._scores_of(z0, z1)], SOFTPLUS, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -201,7 +198,7 @@ def _scores(z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> 
 
 @dataclass(frozen=True)
 class _AllPairs:
-    r"""The loss of a small batch in one operation; see ``small_batch.Route``.
+    r"""The loss of a small batch in one operation; see ``small_batch.SmallRoute``.
 
     Its logits :math:`u_{ij} = \pm (t \cos_{ij} + b)` have a minus on the diagonal, where the positives are.
     """

@@ -274,10 +274,8 @@ def _attention(vectors: LabelledVectors, temperature: float) -> Attention:
     count = vectors.most_negatives()
     # One class: the loss has a value, but nothing repels by its label.
     if count == 0:
-        entropy_A = vectors.all_MD.new_full((len(vectors.index_A),), math.nan)
-    else:
-        (entropy_A,) = attention_of(vectors.scores(1.0 / temperature, vectors.other_label()), EXPONENTIAL, count)
-    return Attention(entropy_A, entropy_A.exp(), count)
+        return Attention(vectors.all_MD.new_full((len(vectors.index_A),), math.nan), count)
+    return attention_of([vectors.scores(1.0 / temperature, vectors.other_label())], EXPONENTIAL, count)
 
 
 def _supcon_card(loss: SupCon) -> LossCard:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
-from counterpoint.kernels.cpu.small_batch import Shortcut
+from counterpoint.kernels.cpu.small_batch import OneOperation
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import is_free
@@ -115,7 +115,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
     if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
         return _general(z_VD, classes)
-    return Shortcut.apply(_InTiles(classes), z_VD)  # pyright: ignore[reportReturnType]
+    return OneOperation.apply(_InTiles(classes), z_VD)  # pyright: ignore[reportReturnType]
 
 
 def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes:
@@ -177,7 +177,7 @@ def _partner_score(z_VD: Tensor, classes: Classes) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Sums:
+class ExponentialSums:
     """Sum of exponentials over all vectors but the anchor and its only positive.
 
     Attributes:
@@ -196,7 +196,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class _InTiles:
-    """The value and its first derivative tile by tile; see ``small_batch.Route``."""
+    """The value and its first derivative tile by tile; see ``small_batch.SmallRoute``."""
 
     classes: Classes
 
@@ -211,17 +211,17 @@ class _InTiles:
 
     def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
         z_VD, sum_A, *reference_A = kept
-        sums = Sums(sum_A, *(reference_A or [None]))
+        sums = ExponentialSums(sum_A, *(reference_A or [None]))
         return (upstream * _gradient(z_VD, sums, self.classes),)
 
 
-def _sums(z_VD: Tensor, classes: Classes) -> Sums:
+def _sums(z_VD: Tensor, classes: Classes) -> ExponentialSums:
     """Tile by tile where no score is large, otherwise by a kernel."""
     if not is_free() or classes.scale > LARGEST_SCALE[z_VD.dtype]:
         log_sum_A = _log_sum(z_VD, classes)
         # The log-sum-exp as reference leaves a sum of 1; of 0 where no pair is left, as in a batch of one class of two.
         is_none_A = log_sum_A == -torch.inf
-        return Sums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A))
+        return ExponentialSums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A))
     sum_A = z_VD.new_zeros(len(classes.weight_A))
 
     def add(tile: Tile) -> None:
@@ -232,10 +232,10 @@ def _sums(z_VD: Tensor, classes: Classes) -> Sums:
             sum_A[tile.columns] += exp_HW.sum(0)
 
     Tiles(PairScores(_terms(z_VD, classes))).each(add)
-    return Sums(sum_A, None)
+    return ExponentialSums(sum_A, None)
 
 
-def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
+def _gradient(z_VD: Tensor, sums: ExponentialSums, classes: Classes) -> Tensor:
     """Gradient for the vectors: each pair's weight first, then its product with both vectors."""
     anchors_AD, is_whole = classes.of_anchors(z_VD), classes.anchor_A is None
     is_only_A, own_A, sum_A = classes.num_positives_A == 1, None, sums.sum_A
@@ -267,7 +267,9 @@ def _gradient(z_VD: Tensor, sums: Sums, classes: Classes) -> Tensor:
     return gradient_VD.mul_(classes.scale)  # score = s cos
 
 
-def _softmax(score_HW: Tensor, sums: Sums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]) -> Tensor:
+def _softmax(
+    score_HW: Tensor, sums: ExponentialSums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]
+) -> Tensor:
     """Of a tile, g_i p_ij, plus g_j p_ji where all vectors are anchors, from its scores, which it overwrites."""
     (rows, columns), reference_A = place, sums.reference_A
     is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_weight
 from counterpoint.losses.attention import Attention
-from counterpoint.losses.blocks import Affine, blocks_of
+from counterpoint.losses.blocks import blocks_of
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.losses.pair_loss import PairLoss, reduce_block
-from counterpoint.losses.pairs import Phi
+from counterpoint.losses.pairs import Phi, Psi
 
 
 class HardNegatives(Loss):
@@ -145,18 +145,21 @@ class HardNegatives(Loss):
 
     def _log_sums(self, z0: Tensor, z1: Tensor, factor: float, part: Part | None) -> Tensor:
         """Log-sum-exp of factor * u for each anchor."""
-        psi = self.loss.psi
-        score = Affine(factor * psi.scale, factor * psi.margin)
-        results = [
-            reduce_block(b, psi.function) for b in blocks_of(torch.cat([z0, z1]), self.loss.pairing, score, part)
-        ]
+        psi = self._sharpened(factor)
+        blocks = blocks_of(torch.cat([z0, z1]), self.loss.pairing, psi, part)
+        results = [reduce_block(block, psi.function) for block in blocks]
         return torch.cat([statistic for result in results for statistic in result.both()])
 
     def _log_sum(self, factor: float) -> PairLoss:
         """The loss mean_i lse(factor * u_i), whose importance is factor / tau times a softmax."""
-        psi = replace(self.loss.psi, scale=factor * self.loss.psi.scale, margin=factor * self.loss.psi.margin)
         # phi = log: phi'(xi) psi' is then a softmax times the scale.
-        return PairLoss(Phi(torch.log, "log(x)", lambda log_xi: log_xi), psi, pairing=self.loss.pairing)
+        phi = Phi(torch.log, "log(x)", lambda log_xi: log_xi)
+        return PairLoss(phi, self._sharpened(factor), pairing=self.loss.pairing)
+
+    def _sharpened(self, factor: float) -> Psi:
+        """The wrapped loss's psi of factor * u."""
+        psi = self.loss.psi
+        return replace(psi, scale=factor * psi.scale, margin=factor * psi.margin)
 
 
 def _check_exponential(loss: PairLoss) -> None:

@@ -19,8 +19,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import name_skipped
 from counterpoint.losses.build import parameters_of
 from counterpoint.losses.importance import AlphaCL, as_rule
-from counterpoint.losses.loss import Loss
-from counterpoint.losses.own_loss import as_loss
+from counterpoint.losses.loss import Loss, as_loss
 from counterpoint.runs.recipes import with_recipe
 
 

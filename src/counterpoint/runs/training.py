@@ -15,7 +15,7 @@ from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.placement import on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
-from counterpoint.losses.own_loss import as_loss
+from counterpoint.losses.loss import as_loss
 from counterpoint.runs.given import Given, with_named_parts
 from counterpoint.runs.holding import Hold
 from counterpoint.runs.one_run import Start, check_has_begun, go_on_with, out_folder, train_one

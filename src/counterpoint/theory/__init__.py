@@ -1,18 +1,15 @@
-"""What a practitioner asks of theory: the optimal geometry, thresholds, and whether training finds the optimum.
+"""What a practitioner asks of theory: the optimal geometry, and thresholds.
 
 What only one paper needs stands in ``reproductions``; here are::
 
     geometry   what a loss asks of classes, the best class means, and the certificate
     collapse   when minority classes merge, and what brings them apart
-    features   unconstrained features trained with our losses
 """
 
 from counterpoint.theory.collapse.collapse_bounds import CollapseBounds, collapse_bounds
 from counterpoint.theory.collapse.minority_collapse import CollapseThreshold, collapse_threshold
 from counterpoint.theory.collapse.phase import PhaseDiagram, phase_diagram
 from counterpoint.theory.collapse.rebalancing import RebalancingPlan, rebalance
-from counterpoint.theory.features.feature_training import FeatureTraining
-from counterpoint.theory.features.unconstrained_features import FeatureSimulation, simulate_features
 from counterpoint.theory.geometry.class_risk import ClassRisk, class_risk
 from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
@@ -21,8 +18,6 @@ __all__ = [
     "ClassRisk",
     "CollapseBounds",
     "CollapseThreshold",
-    "FeatureSimulation",
-    "FeatureTraining",
     "Geometry",
     "PhaseDiagram",
     "RebalancingPlan",
@@ -33,5 +28,4 @@ __all__ = [
     "optimal_geometry",
     "phase_diagram",
     "rebalance",
-    "simulate_features",
 ]

@@ -2,7 +2,9 @@ r"""Second derivatives of convolutions and normalisations in few operations, put
 
 A Hessian-vector product differentiates the backward of each layer once more. torch decomposes that: of a convolution it
 takes the slope by the weights as a convolution with a kernel of the size of the map, and of a normalisation some thirty
-passes over the map. Here both are closed forms on the kernels that training uses.
+passes over the map. Here both are closed forms on the kernels that training uses. Without them a product of a kept
+graph takes 1.5 times as long (resnet9-narrow, 32 pairs of 32 x 32 pictures, one thread, pair by pair), above the 1.3 at
+which a closed form goes.
 
 **Convolution** y = w * x, with cotangent g of y. Its backward is linear in g and in (x, w); for a change (x', w') of
 both,

@@ -42,13 +42,9 @@ def _packed(scores: PairScores) -> tuple[list[Tensor], list[bool]]:
 
 def _unpacked(tensors: Sequence[Tensor], flags: Sequence[bool]) -> PairScores:
     """The scores again."""
-    given: list[Any] = [None if _is_nothing(t) else t for t in tensors]
+    # So many pairs (above DENSE_PAIRS) have no empty term: the shape is free to stand for None.
+    given: list[Any] = [None if t.shape == (0,) else t for t in tensors]
     return PairScores(ScoreTerms(*given[:NUM_TERMS]), PairMask(*given[NUM_TERMS:], *flags[:2]), flags[2])
-
-
-# So many pairs (above DENSE_PAIRS) have no empty term: the shape is free to stand for None.
-def _is_nothing(value: Tensor) -> bool:
-    return value.shape == (0,)
 
 
 @torch.library.custom_op("counterpoint::pair_statistic", mutates_args=())

@@ -21,7 +21,7 @@ from torch import Tensor
 from counterpoint.core.numerics import take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels.contract import softplus
-from counterpoint.kernels.cpu.small_batch import LARGEST_SCALE, Shortcut, ordinary_lengths
+from counterpoint.kernels.cpu.small_batch import LARGEST_SCALE, OneOperation, ordinary_lengths
 
 LEAST_LOG, LEAST_SHARE = -75.0, 3e-33  # smaller shares count as zero: products with them would be subnormal, hence slow
 NOWHERE = -1e4  # added to the least possible score of a vector with itself: its share is zero in float64 too
@@ -44,7 +44,7 @@ def supervised_loss(x_MD: Tensor, class_M: Tensor, scale: float, general: Callab
         return None
     with alone():
         _, class_M, counts_C = torch.unique(class_M, return_inverse=True, return_counts=True)
-    return Shortcut.apply(OneSet(scale, class_M, counts_C, length_M1, general), x_MD)  # pyright: ignore[reportReturnType]
+    return OneOperation.apply(OneSet(scale, class_M, counts_C, length_M1, general), x_MD)  # pyright: ignore[reportReturnType]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class OneSet:
         class_M: classes from 0.
         counts_C: vectors of each.
         length_M1: length of each vector.
-        general: see ``small_batch.Route``.
+        general: see ``small_batch.SmallRoute``.
     """
 
     scale: float
@@ -71,7 +71,7 @@ class OneSet:
         return self.counts_C.amin().item() < 3
 
     def value(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """See ``small_batch.Route``."""
+        """See ``small_batch.SmallRoute``."""
         (x_MD,), class_M = inputs, self.class_M
         num_vectors, is_bounded, nowhere = len(x_MD), self.scale <= LARGEST_SCALE, NOWHERE - self.scale
         with alone():
@@ -111,7 +111,7 @@ class OneSet:
         return loss_M.sum() / num_anchors, *kept
 
     def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        """See ``small_batch.Route``."""
+        """See ``small_batch.SmallRoute``."""
         z_MD, scaled_MD, size_M1, is_positive_MM, pull_M, kept_MM, sum_M = kept
         rows_of_all, is_bounded = blocks(len(z_MD)), self.scale <= LARGEST_SCALE
         share_MM, factor_M, pull_M1 = kept_MM, sum_M.reciprocal(), pull_M[:, None]

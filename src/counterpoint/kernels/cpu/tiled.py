@@ -224,7 +224,9 @@ def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
 def _log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnchor, reference: float) -> ScoreTerms:
     """Gradient of the weighted statistics: the weight of a pair is its exponential times a number per anchor."""
     sums = TermSums(scores)
-    size = _size(weight)  # taken out: exp(B - r) may be near the largest number already
+    # The largest weight, or 1 if all are zero, is taken out: exp(B - r) may be near the largest number already.
+    size = torch.stack([numbers.abs().amax() for numbers in weight.both()]).amax()
+    size = torch.where(size > 0, size, 1.0)
     row_N = _factor(statistic.rows_N, weight.rows_N / size, reference)
     # e_ij = e_ji where anchors are keys: both readings weigh (row_i + row_j) e_ij.
     column_M = row_N if scores.is_self else None
@@ -250,13 +252,6 @@ def _longest(vectors_ND: Tensor) -> float:
     length_N = vectors_ND.new_empty(len(vectors_ND))
     by_rows(vectors_ND, lambda rows: torch.linalg.vector_norm(vectors_ND[rows], dim=1, out=length_N[rows]))
     return float(length_N.amax())
-
-
-def _size(weight: PerAnchor) -> Tensor:
-    """Largest weight, or 1 if all are zero."""
-    numbers = [numbers for numbers in (weight.rows_N, weight.columns_M) if numbers is not None]
-    largest = torch.stack([n.abs().amax() for n in numbers]).amax()
-    return torch.where(largest > 0, largest, 1.0)
 
 
 def _exponentials(tile: Tile, reference: float) -> Tensor:

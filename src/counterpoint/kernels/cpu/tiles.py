@@ -105,7 +105,13 @@ class Tiles:
 
         if self.scores.terms.anchors_ND.device.type == "cpu":
             num_pairs = len(self.scores.terms.anchors_ND) * len(self.scores.keys_MD)
-            in_turn(self._places(), start, self._touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)
+            is_self = self.scores.is_self
+
+            def touched(place: Place) -> tuple[int, int]:
+                # What belongs to the rows, and to the columns; columns that are no rows have negative numbers.
+                return place if is_self else (place[0], -1 - place[1])
+
+            in_turn(self._places(), start, touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)
         else:
             for tile in self:
                 work(tile)
@@ -138,10 +144,6 @@ class Tiles:
         # Along the diagonals of the matrix of blocks: the next few tiles share neither rows nor columns.
         pairs = [(a, (a + shift) % many) for shift in range(many) for a in range(few)]
         return [(b, a) for a, b in pairs] if is_tall else pairs
-
-    def _touched(self, place: Place) -> tuple[int, int]:
-        """What belongs to the rows, and to the columns; columns that are no rows have negative numbers."""
-        return place if self.scores.is_self else (place[0], -1 - place[1])
 
 
 def _cuts(count: int, size: int) -> list[slice]:

@@ -17,8 +17,8 @@ from counterpoint.kernels.triton.triton_records import (
     Direction,
     GradientOut,
     Pairs,
+    PairSide,
     Shape,
-    Side,
     SlabOut,
     StatisticOut,
     Tiling,
@@ -145,7 +145,7 @@ def gradients(pairs: Pairs, program: Program, *, wants_first: bool, wants_second
     )
     if num_blocks:  # an empty grid cannot be launched
         program.run(programs.gradients, (num_blocks, num_spans), pairs, out)
-    return Sums(*(None if part is None else _added(part) for part in out[:4]))  # pyright: ignore[reportArgumentType]
+    return Sums(*(None if part is None else _merged(part, "sum") for part in out[:4]))  # pyright: ignore[reportArgumentType]
 
 
 class SlabSums:
@@ -234,8 +234,8 @@ def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
     )
 
 
-def _cut_side(side: Side, place: slice) -> Side:
-    return Side(side.vectors_CD[place], place.stop - place.start, _at(side.labels_C, place))
+def _cut_side(side: PairSide, place: slice) -> PairSide:
+    return PairSide(side.vectors_CD[place], place.stop - place.start, _at(side.labels_C, place))
 
 
 def _cut_direction(direction: Direction, rows: slice, columns: slice) -> Direction:
@@ -267,7 +267,10 @@ def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int, *, is_triangle: bo
     most = max(1, min(num_other_blocks, PARTIAL_BYTES // bytes_per_span))
     num_full = -(-num_blocks // 2) if is_triangle else num_blocks
     # Spans of whole tiles, as even as can be; the last one may be shorter.
-    span = -(-num_other_blocks // _num_spans(num_full, most, _processors(pairs.factor.device)))
+    device = pairs.factor.device
+    # Interpreted programs pretend to have a few processors.
+    processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
+    span = -(-num_other_blocks // _num_spans(num_full, most, processors))
     return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
 
 
@@ -283,17 +286,8 @@ def _num_spans(num_blocks: int, most: int, num_processors: int) -> int:
     return next((n for n in candidates if busy(n) >= 0.85), max(candidates, key=busy))
 
 
-def _processors(device: torch.device) -> int:
-    """Multiprocessors of the device; interpreted programs pretend to have a few."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-
-
 def _merged(partial_SO: Tensor, psi: str) -> Tensor:
     """Statistic of the union."""
     if len(partial_SO) == 1:
         return partial_SO[0]
     return torch.logsumexp(partial_SO, 0) if psi == "exp" else partial_SO.sum(0)
-
-
-def _added(partial: Tensor) -> Tensor:
-    return partial[0] if len(partial) == 1 else partial.sum(0)

@@ -12,8 +12,6 @@ biases join the float32 products, never the vectors. Hessian-vector products are
 Precision of products of float32 vectors, ``TritonPairs(precision)``:
 
 - ``tf32x3`` (default): three passes of the matrix units, accurate to float32.
-- ``bf16x6``: six passes in bfloat16, accurate to float32 too.
-- ``ieee``: ordinary float32 arithmetic, without matrix units; gradients by slabs.
 - ``tf32``: one pass, 10 bits of each factor.
 - ``bf16``, ``fp16``: vectors and weights are rounded to bfloat16 or float16.
 
@@ -49,7 +47,7 @@ from counterpoint.kernels.triton.triton_records import (
     product_shape,
 )
 
-PRECISIONS = ("tf32x3", "bf16x6", "ieee", "tf32", "bf16", "fp16")
+PRECISIONS = ("tf32x3", "tf32", "bf16", "fp16")
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 MOST_EXCLUDED = 16  # programs unroll a comparison for each
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -107,7 +105,7 @@ class TritonPairs:
         """
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))
-        shape = product_shape(*_kind(pairs), self.precision, _shared_memory(pairs.factor.device))
+        shape = product_shape(*_kind(pairs), _shared_memory(pairs.factor.device))
         program = launch.Program(
             psi.name, self.precision, scores.mask.keeps_same_label, True, shape, is_triangle=scores.is_self
         )
@@ -119,9 +117,9 @@ class TritonPairs:
         launch = _launch(scores, psi)
         largest, weight = _normalised(weight, psi, self._dtype(scores))
         pairs = as_pairs(scores, psi, self._dtype(scores), given=(statistic, weight))
-        is_small = holds_gradient(*_kind(pairs), self.precision)
+        is_small = holds_gradient(*_kind(pairs))
         shared = _shared_memory(pairs.factor.device)
-        shape = gradient_shape(*_kind(pairs)) if is_small else product_shape(*_kind(pairs), self.precision, shared)
+        shape = gradient_shape(*_kind(pairs)) if is_small else product_shape(*_kind(pairs), shared)
         program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
         sums = (_in_registers if is_small else _in_slabs)(launch, pairs, program, scores)
         return _as_terms(scores, sums, largest)

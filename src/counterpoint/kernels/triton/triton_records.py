@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 
 
-class Side(NamedTuple):
+class PairSide(NamedTuple):
     """Owners or others."""
 
     vectors_CD: Tensor  # contiguous
@@ -38,8 +38,8 @@ class Direction(NamedTuple):
 class Pairs(NamedTuple):
     """All pairs of owners and others."""
 
-    owner: Side
-    other: Side
+    owner: PairSide
+    other: PairSide
     factor: Tensor  # shape (): scale, over ln 2 where psi is an exponential
     excluded_CE: Tensor | None  # int32; one row per owner or per other, see ``Tiling``
     first: Direction
@@ -109,25 +109,24 @@ class Shape(NamedTuple):
 # any of the tiles. These are chosen so that nothing spills on 9.0; tests compile them for the others.
 LEAST_SHARED = 101_376
 AMPLE_SHARED = 166_912
-# Without matrix units: ieee float32, and float64.
-_SCALAR_UNITS = {torch.float32: Shape(128, 64, 16, 8, 2), torch.float64: Shape(64, 64, 16, 8, 2)}
+_SCALAR_UNITS = Shape(64, 64, 16, 8, 2)  # float64, without matrix units
 _SMALL_PRODUCTS = {4: Shape(128, 64, 64, 8, 2), 2: Shape(128, 128, 256, 8, 2)}  # by bytes per number
 _LARGE_PRODUCTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(128, 128, 64, 8, 3)}
 _SMALL_GRADIENTS = {4: Shape(128, 32, 64, 8, 2), 2: Shape(128, 64, 128, 8, 3)}
 _LARGE_GRADIENTS = {4: Shape(64, 64, 32, 8, 2), 2: Shape(64, 64, 256, 8, 2)}
 
 
-def holds_gradient(num_features: int, dtype: torch.dtype, precision: str) -> bool:
+def holds_gradient(num_features: int, dtype: torch.dtype) -> bool:
     """Registers hold a tile's gradient sums; without matrix units, the matrix library is faster at any size."""
-    if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
+    if dtype == torch.float64:
         return False
     return num_features <= _LARGE_GRADIENTS[dtype.itemsize].chunk * (4 if dtype == torch.float32 else 1)  # 128 or 256
 
 
-def product_shape(num_features: int, dtype: torch.dtype, precision: str, shared: int) -> Shape:
+def product_shape(num_features: int, dtype: torch.dtype, shared: int) -> Shape:
     """Tiles of programs that only multiply owners and others: the statistic, and the weights of a slab."""
-    if dtype == torch.float64 or (dtype == torch.float32 and precision == "ieee"):
-        return _SCALAR_UNITS[dtype]
+    if dtype == torch.float64:
+        return _SCALAR_UNITS
     small = _SMALL_PRODUCTS[dtype.itemsize]
     # On cards with 99 KiB a tile of 256 features in bfloat16 would ask for 132,096 bytes.
     if shared < AMPLE_SHARED:
@@ -178,9 +177,9 @@ def as_pairs(
     labels_N, labels_M = mask.anchor_labels_N, mask.key_labels_M
     if labels_N is None or labels_M is None:
         labels_N = labels_M = None
-    owner = Side(_vectors(terms.anchors_ND, dtype), len(terms.anchors_ND), _contiguous(labels_N))
+    owner = PairSide(_vectors(terms.anchors_ND, dtype), len(terms.anchors_ND), _contiguous(labels_N))
     keys_MD = owner.vectors_CD if scores.is_self else _vectors(scores.keys_MD, dtype)
-    other = Side(keys_MD, len(keys_MD), _contiguous(labels_M))
+    other = PairSide(keys_MD, len(keys_MD), _contiguous(labels_M))
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
     # e^u = 2^(u / ln 2): 1 / ln 2 joins the scale and costs no product per pair.
     factor = (terms.scale.to(owner.vectors_CD.device, prepared.dtype) * unit).reshape(())

@@ -160,33 +160,6 @@ def complement_text(rest: float) -> str:
     return f"{1 - rest:.4f}" if rest > 1e-4 or rest == 0 else f"1 - {rest:.1e}"
 
 
-def condition_18(share: float, num_classes: int, *, num_negatives: float = math.inf, temperature: float = 1.0) -> float:
-    """Right side of (18), evaluated exactly at a majority share; the condition holds where it is at most the share.
-
-    Args:
-        share: lambda_1, in (0, 1).
-        num_classes: C >= 3.
-        num_negatives: k, whole, 1 to 10^7, or math.inf.
-        temperature: tau > 0.
-
-    Raises:
-        UsageError: a share outside (0, 1), fewer than 3 classes, or k out of range.
-
-    >>> round(condition_18(0.9292, 3, num_negatives=1), 4), round(condition_18(0.9292, 3, num_negatives=64), 4)
-    (0.9438, 0.9975)
-    """
-    _check(num_classes, num_negatives, temperature)
-    if not 0 < share < 1:
-        raise UsageError(f"share must be between 0 and 1, got {share}; 0.9292 is the paper's threshold")
-    contrast = math.exp(2 / temperature)
-    if math.isinf(num_negatives):  # l / k is then 1 - lambda_1, and anchors of the majority are all of E_1
-        mean = (1 - share) / (2 * contrast - (contrast - 1) * (1 - share))
-    else:
-        mean = _mean_delta(math.log(share / (1 - share)), _log_terms(int(num_negatives), contrast))
-    # (18), with temperature * mean in place of the mean: tau cancels
-    return _share(mean * (num_classes - 2) / (num_classes - 1))  # 2 / gamma
-
-
 def _least_share(gamma: float, contrast: float, num_negatives: float) -> float | None:
     """Least share from which (18) holds; with infinitely many negatives 2 / gamma <= 2E leaves none."""
     if math.isinf(num_negatives):
@@ -201,7 +174,7 @@ def _least_share(gamma: float, contrast: float, num_negatives: float) -> float |
     # bracket: the log-odds at which either makes (18) an equality; for k = 1 they are one number, hence 1e-9 more
     nearest = math.log(gamma / 2 * (1 + contrast))
     farthest = math.log(gamma / 2 * (2 * num_negatives * contrast - contrast + 1))
-    return _sigmoid(root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13))
+    return _share(math.exp(-root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13)))
 
 
 def _log_terms(num_negatives: int, contrast: float) -> NDArray[np.float64]:
@@ -234,11 +207,6 @@ def _mean_delta(log_odds: float, log_terms: NDArray[np.float64]) -> float:
 def _share(ratio: float) -> float:
     """1 / (1 + ratio)."""
     return 1 / (1 + ratio)
-
-
-def _sigmoid(log_odds: float) -> float:
-    """Share of given log-odds."""
-    return 1 / (1 + math.exp(-log_odds))
 
 
 def _check(num_classes: int, num_negatives: float, temperature: float) -> None:

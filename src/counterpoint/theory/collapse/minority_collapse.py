@@ -144,7 +144,7 @@ def collapse_threshold(
     group = _smallest(_proportions_at(classes, high)) if minority is None else tuple(minority)
 
     def margin(t: float) -> float:
-        return _margin(setting, _proportions_at(classes, t), group)
+        return splitting_margin(_merged(setting, _proportions_at(classes, t), group)[1], group)  # from -1 to 1
 
     share = _crossing(margin, low, high, lambda t: f"t = {t:g}")
     proportions_C = _proportions_at(classes, share)
@@ -208,12 +208,6 @@ def _crossing(margin: Callable[[float], float], low: float, high: float, place: 
         )
     # one root is taken: the signs at the ends say that there is one, not that there is no other
     return root_between(margin, low, high, tolerance=ROOT_TOLERANCE)
-
-
-def _margin(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -> float:
-    """How far from parting the minorities are, from -1 to 1."""
-    _, dual_CC = _merged(setting, proportions_C, group)
-    return splitting_margin(dual_CC, group)
 
 
 def _merged(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -131,9 +131,10 @@ def phase_diagram(
        infinite          0.9002
     """
     num_classes, shares_T = checked_classes(num_classes), _checked_shares(shares)
-    _check_lists(num_negatives, temperatures)
-    make = _mean_infonce if loss is None else loss
-    losses = [make(tau) for tau in temperatures]
+    for name, values in (("num_negatives", num_negatives), ("temperatures", temperatures)):
+        if not len(values):
+            raise UsageError(f"{name} must name at least one value, got none; math.inf and 1.0 are the paper's limit")
+    losses = [GeneralizedContrastive(temperature=tau) if loss is None else loss(tau) for tau in temperatures]
     cells = [
         minority_optimum(RiskSetting(member, k, supervised).risk(one_majority(share_log_odds(t), num_classes)))
         for k in num_negatives
@@ -207,11 +208,6 @@ def curve(cosine: float, num_classes: int) -> Tensor:
     return gram_CC.fill_diagonal_(1.0)
 
 
-def _mean_infonce(temperature: float) -> Loss:
-    """The paper's loss at a temperature."""
-    return GeneralizedContrastive(temperature=temperature)
-
-
 def _table(values: list[float]) -> Tensor:
     """Numbers in float64."""
     return torch.tensor(values, dtype=torch.float64)
@@ -227,10 +223,3 @@ def _checked_shares(shares: Tensor | Sequence[float]) -> Tensor:
             f"shares must be between 0 and 1, at least one, got {outside}; torch.linspace(0.05, 0.95, 19) will do"
         )
     return shares_T
-
-
-def _check_lists(num_negatives: Sequence[float], temperatures: Sequence[float]) -> None:
-    """At least one of each."""
-    for name, values in (("num_negatives", num_negatives), ("temperatures", temperatures)):
-        if not len(values):
-            raise UsageError(f"{name} must name at least one value, got none; math.inf and 1.0 are the paper's limit")

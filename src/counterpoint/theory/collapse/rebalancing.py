@@ -248,7 +248,11 @@ def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPla
     is_exact = residual <= EXACT_TOLERANCE
 
     def plan(mixture: float) -> WeightingPlan:
-        weights_C = _without_rounding((1 - mixture) * proportions_C + mixture * solved_C, proportions_C)
+        weights_C = (1 - mixture) * proportions_C + mixture * solved_C
+        # Zero for weights that only rounding keeps from it; sum 1.
+        sample_weights_C = weights_C / proportions_C
+        weights_C = torch.where(sample_weights_C > ROUNDING * sample_weights_C.max(), weights_C, 0.0)
+        weights_C = weights_C / weights_C.sum()
         risk = setting.risk(proportions_C, weights_C)
         found = solve_convex(risk, TOLERANCE)
         gram_CC = found.factor_CR @ found.factor_CR.T
@@ -269,13 +273,6 @@ def _weighting_plan(proportions_C: Tensor, setting: RiskSetting) -> WeightingPla
     plans = [plan(step / NUM_MIXTURES) for step in range(NUM_MIXTURES + 1)]
     # a deviation without certificate may be that of no optimum
     return min(plans, key=lambda tried: (not tried.is_certified, tried.deviation))
-
-
-def _without_rounding(weights_C: Tensor, proportions_C: Tensor) -> Tensor:
-    """Zero for weights that only rounding keeps from it; sum 1."""
-    sample_weights_C = weights_C / proportions_C
-    kept_C = torch.where(sample_weights_C > ROUNDING * sample_weights_C.max(), weights_C, 0.0)
-    return kept_C / kept_C.sum()
 
 
 def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:

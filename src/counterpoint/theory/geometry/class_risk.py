@@ -152,7 +152,9 @@ def class_risk(
     True
     """
     proportions_C = check_proportions(proportions)
-    record = PAPER if loss is None else _record(loss)
+    if loss is not None and not isinstance(loss, Loss | ClassLevel):
+        raise UsageError(f"loss must be one of counterpoint.losses or None, got {type(loss).__name__}; build it first")
+    record = loss.class_level() if isinstance(loss, Loss) else loss or PAPER
     k = _number(record.num_negatives if num_negatives is None else num_negatives)
     weights_CC = negative_weights(proportions_C, supervised=supervised or record.supervised)
     anchor_weights_C = _anchor_weights(proportions_C, anchor_weights)
@@ -234,15 +236,6 @@ def _separable_rows(record: Separable, weights_CC: Tensor, k: float) -> Separabl
     if record.is_mean or math.isinf(k):
         return SeparableRows(record, weights_CC, float(record.is_mean), record.factor)
     return SeparableRows(record, weights_CC, 1.0, k * record.factor)
-
-
-def _record(loss: Loss | ClassLevel) -> ClassLevel:
-    """What the loss does to classes."""
-    if isinstance(loss, ClassLevel):
-        return loss
-    if not isinstance(loss, Loss):
-        raise UsageError(f"loss must be one of counterpoint.losses or None, got {type(loss).__name__}; build it first")
-    return loss.class_level()
 
 
 def _number(num_negatives: float | None) -> float:

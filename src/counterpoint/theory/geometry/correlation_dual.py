@@ -34,7 +34,7 @@ _ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
-class Certificate:
+class DualCertificate:
     """A lower bound of the risk over all correlation matrices.
 
     Attributes:
@@ -63,7 +63,7 @@ def multipliers(gradient_CC: Tensor, gram_CC: Tensor) -> Tensor:
     return -(gradient_CC * gram_CC).sum(dim=1)
 
 
-def certify(at: RiskAt, gram_CC: Tensor) -> Certificate:
+def certify(at: RiskAt, gram_CC: Tensor) -> DualCertificate:
     r"""Lower bound of the risk from its value and gradient at one correlation matrix.
 
     The multipliers of stationarity are scaled up until Z is positive semi-definite. With :math:`D = \mathrm{diag}(y)`
@@ -89,7 +89,7 @@ def certify(at: RiskAt, gram_CC: Tensor) -> Certificate:
     first_order = float(y_C.sum())  # -<G, A>
     largest = max(float(y_C.max()), float(gradient_CC.abs().max()))
     if largest == 0:  # a flat risk
-        return Certificate(at.value, y_C, max(abs(at.value), torch.finfo(y_C.dtype).tiny), 0.0)
+        return DualCertificate(at.value, y_C, max(abs(at.value), torch.finfo(y_C.dtype).tiny), 0.0)
     # y_i is a diagonal entry of Z, so that one below 0 certifies nothing; a tiny one costs the bound little
     y_C = y_C.clamp_min(_SMALLEST_SHARE * largest)
     root_C = y_C.sqrt()
@@ -101,7 +101,7 @@ def certify(at: RiskAt, gram_CC: Tensor) -> Certificate:
     y_C = (1 + stretch) * y_C
     scale = max(abs(at.value), abs(first_order))
     # S(A) - <G, A> - sum y, at most S(A) + <G, B - A> for every correlation matrix B
-    return Certificate(at.value + first_order - float(y_C.sum()), y_C, scale, stretch)
+    return DualCertificate(at.value + first_order - float(y_C.sum()), y_C, scale, stretch)
 
 
 @dataclass(frozen=True)

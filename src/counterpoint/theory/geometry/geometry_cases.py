@@ -34,7 +34,7 @@ STRETCH = 1e-9  # of the certificate, up to which they are one
 
 
 @dataclass(frozen=True)
-class Found:
+class BestMeans:
     """An answer and what is known of it.
 
     Attributes:
@@ -56,7 +56,7 @@ class Found:
     is_global: bool = False
 
 
-def solve_convex(risk: ClassRisk, tolerance: float) -> Found:
+def solve_convex(risk: ClassRisk, tolerance: float) -> BestMeans:
     """Least S over all correlation matrices."""
     if not risk.is_smooth:
         return _solve_with_corner(risk, tolerance)
@@ -66,10 +66,10 @@ def solve_convex(risk: ClassRisk, tolerance: float) -> Found:
     if solution.is_certified:
         status = CERTIFIED if risk.is_strictly_convex else CERTIFIED + NOT_UNIQUE
     value, bound = solution.value, solution.lower_bound
-    return Found(solution.factor_CR, value, bound, status, solution.iterations, solution.scale, is_global=True)
+    return BestMeans(solution.factor_CR, value, bound, status, solution.iterations, solution.scale, is_global=True)
 
 
-def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
+def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> BestMeans:
     """A local optimum in fewer than C - 1 dimensions, the best of some starts, beside the bound for all dimensions."""
     reason = (
         f"in {dimension} dimensions, fewer than the optimum of any dimension may need, the problem is not convex and "
@@ -78,7 +78,7 @@ def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> F
     return _best_of_starts(risk, solve_convex(risk, tolerance), dimension, reason)
 
 
-def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Found:
+def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> BestMeans:
     """A local optimum of a risk that is not convex, beside the bound of its convex minorant."""
     assert risk.lower is not None
     reason = (
@@ -89,7 +89,7 @@ def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Found
     return _best_of_starts(risk, whole, min(dimension, risk.num_classes), reason)
 
 
-def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
+def solve_nonnegative(risk: ClassRisk, dimension: int) -> BestMeans:
     """Non-negative class means: orthonormal where there is room (imbalanced2026, Theorem 1), else a local optimum.
 
     Where S is convex and rises with every cosine at orthonormal means, S(A) >= S(I) for all A without negative entries.
@@ -101,7 +101,7 @@ def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
     is_bound = bool((at.gradient_CC >= 0).all())
     bound, scale = (at.value if is_bound else -math.inf), max(abs(at.value), torch.finfo(torch.float64).tiny)
     if dimension >= risk.num_classes and is_bound and risk.is_convex:
-        return Found(orthonormal_CC, at.value, bound, ORTHONORMAL, 0, scale, is_global=True)
+        return BestMeans(orthonormal_CC, at.value, bound, ORTHONORMAL, 0, scale, is_global=True)
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
     columns = min(dimension, risk.num_classes)
     generator = np.random.default_rng(0)
@@ -114,7 +114,7 @@ def solve_nonnegative(risk: ClassRisk, dimension: int) -> Found:
         f"local optimum, the best of {len(tries)} non-negative starts: no certificate exists for fewer than C = "
         f"{risk.num_classes} dimensions or a risk that is not convex; the lower bound is that of orthonormal means"
     )
-    return Found(best, risk.value(best @ best.T), bound, status, 0, scale)
+    return BestMeans(best, risk.value(best @ best.T), bound, status, 0, scale)
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
     return torch.unique(first_C, return_inverse=True)[1]
 
 
-def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Found:
+def _solve_with_corner(risk: ClassRisk, tolerance: float) -> BestMeans:
     """Round the corner off more and more, until the rounded risk's slopes certify the answer of the sharp one."""
     factor_CR, bound, iterations, value = simplex(risk.num_classes), -math.inf, 0, math.inf
     best_CR, scale = factor_CR, 1.0
@@ -221,9 +221,9 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Found:
         if risk.value(gram_CC) < value:
             best_CR, value, scale = factor_CR, risk.value(gram_CC), max(abs(risk.value(gram_CC)), slack / width)
         if value - bound <= tolerance * scale:
-            return Found(best_CR, value, bound, CERTIFIED + NOT_UNIQUE, iterations, scale, is_global=True)
+            return BestMeans(best_CR, value, bound, CERTIFIED + NOT_UNIQUE, iterations, scale, is_global=True)
     status = _short_of(tolerance, (value - bound) / scale)
-    return Found(best_CR, value, bound, status, iterations, scale, is_global=True)
+    return BestMeans(best_CR, value, bound, status, iterations, scale, is_global=True)
 
 
 def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
@@ -241,28 +241,20 @@ def _short_of(tolerance: float, gap: float) -> str:
     return f"the certified relative gap is {gap:.1e}, not the {tolerance:.0e} asked for"
 
 
-def _best_of_starts(risk: ClassRisk, whole: Found, columns: int, reason: str) -> Found:
+def _best_of_starts(risk: ClassRisk, whole: BestMeans, columns: int, reason: str) -> BestMeans:
     """The best of the descents from the principal axes of a related optimum and from random factors."""
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
-    axes_CR = _padded(whole.factor_CR, columns)[:, :columns]
-    tries = [minimise_over_correlations(smooth, rank=columns, start=start) for start in _starts(axes_CR)]
+    missing = max(0, columns - whole.factor_CR.shape[1])
+    axes_CR = torch.nn.functional.pad(whole.factor_CR, (0, missing))[:, :columns]
+    # The axes of the related optimum, turned a little off their symmetry, and some random factors.
+    generator = torch.Generator().manual_seed(0)
+    noise = [torch.randn(axes_CR.shape, generator=generator, dtype=torch.float64) for _ in range(_NUM_STARTS)]
+    starts = [axes_CR + 1e-3 * noise[0], *noise[1:]]
+    tries = [minimise_over_correlations(smooth, rank=columns, start=start) for start in starts]
     best = min(tries, key=lambda solution: solution.value)
     status = f"local optimum, the best of {len(tries)} starts: {reason}"
     iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    return Found(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
-
-
-def _starts(axes_CR: Tensor) -> list[Tensor]:
-    """The principal axes of a related optimum, turned a little off their symmetry, and some random factors."""
-    generator = torch.Generator().manual_seed(0)
-    noise = [torch.randn(axes_CR.shape, generator=generator, dtype=torch.float64) for _ in range(_NUM_STARTS)]
-    return [axes_CR + 1e-3 * noise[0], *noise[1:]]
-
-
-def _padded(factor_CR: Tensor, num_columns: int) -> Tensor:
-    """At least so many columns, the new ones 0."""
-    missing = max(0, num_columns - factor_CR.shape[1])
-    return torch.nn.functional.pad(factor_CR, (0, missing))
+    return BestMeans(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
 
 
 def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray) -> Tensor:

@@ -19,7 +19,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, class_risk
 from counterpoint.theory.geometry.correlation_dual import multipliers
 from counterpoint.theory.geometry.geometry_cases import (
-    Found,
+    BestMeans,
     coinciding,
     solve_convex,
     solve_few_dimensions,
@@ -90,7 +90,9 @@ class Geometry:
 
     def __str__(self) -> str:
         """The matrix, the certificate and whether classes merge."""
-        return "\n".join([*self._summary, *_matrix_lines(self.gram)])
+        shown = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
+        lines = [*self._summary, *("  ".join(f"{value:8.4f}" for value in row) for row in shown)]
+        return "\n".join([*lines, _more_classes(self.gram)] if len(self.gram) > len(shown) else lines)
 
     def _repr_html_(self) -> str:
         """In a notebook."""
@@ -106,7 +108,9 @@ class Geometry:
         """The certificate and whether classes merge."""
         gap = f"lower bound {self.lower_bound:.10g}, gap {self.duality_gap:.1e}"
         counts = f"{len(self.gram)} classes, rank {self.rank}, risk {self.risk:.10g} ({gap})"
-        return [counts, self.status, _merging(self.merged_classes)]
+        groups = [f"classes {', '.join(map(str, group))} merge into one vector" for group in self.merged_classes]
+        merging = f"{'; '.join(groups)} (numbered from 0)" if groups else "no two classes merge"
+        return [counts, self.status, merging]
 
 
 def optimal_geometry(  # noqa: PLR0913 (its signature is published)
@@ -174,7 +178,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
 
 
-def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Found:
+def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> BestMeans:
     """The way that fits the problem."""
     if nonnegative:
         return solve_nonnegative(risk, dimension)
@@ -188,7 +192,7 @@ def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: flo
 
 
 def _geometry(
-    risk: ClassRisk, found: Found, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
+    risk: ClassRisk, found: BestMeans, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
 ) -> Geometry:
     """The record."""
     # cosines in [-1, 1] and 1 on the diagonal, whatever rounding says
@@ -222,21 +226,6 @@ def _geometry(
         is_collapse_optimal=is_collapsed,
         scale=found.scale,
     )
-
-
-def _merging(groups: list[list[int]]) -> str:
-    """Say which classes merge."""
-    if not groups:
-        return "no two classes merge"
-    merged = "; ".join("classes " + ", ".join(map(str, group)) + " merge into one vector" for group in groups)
-    return f"{merged} (numbered from 0)"
-
-
-def _matrix_lines(gram_CC: Tensor) -> list[str]:
-    """Rows of the matrix, as many as a screen holds."""
-    shown = gram_CC[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
-    lines = ["  ".join(f"{value:8.4f}" for value in row) for row in shown]
-    return [*lines, _more_classes(gram_CC)] if len(gram_CC) > len(shown) else lines
 
 
 def _more_classes(gram_CC: Tensor) -> str:

@@ -17,7 +17,9 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.features.feature_training import (
+from counterpoint.theory.geometry.class_risk import check_proportions, class_risk
+from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
+from reproductions.imbalanced2026.feature_training import (
     DEFAULT_TRAINING,
     FeatureTraining,
     Snapshot,
@@ -25,8 +27,6 @@ from counterpoint.theory.features.feature_training import (
     train_features,
     whole_samples,
 )
-from counterpoint.theory.geometry.class_risk import check_proportions, class_risk
-from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 WIDTH = 8  # of a number in the printed tables
 

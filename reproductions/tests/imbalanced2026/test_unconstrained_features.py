@@ -16,14 +16,14 @@ from torch.nn.functional import softplus
 from counterpoint.core.errors import UsageError
 from counterpoint.losses import CrossModalSpectral, GeneralizedContrastive, InfoNCE, MIOv1, SpectralContrastive, Triplet
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.features.feature_training import (
+from reproductions.imbalanced2026.feature_training import (
     FeatureTraining,
     Lengths,
     class_partners,
     epoch_batches,
     whole_samples,
 )
-from counterpoint.theory.features.unconstrained_features import (
+from reproductions.imbalanced2026.unconstrained_features import (
     FeatureSimulation,
     class_means,
     simulate_features,

@@ -1,1 +1,0 @@
-"""Unconstrained features trained with our losses, beside the optimum."""
