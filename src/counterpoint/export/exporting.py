@@ -34,7 +34,7 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
 from counterpoint.export.export_record import Exported, ExportedFormat
-from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
+from counterpoint.export.model_card import CARD_FILE, model_card
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
 from counterpoint.export.served_network import ServedNetwork
 from counterpoint.export.weights_folder import (
@@ -142,8 +142,8 @@ def export(
             left_out=left_out,
         )
         found = {name: sha256_of(folder / name) for name in files_in(folder)}
-        facts = CardFacts(known.folder, encoder, record.model_copy(update={"sha256s": found}), asked.licence)
-        write_text(folder / CARD_FILE, model_card(facts))
+        hashed = record.model_copy(update={"sha256s": found})
+        write_text(folder / CARD_FILE, model_card(known.folder, encoder, hashed, asked.licence))
         found[CARD_FILE] = sha256_of(folder / CARD_FILE)
         record = record.model_copy(update={"sha256s": dict(sorted(found.items()))})
         write_sealed(folder / EXPORT_RECORD, record.model_dump(mode="json"))
@@ -238,7 +238,7 @@ def _written(name: str, work: _Work, before: Collection[str]) -> ExportedFormat:
     versions = {"torch": torch.__version__, **way.versions()}
     try:
         answer = way.write(work)
-        difference = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
+        compared = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except RunError as error:
         raise RunError(f"{name}: {error}") from None
     except (CounterpointError, OSError):
@@ -250,10 +250,7 @@ def _written(name: str, work: _Work, before: Collection[str]) -> ExportedFormat:
         name=name,
         files=tuple(files),
         bytes=sum((work.folder / file).stat().st_size for file in files),
-        difference=difference.value,
-        num_rows=difference.num_rows,
-        sizes=difference.sizes,
-        outputs=difference.outputs,
+        **vars(compared),
         opset=opset_of(work.folder / ONNX_FILE) if name == "onnx" else None,
         versions=versions,
         seconds=round(time.perf_counter() - began, 1),
