@@ -120,9 +120,7 @@ def test_a_jpeg_that_more_pictures_follow_is_a_jpeg(tmp_path: Path, rng: np.rand
     assert found.passport.formats == {"JPEG": 2}
 
 
-def test_a_picture_that_is_turned_when_it_is_read_counts_upright(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_a_picture_that_is_turned_when_it_is_read_counts_upright(tmp_path: Path, rng: np.random.Generator) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     scene(rng).crop((0, 0, 96, 48)).save(tmp_path / "turned.jpg", exif=exif)

@@ -34,9 +34,6 @@ class Predictive(EncoderMethod):
         loss: of one direction.
         momentum: m of the first update, 0 to 1 (grill2020: 0.996); None has no momentum encoder.
         chunks: encode in chunks; None encodes all samples of a view at once.
-
-    Raises:
-        ValueError: momentum out of range.
     """
 
     def __init__(
@@ -50,8 +47,6 @@ class Predictive(EncoderMethod):
         chunks: Chunks | None = None,
     ) -> None:
         super().__init__(backbone, head, chunks)
-        if momentum is not None and not 0 <= momentum <= 1:
-            raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; grill2020 uses 0.996")
         self.predictor = predictor
         # SimSiam has one encoder: its targets are the encoder's own embeddings, detached.
         has_copy = momentum is not None

@@ -138,9 +138,6 @@ class MomentumQueue(EncoderMethod):
         loss: the queue and its loss.
         momentum: share of the copy that an update keeps, 0 to 1; 0.999 on ImageNet.
         chunks: encode in chunks; None encodes all samples at once.
-
-    Raises:
-        ValueError: momentum out of range.
     """
 
     def __init__(
@@ -153,8 +150,6 @@ class MomentumQueue(EncoderMethod):
         chunks: Chunks | None = None,
     ) -> None:
         super().__init__(backbone, head, chunks)
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
         self.target_backbone, self.target_projector = MomentumCopy(backbone), MomentumCopy(head.projector)
         self.loss: QueueContrast = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.momentum = momentum
