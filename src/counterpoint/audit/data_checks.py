@@ -125,20 +125,18 @@ def check_leakage(evidence: SetEvidence) -> Observation | None:
         return None
     groups = [group for group in evidence.all_copies if len({bool(is_test_N[at]) for at in group}) == 2]
     tested = [at for group in groups for at in group if is_test_N[at]]
-    if not groups:
-        return None
     share = len(tested) / int(is_test_N.sum())
-    return Observation(
+    return evidence.observed(
+        tested,
+        "test samples that are also in the training part",
+        f" ({share:.1%})",
         code="leakage",
         level="severe" if share > 0.01 else "warning",
-        title=f"test samples that are also in the training part: {amount(len(tested), evidence.noun)} ({share:.1%})",
         text="An encoder that saw them in training is judged too well by them.",
         remedy=REMOVE.replace("the copies", "their copies in training"),
         measured=share,
         reference=0.0,
         reference_name="of parts that share nothing",
-        count=len(tested),
-        names=evidence.named(tested),
         groups=evidence.copies(groups),
     )
 
@@ -309,18 +307,8 @@ def _is_strong(cue: Cue) -> bool:
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
     """DuplicateGroup, which all count but the first of each group."""
     extra = [at for group in groups for at in group[1:]]
-    if not groups:
-        return None
-    return Observation(
-        code=code,
-        level="warning",
-        title=f"{words}: {amount(len(extra), evidence.noun)} ({amount(len(groups), 'group')})",
-        text=text,
-        remedy=REMOVE,
-        count=len(extra),
-        names=evidence.named(extra),
-        groups=evidence.copies(groups),
-    )
+    number, records = f" ({amount(len(groups), 'group')})", evidence.copies(groups)
+    return evidence.observed(extra, words, number, code=code, level="warning", text=text, remedy=REMOVE, groups=records)
 
 
 CATALOGUE: Mapping[str, SetCheck] = {
