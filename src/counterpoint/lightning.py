@@ -25,8 +25,7 @@ from counterpoint.engine.optimisers import RATE_SHARE, build_optimizer
 from counterpoint.engine.schedules import Schedule, build_schedule
 from counterpoint.evaluation.online_knn import FIGURE, MIN_QUERIES, NEIGHBOURS, unchanged, vote_accuracy
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.encoding import Head
-from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.joint import Head, JointEmbedding
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.synced_norm import with_synced_norm
 from counterpoint.runs.inspection import diagnose

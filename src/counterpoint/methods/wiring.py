@@ -21,7 +21,7 @@ from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
-from counterpoint.nn.heads import OutputMap, build_predictor, build_projector, check_subvector
+from counterpoint.nn.heads import build_predictor, build_projector, check_subvector
 from counterpoint.nn.synced_norm import batch_norm_layers
 
 Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification
@@ -47,8 +47,7 @@ class MethodParts:
 
     Attributes:
         backbone: maps samples to representations (n, width).
-        projector: maps representations to (n, projected_width).
-        output_map: sub-vector and non-negative map, without scaling to unit length: losses do that.
+        head: the projector, to (n, projected_width), and the output map.
         width: dimensions of the representation.
         projected_width: dimensions of what the projector returns.
         num_classes: classes of the data; 0 without labels.
@@ -59,8 +58,7 @@ class MethodParts:
     """
 
     backbone: nn.Module
-    projector: nn.Module
-    output_map: OutputMap
+    head: Head
     width: int
     projected_width: int
     num_classes: int
@@ -72,12 +70,7 @@ class MethodParts:
     @property
     def embedding_dims(self) -> int:
         """Dimensions that the loss sees."""
-        return self.output_map.d0 or self.projected_width
-
-    @property
-    def head(self) -> Head:
-        """Projector and output map."""
-        return Head(self.projector, self.output_map)
+        return self.head.output_map.d0 or self.projected_width
 
 
 def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
@@ -125,8 +118,8 @@ def _check_data(method: str, entry: MethodEntry, parts: MethodParts) -> None:
             f"method {method} sends both views through one encoder, but the pairs have shapes {parts.in_shape} and "
             f"{parts.second_shape}; use --method cross-modal"
         )
-    if parts.output_map.d0 is not None:
-        check_subvector(parts.output_map.d0, parts.projected_width)
+    if parts.head.output_map.d0 is not None:
+        check_subvector(parts.head.output_map.d0, parts.projected_width)
 
 
 def check_loss(method: str, entry: MethodEntry, name: str) -> None:

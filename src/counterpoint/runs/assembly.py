@@ -36,7 +36,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.queue import QueueContrast
-from counterpoint.methods.wiring import MethodParts, build_method
+from counterpoint.methods.wiring import Head, MethodParts, build_method
 from counterpoint.nn.encoders import feature_width, has_stem, initial_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, build_projector, check_subvector
 from counterpoint.nn.method import Method
@@ -272,9 +272,8 @@ def _method(
     card = encoder.card
     parts = MethodParts(
         backbone=encoder.backbone,
-        projector=encoder.projector,
         # Losses scale to unit length themselves, or take lengths as they are (VICReg).
-        output_map=OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False),
+        head=Head(encoder.projector, OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False)),
         width=card.width,
         projected_width=card.projected_width,
         num_classes=0 if source.labels is None else len(source.class_names),
