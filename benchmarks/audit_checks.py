@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from counterpoint.audit.gathering import Encoded, collect
+from counterpoint.audit.audited_data import Encoded, collect
 from counterpoint.audit.picture_copies import DETAIL, SIDE, STRUCTURE, near_copies
 from counterpoint.audit.picture_pass import looks_of
 from counterpoint.core.data_settings import SourceSettings

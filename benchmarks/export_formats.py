@@ -45,7 +45,7 @@ def measure(name: str, side: int, rounds: int) -> None:
         path = Path(folder) / ONNX_FILE
         answer = write_onnx(network, path, 18)
         size = path.stat().st_size / 1e6
-        difference = compare(answer, encoder, samples[:10], list(map(str, range(10))), TOLERANCE).value
+        difference = compare(answer, encoder, samples[:10], list(map(str, range(10))), TOLERANCE).difference
         for batch in BATCHES:
             part = samples[:batch]
             steps = {

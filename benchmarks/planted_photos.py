@@ -186,15 +186,6 @@ def _nearly_blank(picture: Image.Image) -> bytes:
     return _saved(Image.fromarray(values.astype(np.uint8)), "PNG")
 
 
-def _animated(picture: Image.Image) -> bytes:
-    frames = [picture.rotate(angle) for angle in (90, 180)]
-    return _saved(picture, "GIF", save_all=True, append_images=frames)
-
-
-def _printed(picture: Image.Image) -> bytes:
-    return _saved(picture.convert("CMYK"), "JPEG", quality=90)
-
-
 Change = Callable[[Image.Image], bytes]
 NEAR: dict[str, tuple[str, Change]] = {
     "smaller file": (".jpg", _reencoded),
@@ -203,9 +194,6 @@ NEAR: dict[str, tuple[str, Change]] = {
 }
 NAMELESS = "no suffix"
 FORMS: dict[str, tuple[str, str, Change]] = {
-    "PNG named .jpg": ("misnamed", "{stem} renamed.jpg", lambda picture: _saved(picture, "PNG")),
     "nearly one colour": ("blank", "{stem} blank.png", _nearly_blank),
-    "animation": ("animated", "{stem} moves.GIF", _animated),
-    "colours of printing": ("cmyk", "{stem} print.jpg", _printed),
     NAMELESS: ("no-pictures", "{stem} nameless", lambda picture: _saved(picture, "JPEG")),
 }

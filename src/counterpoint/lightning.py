@@ -25,7 +25,7 @@ from counterpoint.engine.optimisers import RATE_SHARE, build_optimizer
 from counterpoint.engine.schedules import Schedule, build_schedule
 from counterpoint.evaluation.online_knn import FIGURE, MIN_QUERIES, NEIGHBOURS, unchanged, vote_accuracy
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.joint import JointEmbedding
+from counterpoint.methods.joint import Head, JointEmbedding
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.synced_norm import with_synced_norm
 from counterpoint.runs.inspection import diagnose
@@ -95,7 +95,7 @@ class ContrastiveModule(pl.LightningModule):
             )
         self._optim = _optim_settings(optim or {})
         output = OutputMap(normalize=False) if output is None else output
-        self.method = JointEmbedding(encoder, nn.Identity() if projector is None else projector, output, loss)
+        self.method = JointEmbedding(encoder, Head(nn.Identity() if projector is None else projector, output), loss)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Representations (n, width), before the projector."""

@@ -62,10 +62,6 @@ def plant(files: list[Path], rng: np.random.Generator) -> Mapping[str, tuple[str
     Image.new("RGB", (SIDE, SIDE), (90, 10, 10)).save(dogs / "constant.png")
     (dogs / "truncated.jpg").write_bytes(files[5].read_bytes()[:700])
     (dogs / "text.jpg").write_text("no picture", encoding="utf-8")
-    scene(rng).save(dogs / "really.jpeg.png", "JPEG")
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    scene(rng).save(dogs / "turned.jpg", exif=exif)
     Image.merge("RGBA", (*scene(rng).split(), Image.new("L", (SIDE, SIDE), 200))).save(dogs / "alpha.png")
     Image.fromarray(rng.integers(0, 65535, (SIDE, SIDE), dtype=np.uint16)).save(dogs / "deep.png")
     scene(rng).convert("CMYK").save(dogs / "print.jpg")
@@ -78,12 +74,6 @@ def plant(files: list[Path], rng: np.random.Generator) -> Mapping[str, tuple[str
         "label-conflict": ("dogs/other label.jpg",),
         "blank": ("dogs/constant.png",),
         "unreadable": ("dogs/truncated.jpg", "dogs/text.jpg"),
-        "misnamed": ("dogs/really.jpeg.png",),
-        "turned": ("dogs/turned.jpg",),
-        "transparent": ("dogs/alpha.png",),
-        "deep": ("dogs/deep.png",),
-        "cmyk": ("dogs/print.jpg",),
-        "animated": ("dogs/moving.gif",),
         "small": ("dogs/icon.png",),
         "no-pictures": ("cats/notes.txt",),
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterpoint.audit.audit_record import Audit, Copies, Observation, Passport
+from counterpoint.audit.audit_record import Audit, DuplicateGroup, Observation, Passport
 
 
 def audit_of(*observations: Observation, splits: dict[str, int] | None = None) -> Audit:
@@ -10,7 +10,7 @@ def audit_of(*observations: Observation, splits: dict[str, int] | None = None) -
 
 
 def copies(names: str, splits: str = "") -> Observation:
-    group = Copies(names=tuple(names.split()), splits=tuple(splits.split()))
+    group = DuplicateGroup(names=tuple(names.split()), splits=tuple(splits.split()))
     return Observation(code="same-bytes", level="warning", groups=(group,))
 
 
@@ -33,8 +33,8 @@ def test_of_parts_the_test_part_stays_whole(names: str, splits: str, gone: tuple
 
 def test_other_data_are_never_on_the_list() -> None:
     groups = (
-        Copies(names=("a", "against: b"), splits=("", "against")),
-        Copies(names=("against: c", "against: d"), splits=("against", "against")),
+        DuplicateGroup(names=("a", "against: b"), splits=("", "against")),
+        DuplicateGroup(names=("against: c", "against: d"), splits=("against", "against")),
     )
     each = Observation(code="leakage", level="severe", groups=groups)
     assert audit_of(each, splits={"": 2, "against": 3}).left_out == ("a",)

@@ -11,7 +11,7 @@ import counterpoint as cp
 from audit.planted_faults import save_clean, scene
 from counterpoint.audit import recommending, step_timing
 from counterpoint.audit.audit_record import Cue
-from counterpoint.audit.config_lines import Line, Recommendation
+from counterpoint.audit.recommendation import ConfigLine, Recommendation
 from counterpoint.cli.main import main
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, parse_yaml
@@ -120,7 +120,7 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
 
 
 def test_a_comment_cannot_become_a_setting() -> None:
-    line = Line(path="method", value="ncl", reason="a\nseed: 7", confidence="high", basis="given")
+    line = ConfigLine(path="method", value="ncl", reason="a\nseed: 7", confidence="high", basis="given")
     assert parse_yaml(Recommendation(lines=(line,), minutes=1.0).yaml, "x") == {"method": "ncl"}
 
 

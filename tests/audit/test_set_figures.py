@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.audit.auditing import DISAGREEMENT, half_width, precision_of, smallest_difference
 from counterpoint.audit.class_cues import crops_by_colour
-from counterpoint.audit.gathering import Collection, Held, Share
-from counterpoint.audit.oddities import _beyond
+from counterpoint.audit.outliers import _beyond
 from counterpoint.audit.vector_checks import vector_evidence
 from counterpoint.core.paired_shares import Z_95
 
@@ -55,8 +55,8 @@ def test_the_smallest_difference_is_found_in_eight_of_ten_cases(rng: np.random.G
 def precision_with(train: list[int], test: list[int]) -> tuple[float | None, float | None] | None:
     """Queries, and those of the smallest class, of vectors in two parts with these classes."""
     parts = (("train", train), ("test", test))
-    shares = tuple(Share(name, Held(torch.rand(len(part), 2)), tuple(map(str, part))) for name, part in parts)
-    collection = Collection("vectors", shares, np.array([*train, *test], int), ("a", "b"), ())
+    shares = tuple(Share(name, torch.rand(len(part), 2), tuple(map(str, part))) for name, part in parts)
+    collection = AuditedData("vectors", shares, np.array([*train, *test], int), ("a", "b"), ())
     found = precision_of(vector_evidence(collection))
     return None if found is None else (found.num_queries, found.smallest_class)
 

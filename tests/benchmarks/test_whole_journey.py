@@ -107,7 +107,7 @@ OBSERVED: dict[str, Any] = {
         (("c", "e"), "near-copies", True),
         (("c", "f"), "near-copies", False),
         (("h", "g"), "blank", False),
-        (("h",), "misnamed", False),
+        (("h",), "small", False),
     ],
 )
 def test_a_fault_is_named_by_its_own_observation_only(names: tuple[str, ...], code: str, expected: bool) -> None:

@@ -32,6 +32,7 @@ from counterpoint.engine.replay import read_step
 from counterpoint.engine.schedules import Schedule
 from counterpoint.losses import GeneralizedContrastive, SparsityPenalty, drawn_negatives, imbalanced
 from counterpoint.losses.loss import Loss
+from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
@@ -295,7 +296,7 @@ class Draws:
 def drawing(loss: Loss | None = None) -> JointEmbedding:
     torch.manual_seed(0)
     loss = GeneralizedContrastive(num_negatives=7) if loss is None else loss
-    return JointEmbedding(nn.Linear(3, 4), nn.Linear(4, 2), OutputMap(normalize=False), loss)
+    return JointEmbedding(nn.Linear(3, 4), Head(nn.Linear(4, 2), OutputMap(normalize=False)), loss)
 
 
 @pytest.mark.parametrize("num_parts", [1, 2])

@@ -25,7 +25,7 @@ def test_each_size_of_a_batch_is_tried_and_each_sample_seen(count: int, make_enc
         return {"representation": encoder.both(part)[0]}
 
     found = compare(answer, encoder, samples, list(map(str, range(count))), 0.0)
-    assert found.value == 0.0
+    assert found.difference == 0.0
     own = [part for part in seen if part.shape[2:] == (8, 8)]
     assert {len(part) for part in own} >= set(BATCHES)
     assert {tuple(image.flatten().tolist()) for part in own for image in part} == {

@@ -244,7 +244,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(run: cp.Run, tmp_path: Path, p
         (tmp_path / "empty", {}, RunError, "not a run folder"),
         (run, {"to": "onx"}, UsageError, "unknown format 'onx'; did you mean 'onnx'"),
         (run, {"to": ()}, UsageError, "no format"),
-        (run, {"data": vectors}, DataError, "vectors"),
+        (run, {"data": vectors}, DataError, "samples must be images"),
         (run, {"data": tmp_path / "empty"}, CounterpointError, "empty"),
         (run, {"data": tmp_path / "text.txt"}, CounterpointError, "text.txt"),
         (run, {"opset": 3}, UsageError, "opset"),

@@ -1,17 +1,16 @@
 """The model card says what is known, and which command finds out what is not."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
 import counterpoint as cp
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, Split, packed_hits
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, packed_hits
 from counterpoint.core.written_tables import as_code, as_text, markdown_table
-from counterpoint.export.card_limits import limits
-from counterpoint.export.model_card import share
-from export.stirred_norms import MakeEncoder
+from counterpoint.export.model_card import not_better, share
 
 EMPTY = ("more information needed", "[more", "todo", "n/a", "none were known")
 
@@ -54,22 +53,34 @@ def test_a_card_after_evaluation_and_diagnosis_has_intervals_baselines_and_findi
     assert "## Findings\n\n**" in text
 
 
-def test_what_is_not_measurably_better_than_a_baseline_is_said_to_be_so(make_encoder: MakeEncoder) -> None:
+def test_what_is_not_measurably_better_than_a_baseline_is_said_to_be_so() -> None:
     def row(features: str, right: int) -> EvaluationRow:
         hits = [place < right for place in range(100)]
         values = {"features": features, "protocol": "knn", "accuracy": right / 100, "correct": right, "total": 100}
         return EvaluationRow(**values, hits=packed_hits(hits))
 
-    def said(right: int) -> str:
-        record = EvaluationRecord(
-            split=Split(num_queries=100), rows=(row("representation", right), row("raw input", 50))
-        )
-        status = RunStatus(status="finished", class_counts=(90, 10), num_train=100)
-        return "\n".join(limits(make_encoder().card, status, record, None))
+    def said(right: int) -> list[tuple[str, str]]:
+        rows = (row("representation", right), row("raw input", 50), row("untrained encoder", 20))
+        return [(protocol, baseline) for protocol, baseline, _ in not_better(EvaluationRecord(rows=rows))]
 
-    assert "not measurably better than raw input" in said(51)
-    assert "not measurably better" not in said(90)
-    assert "9 times the samples of the smallest (10)" in said(90)
+    assert said(51) == [("knn", "raw input")]
+    assert said(90) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([36, 4], "Its classes were unequal: the largest has 9 times the samples of the smallest (4)"),
+        ([10, 8], "Its classes were about equal: the largest has 1.2 times the samples of the smallest."),
+        ([40], ""),
+    ],
+)
+def test_limits_tell_of_the_class_sizes(counts: list[int], words: str, run: cp.Run, tmp_path: Path) -> None:
+    copy = cp.Run(Path(shutil.copytree(run.path, tmp_path / "run")))
+    copy.folder.update_status(class_counts=tuple(counts))
+    limits = card_of(copy, tmp_path / "x").split("## Limits")[1]
+    assert words in limits
+    assert ("classes were" in limits) == bool(words)
 
 
 def test_text_from_outside_ends_no_table_and_begins_no_link() -> None:

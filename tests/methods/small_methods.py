@@ -60,7 +60,7 @@ def head() -> Head:
 
 def joint(loss: Loss, chunks: Chunks | None = None, *, is_apart: bool = False) -> JointEmbedding:
     how = {"chunks": chunks, "is_apart": is_apart}
-    return JointEmbedding(backbone(), projector(), OutputMap(normalize=False), loss.double(), **how)
+    return JointEmbedding(backbone(), head(), loss.double(), **how)
 
 
 def normed(*, is_apart: bool) -> JointEmbedding:
@@ -93,7 +93,7 @@ def towers(chunks: Chunks | None = None) -> TwoTowers:
 def classification(*, nonnegative: bool, chunks: Chunks | None = None, is_apart: bool = False) -> Classification:
     how = {"chunks": chunks, "is_apart": is_apart}
     loss = (NonNegativeCrossEntropy if nonnegative else CrossEntropy)(NUM_CLASSES, DIMS).double()
-    return Classification(backbone(), projector(), OutputMap(normalize=False), loss, **how)
+    return Classification(backbone(), head(), loss, **how)
 
 
 # Without BatchNorm, so that ranks and chunks need not share statistics.

@@ -12,6 +12,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.methods.classification import Classification
+from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue
@@ -28,7 +29,9 @@ def settings_of(method: str, **sections: Any) -> TrainSettings:
     return TrainSettings.model_validate({"method": method, "seed": 3} | sections)
 
 
-def parts_of(method: str, *, projector: str | None = None, seed: int = 3, **changed: Any) -> MethodParts:
+def parts_of(
+    method: str, *, projector: str | None = None, output_map: OutputMap | None = None, seed: int = 3, **changed: Any
+) -> MethodParts:
     """As a recipe hands them over: everything as the entry has it."""
     entry = CATALOGUE[method]
     kind, features = projector or entry.projector, entry.features_for(WIDTH)
@@ -43,9 +46,9 @@ def parts_of(method: str, *, projector: str | None = None, seed: int = 3, **chan
         head = build_projector(kind, WIDTH, hidden=hidden, features=features, details=details)
     width = output_width(kind, WIDTH, features=features)
     d0 = None if entry.d0_share is None else max(2, round(entry.d0_share * width))
-    output_map = OutputMap(d0=d0, nonnegative=entry.nonnegative, normalize=False)
+    output_map = output_map or OutputMap(d0=d0, nonnegative=entry.nonnegative, normalize=False)
     second = SECOND if entry.wiring == "cross-modal" else None
-    parts = MethodParts(backbone, head, output_map, WIDTH, width, 3, (IN,), second, seed)
+    parts = MethodParts(backbone, Head(head, output_map), WIDTH, width, 3, (IN,), second, seed)
     return replace(parts, **changed)
 
 

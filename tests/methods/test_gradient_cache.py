@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.losses import InfoNCE
-from counterpoint.methods.encoding import GradientCache
+from counterpoint.methods.encoding import GradientCache, Head
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.heads import OutputMap
 from tolerances import assert_close, relative_error
@@ -165,7 +165,7 @@ def test_accepted_batch_normalisation_counts_each_chunk_once() -> None:
 
 def test_it_takes_the_encoder_s_place_in_the_joint_wiring() -> None:
     def gradients(backbone: nn.Module) -> list[Tensor]:
-        method = JointEmbedding(backbone, nn.Identity(), OutputMap(), InfoNCE())
+        method = JointEmbedding(backbone, Head(nn.Identity(), OutputMap()), InfoNCE())
         x = samples().float()
         method(x[:N], x[N:]).backward()
         return [parameter.grad for parameter in backbone.parameters() if parameter.grad is not None]

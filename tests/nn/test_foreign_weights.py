@@ -92,9 +92,9 @@ def test_any_prefix_is_found(prefix: str) -> None:
     others = {"head.weight": torch.ones(3, 6), "prototypes.weight": torch.ones(9, 6), "queue": torch.ones(6, 8)}
     module = Small()
     fitted = fit_weights(module, prefixed(prefix, weights) | prefixed("epoch.", others), "w.pth")
-    assert fitted.prefix == prefix
     assert is_filled(module, weights)
-    assert fitted.num_loaded == len(weights) - 1  # but the count of batches
+    place = f"under {prefix[:-1]}" if prefix else "without a prefix"
+    assert fitted.remarks[0] == f"took {len(weights) - 1} tensors {place}"  # but the count of batches
     assert "left aside: epoch.head.weight, epoch.prototypes.weight, epoch.queue" in fitted.remarks
 
 
@@ -116,7 +116,7 @@ def test_of_several_encoders_one_is_taken_and_the_others_are_named(prefixes: lis
     tensors = {key: value for prefix, weights in files.items() for key, value in prefixed(prefix, weights).items()}
     module = Small()
     fitted = fit_weights(module, tensors, "w.pth")
-    assert fitted.prefix == taken
+    assert fitted.remarks[0].endswith(f" under {taken[:-1]}")
     assert is_filled(module, files[taken])
     (other,) = set(prefixes) - {taken}
     assert any(f"whole encoder under {other[:-1]};" in remark for remark in fitted.remarks)

@@ -23,7 +23,7 @@ AGAINST = "against"  # the part that data to compare with are
 TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
 
-class Copies(Record):
+class DuplicateGroup(Record):
     """Samples that are copies of each other.
 
     Attributes:
@@ -65,7 +65,7 @@ class Observation(Record):
     remedy: str = ""
     count: Figure = None
     names: Annotated[tuple[Text, ...], Listed] = ()
-    groups: Annotated[tuple[Copies, ...], Listed] = ()
+    groups: Annotated[tuple[DuplicateGroup, ...], Listed] = ()
     measured: Figure = None
     low: Figure = None
     high: Figure = None

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from counterpoint.audit.audit_record import Audit, Observation, Passport, Precision, amount
-from counterpoint.audit.file_checks import CATALOGUE as FILES
-from counterpoint.audit.gathering import Collection, collect
+from counterpoint.audit.audited_data import AuditedData, collect
+from counterpoint.audit.data_checks import CATALOGUE, PICTURES
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
-from counterpoint.audit.set_checks import CATALOGUE as SETS
-from counterpoint.audit.set_checks import PICTURES
 from counterpoint.audit.set_evidence import PictureEvidence, SetEvidence, of_pictures
 from counterpoint.audit.vector_checks import CATALOGUE as VECTORS
 from counterpoint.audit.vector_checks import of_vectors, read_vectors, vector_evidence
@@ -78,7 +76,7 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     )
 
 
-def _of_pictures(collection: Collection, reporter: Reporter) -> Audit:
+def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
     """Audit pictures."""
     blocks = sum(-(-len(share) // BLOCK) for share in collection.shares)
     number = amount(len(collection), "pictures")
@@ -88,8 +86,8 @@ def _of_pictures(collection: Collection, reporter: Reporter) -> Audit:
     seconds = time.perf_counter() - started
     reporter.say(f"looked at {number} in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)")
     evidence = of_pictures(collection, seen)
-    checks = [check(evidence) for check in (*FILES.values(), *PICTURES.values())]
-    observations = _ordered([*(check(evidence.known) for check in SETS.values()), *checks])
+    checks = [check(evidence) for check in PICTURES.values()]
+    observations = _ordered([*(check(evidence.known) for check in CATALOGUE.values()), *checks])
     return Audit(
         kind="images",
         passport=_passport(evidence),
@@ -107,7 +105,7 @@ def _name_of(data: Any) -> str:
 
 def _of_vectors(evidence: SetEvidence) -> Audit:
     """Audit vectors."""
-    checks = [check(evidence) for check in (*SETS.values(), *VECTORS.values())]
+    checks = [check(evidence) for check in (*CATALOGUE.values(), *VECTORS.values())]
     return Audit(
         kind="vectors",
         passport=_counts(evidence).model_copy(update={"shape": evidence.collection.held.shape[1:]}),

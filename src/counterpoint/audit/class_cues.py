@@ -9,7 +9,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import StratifiedKFold
 
 from counterpoint.audit.audit_record import CROPS, Cue
-from counterpoint.audit.picture_pass import NUM_CELLS, Looks, Seen
+from counterpoint.audit.picture_pass import NUM_CELLS, PictureStatistics, Seen
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.scoring import wilson
 
@@ -119,7 +119,7 @@ def crops_by_colour(crops_N2K: np.ndarray) -> Cue | None:
     return _cue(CROPS, int(nearest_N.sum()), len(crops_N2K), 1 / len(crops_N2K))
 
 
-def crop_colours(looks: Looks, ids: np.ndarray) -> np.ndarray:
+def crop_colours(looks: PictureStatistics, ids: np.ndarray) -> np.ndarray:
     """Mean and deviation of the colours of two crops of each picture, 5 of 8 cells wide, at random, (n, 2, k)."""
     rng = np.random.default_rng(SEED)
     ids = ids[rng.permutation(len(ids))[:MOST_PAIRS]]

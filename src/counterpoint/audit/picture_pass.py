@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from io import BytesIO
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.audit.gathering import Collection, Encoded, Held
+from counterpoint.audit.audited_data import AuditedData, Encoded
 from counterpoint.audit.picture_copies import SIDE
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line
@@ -32,16 +31,11 @@ BLOCK = 64  # pictures that a thread takes at once
 NUM_CELLS = 8  # along each side, of mean colours
 NUM_LEVELS = 4  # of each colour in the histogram
 DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves so many
-SUFFIX_FORMATS = {
-    ".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".webp": "WEBP", ".bmp": "BMP", ".gif": "GIF", ".tif": "TIFF",
-    ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM",
-}  # fmt: skip
-DEEP_MODES = ("I;16", "I;16B", "I;16L", "I", "F")
 MEMORY = "in memory"
 
 
 @dataclass(frozen=True)
-class Header:
+class PictureHeader:
     """What a picture's file says of itself, or why it is none.
 
     Attributes:
@@ -52,9 +46,6 @@ class Header:
         height: likewise.
         num_bytes: of the file.
         digest: hash of its bytes or pixels.
-        frames: of an animation; 1 of others.
-        orientation: by EXIF; 1 is upright.
-        is_misnamed: its name's suffix stands for another format.
         quality: of a JPEG, as its tables tell; 0 of others.
     """
 
@@ -65,14 +56,11 @@ class Header:
     height: int = 0
     num_bytes: int = 0
     digest: bytes = b""
-    frames: int = 1
-    orientation: int = 1
-    is_misnamed: bool = False
     quality: int = 0
 
 
 @dataclass(frozen=True)
-class Looks:
+class PictureStatistics:
     """What pictures look like; zeros where a picture cannot be read.
 
     Attributes:
@@ -100,8 +88,8 @@ class Looks:
 class Seen:
     """All pictures of a collection after the pass."""
 
-    headers: tuple[Header, ...]
-    looks: Looks
+    headers: tuple[PictureHeader, ...]
+    looks: PictureStatistics
 
     @property
     def is_good(self) -> np.ndarray:
@@ -109,7 +97,7 @@ class Seen:
         return np.array([not header.reason for header in self.headers], bool)
 
 
-def look_through(collection: Collection, advance: Callable[[], object]) -> Seen:
+def look_through(collection: AuditedData, advance: Callable[[], object]) -> Seen:
     """Decode every picture once; threads take blocks of them.
 
     Args:
@@ -122,22 +110,24 @@ def look_through(collection: Collection, advance: Callable[[], object]) -> Seen:
         for first in range(0, len(share), BLOCK)
     ]
 
-    def work(block: tuple[Encoded | Held, slice]) -> tuple[list[Header], Looks]:
+    def work(block: tuple[Encoded | Tensor, slice]) -> tuple[list[PictureHeader], PictureStatistics]:
         content, rows = block
-        found = _files(content, rows) if isinstance(content, Encoded) else _arrays(content.samples[rows])
+        found = _files(content, rows) if isinstance(content, Encoded) else _arrays(content[rows])
         advance()
         return found
 
     done = side_by_side(work, blocks)
     headers = tuple(header for found, _ in done for header in found)
-    names = [field.name for field in fields(Looks)]
-    return Seen(headers, Looks(*(np.concatenate([getattr(looks, name) for _, looks in done]) for name in names)))
+    names = [field.name for field in fields(PictureStatistics)]
+    return Seen(
+        headers, PictureStatistics(*(np.concatenate([getattr(looks, name) for _, looks in done]) for name in names))
+    )
 
 
-def thumbnail(content: Encoded | Held, place: int, side: int) -> Image.Image | None:
+def thumbnail(content: Encoded | Tensor, place: int, side: int) -> Image.Image | None:
     """One picture again, small, for a page; None where it cannot be read."""
-    if isinstance(content, Held):
-        pixels_CHW = (to_unit_float(content.samples[place]) * 255).byte().numpy()
+    if isinstance(content, Tensor):
+        pixels_CHW = (to_unit_float(content[place]) * 255).byte().numpy()
         image = Image.fromarray(pixels_CHW[0] if len(pixels_CHW) == 1 else pixels_CHW.transpose(1, 2, 0)).convert("RGB")
     else:
         try:
@@ -148,7 +138,7 @@ def thumbnail(content: Encoded | Held, place: int, side: int) -> Image.Image | N
     return image
 
 
-def _files(content: Encoded, rows: slice) -> tuple[list[Header], Looks]:
+def _files(content: Encoded, rows: slice) -> tuple[list[PictureHeader], PictureStatistics]:
     """A block of files."""
     images = content.images[rows]
     pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
@@ -156,19 +146,15 @@ def _files(content: Encoded, rows: slice) -> tuple[list[Header], Looks]:
     return headers, looks_of(pixels_BTT3)
 
 
-def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> Header:
+def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
     """One file; its pixels go to their place."""
     known: dict[str, Any] = {}
 
     def before(opened: Image.Image) -> None:
         known.update(_told(opened))
-        kind = known["format"]
-        known["is_misnamed"] = SUFFIX_FORMATS.get(PurePosixPath(image.name).suffix.lower(), kind) != kind
         _asks_for(DRAFT)(opened)
 
     def use(picture: Image.Image) -> None:
-        is_turned = known["orientation"] > 4
-        known["size"] = known["size"][::-1] if is_turned else known["size"]
         small = picture.resize(pixels_TT3.shape[:2], Image.Resampling.BOX, reducing_gap=2.0)
         pixels_TT3[:] = np.asarray(small)
 
@@ -181,15 +167,9 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> Header:
             decode(content, use, before)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or first_line(error)
-        return Header(
-            reason,
-            known.get("format", "none"),
-            num_bytes=num_bytes,
-            digest=known.get("digest", b""),
-            is_misnamed=known.get("is_misnamed", False),
-        )
-    width, height = known.pop("size")
-    return Header(num_bytes=num_bytes, width=width, height=height, **known)
+        digest = known.get("digest", b"")
+        return PictureHeader(reason, known.get("format", "none"), num_bytes=num_bytes, digest=digest)
+    return PictureHeader(num_bytes=num_bytes, **known)
 
 
 def _told(image: Image.Image) -> dict[str, Any]:
@@ -197,12 +177,12 @@ def _told(image: Image.Image) -> dict[str, Any]:
     tables = getattr(image, "quantization", None)
     # A JPEG that more pictures follow, as phones write it, is a JPEG to those who look at it.
     kind = "JPEG" if image.format == "MPO" else image.format
+    width, height = image.size[::-1] if orientation(image) > 4 else image.size
     return {
         "format": kind or "",
         "mode": image.mode + (" with alpha" if "transparency" in image.info and "A" not in image.mode else ""),
-        "size": image.size,
-        "frames": getattr(image, "n_frames", 1),
-        "orientation": orientation(image),
+        "width": width,
+        "height": height,
         "quality": jpeg_quality(tables) if kind == "JPEG" and tables else 0,
     }
 
@@ -232,11 +212,11 @@ def _asks_for(side: int) -> Callable[[Image.Image], object]:
     return lambda image: image.draft(None, (side, side))  # type: ignore[arg-type]
 
 
-def _arrays(samples_BCHW: Tensor) -> tuple[list[Header], Looks]:
+def _arrays(samples_BCHW: Tensor) -> tuple[list[PictureHeader], PictureStatistics]:
     """A block of pictures in memory."""
     channels, height, width = samples_BCHW.shape[1:]
     headers = [
-        Header(
+        PictureHeader(
             mode="L" if channels == 1 else "RGB",
             width=width,
             height=height,
@@ -249,7 +229,7 @@ def _arrays(samples_BCHW: Tensor) -> tuple[list[Header], Looks]:
     return headers, looks_of(pixels_BTT3)
 
 
-def looks_of(pixels_BTT3: np.ndarray) -> Looks:
+def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
     """What pictures of one size look like.
 
     Args:
@@ -267,7 +247,7 @@ def looks_of(pixels_BTT3: np.ndarray) -> Looks:
     num_colours = NUM_LEVELS**3
     counts = np.bincount((codes + np.arange(num)[:, None] * num_colours).ravel(), minlength=num * num_colours)
     low, high = np.percentile(grey_BTT.reshape(num, -1), (1, 99), axis=1)
-    return Looks(
+    return PictureStatistics(
         grey_NSS=small.round().astype(np.uint8),
         colour_N6=np.concatenate([flat.mean(1), flat.std(1)], axis=1).astype(np.float32) / 255,
         histogram_NK=(counts.reshape(num, num_colours) / side**2).astype(np.float32),

@@ -9,7 +9,7 @@ from typing import Any
 
 from counterpoint.audit.audit_record import CROPS, Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
-from counterpoint.audit.config_lines import EXCLUDE, Line, Recommendation
+from counterpoint.audit.recommendation import EXCLUDE, ConfigLine, Recommendation
 from counterpoint.audit.step_timing import Timing, time_steps
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
@@ -39,11 +39,11 @@ MILD_JITTER, COLOUR_MATTERS = 0.1, 0.2  # strength, and skill of the cue from wh
 class Draft:
     """Lines that are known so far, in their order."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ConfigLine] = field(default_factory=list)
 
     def put(self, path: str, value: Any, reason: str, confidence: str, basis: str) -> None:
         """Add a line."""
-        self.lines.append(Line(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
+        self.lines.append(ConfigLine(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
 
 
 @usual_modes()

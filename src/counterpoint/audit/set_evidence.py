@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Copies, Cue, Observation, amount, is_for_tests
+from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount, is_for_tests
+from counterpoint.audit.audited_data import AuditedData
 from counterpoint.audit.class_cues import class_cues, crop_colours, crops_by_colour
-from counterpoint.audit.gathering import Collection
-from counterpoint.audit.oddities import Oddities, oddities
+from counterpoint.audit.outliers import Outliers, outliers
 from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen
 
@@ -34,7 +34,7 @@ class SetEvidence:
         near: pairs that show the same and are no copies of one content.
     """
 
-    collection: Collection
+    collection: AuditedData
     digests: tuple[bytes, ...]
     is_good_N: np.ndarray
     is_blank_N: np.ndarray
@@ -107,18 +107,18 @@ class SetEvidence:
         title = f"{words}: {amount(len(places), self.noun)}{more}"
         return Observation(title=title, count=len(places), names=self.named(places), **rest)
 
-    def copies(self, groups: Sequence[Sequence[int]]) -> tuple[Copies, ...]:
+    def copies(self, groups: Sequence[Sequence[int]]) -> tuple[DuplicateGroup, ...]:
         """Groups of copies as records, as many as a record keeps."""
         return tuple(self._group(group) for group in groups[:MOST_GROUPS])
 
-    def _group(self, places: Sequence[int]) -> Copies:
+    def _group(self, places: Sequence[int]) -> DuplicateGroup:
         """Copies as a record."""
         collection = self.collection
         kept = list(places)[:MOST_NAMED]
         parts = [collection.shares[part].name for part in collection.part_of[kept]]
         numbers = [] if collection.labels_N is None else collection.labels_N[kept]
         known = [value for place in kept for value in self._similarity_of.get(place, ())]
-        return Copies(
+        return DuplicateGroup(
             names=self.named(kept),
             splits=tuple(parts) if len(collection.shares) > 1 else (),
             labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
@@ -150,12 +150,12 @@ class PictureEvidence:
         return found if crops is None else (*found, crops)
 
     @cached_property
-    def odd(self) -> Oddities | None:
+    def odd(self) -> Outliers | None:
         """Pictures unlike all others."""
-        return oddities(self.seen.looks, self.known.unique)
+        return outliers(self.seen.looks, self.known.unique)
 
 
-def of_pictures(collection: Collection, seen: Seen) -> PictureEvidence:
+def of_pictures(collection: AuditedData, seen: Seen) -> PictureEvidence:
     """Everything that the checks of pictures look at; copies are looked for here."""
     is_good_N = seen.is_good
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount
-from counterpoint.audit.gathering import WHOLE, Collection, Held, Share
+from counterpoint.audit.audited_data import WHOLE, AuditedData, Share
 from counterpoint.audit.set_evidence import SetCheck, SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS
@@ -91,9 +91,9 @@ def of_vectors(
     if values_ND.dtype.kind not in NUMBERS or 0 in values_ND.shape:
         raise DataError(f"{name} must hold vectors (n, d) of numbers, got {values_ND.dtype} of shape {values_ND.shape}")
     known = labels_as_asked(asked, names, lambda: None if labels is None else _numbers_of(labels, len(values_ND)))
-    collection = Collection(
+    collection = AuditedData(
         kind="vectors",
-        shares=(Share(WHOLE, Held(torch.from_numpy(values_ND.astype(np.float32))), names),),
+        shares=(Share(WHOLE, torch.from_numpy(values_ND.astype(np.float32)), names),),
         labels_N=None if known is None else known.numbers.numpy(),
         class_names=() if known is None else known.class_names,
         ignored=(),
@@ -101,7 +101,7 @@ def of_vectors(
     return vector_evidence(collection, values_ND)
 
 
-def vector_evidence(collection: Collection, values_ND: np.ndarray | None = None) -> SetEvidence:
+def vector_evidence(collection: AuditedData, values_ND: np.ndarray | None = None) -> SetEvidence:
     """Evidence of a collection of vectors.
 
     Args:

@@ -19,17 +19,17 @@ Answer = Callable[[Tensor], Mapping[str, Tensor]]  # from samples (n, c, h, w) o
 
 
 @dataclass(frozen=True)
-class Difference:
+class LargestDifference:
     """The largest difference that was seen.
 
     Attributes:
-        value: |ours - torch's| over the largest |value| of torch's row (over 1 in a row of zeros).
+        difference: |ours - torch's| over the largest |value| of torch's row (over 1 in a row of zeros).
         num_rows: samples that were compared, those at other sizes among them.
         sizes: sizes of the pictures, such as ``32x32``; empty for vectors.
         outputs: names of what was answered.
     """
 
-    value: float
+    difference: float
     num_rows: int
     sizes: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -42,7 +42,9 @@ def chosen_samples(source: Source, positions: Tensor, count: int) -> tuple[Tenso
     return source.store.fetch(chosen), tuple(source.sample_names[position] for position in chosen)
 
 
-def compare(answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[str], tolerance: float) -> Difference:
+def compare(
+    answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[str], tolerance: float
+) -> LargestDifference:
     """Require the same answers in batches of 1, 2 and 7, and for pictures at two other sizes.
 
     Args:
@@ -75,7 +77,7 @@ def compare(answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[s
             outputs[name] = None
         num_rows += len(part)
         sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 else {}
-    return Difference(worst, num_rows, tuple(sizes), tuple(outputs))
+    return LargestDifference(worst, num_rows, tuple(sizes), tuple(outputs))
 
 
 def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:

@@ -96,10 +96,13 @@ class Exported(Record):
         """A line for each format."""
         return csv_table(HEAD, [each.cells() for each in self.formats])
 
+    def table(self) -> str:
+        """A line for each format, as Markdown."""
+        return markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
+
     def to_markdown(self) -> str:
         """The table, and what was left out."""
-        rows = markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
-        return "\n\n".join([rows, SCALE, *map(in_markdown, self.remarks())]) + "\n"
+        return "\n\n".join([self.table(), SCALE, *map(in_markdown, self.remarks())]) + "\n"
 
     def remarks(self) -> list[str]:
         """What was left out, and why."""

@@ -1,7 +1,7 @@
 """Export a run: write each format into a new folder, open it again, compare, and only then give the folder its name."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,11 @@ from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.opening import one_checkpoint
 from counterpoint.evaluation.protocol import evaluate
-from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
 from counterpoint.export.export_record import Exported, ExportedFormat
 from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
-from counterpoint.export.model_card import CARD_FILE, CardFacts, model_card
+from counterpoint.export.model_card import CARD_FILE, model_card
 from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
 from counterpoint.export.served_network import ServedNetwork
 from counterpoint.export.weights_folder import (
@@ -116,12 +115,12 @@ def export(
     load_encoder(known.folder, known.encoder)  # before data are read: an unfinished run says so
     part = {} if asked.root is None else {"root": asked.root}
     subject = one_checkpoint(open_trained(known, data=data, part=part, reporter=reporter), asked.checkpoint)
-    _check_kind(subject)
-    if asked.evaluate:
-        _evaluate(known, quiet=quiet)
     encoder = subject.encoder.to("cpu").eval()
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
     samples, sample_names = chosen_samples(subject.source, positions, asked.samples)
+    encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
+    if asked.evaluate:
+        _evaluate(known, quiet=quiet)
     network = ServedNetwork(encoder, asked.layer, asked.layout)
     with new_folder(target, earlier) as folder:
         work = _Work(encoder, network, folder, samples, sample_names, asked)
@@ -142,8 +141,8 @@ def export(
             left_out=left_out,
         )
         found = {name: sha256_of(folder / name) for name in files_in(folder)}
-        facts = CardFacts(known.folder, encoder, record.model_copy(update={"sha256s": found}), asked.licence)
-        write_text(folder / CARD_FILE, model_card(facts))
+        hashed = record.model_copy(update={"sha256s": found})
+        write_text(folder / CARD_FILE, model_card(known.folder, encoder, hashed, asked.licence))
         found[CARD_FILE] = sha256_of(folder / CARD_FILE)
         record = record.model_copy(update={"sha256s": dict(sorted(found.items()))})
         write_sealed(folder / EXPORT_RECORD, record.model_dump(mode="json"))
@@ -164,20 +163,6 @@ def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
     return names
-
-
-def _check_kind(subject: Subject) -> None:
-    """Require samples of the encoder's kind.
-
-    Raises:
-        DataError: vectors for an encoder of images, or the other way round, or another number of features.
-    """
-    card, source = subject.encoder.card, subject.source
-    if source.kind != card.kind or (card.kind == "vectors" and source.shape != card.in_shape):
-        raise DataError(
-            f"the encoder takes {card.kind} of shape {card.in_shape}, but {source.name} holds {source.kind} of shape "
-            f"{source.shape}; give samples like those it was trained on (--data)"
-        )
 
 
 def _evaluate(run: Run, *, quiet: bool) -> None:
@@ -216,44 +201,38 @@ def _write_all(
 
 
 def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
-    """A format, or why it cannot be made; what it left in the folder is removed then.
+    """Write a format beside what is in the folder, open it again, and compare.
+
+    Returns:
+        The format; or why it cannot be made, and what it left in the folder is removed then.
 
     Raises:
         UsageError: it cannot be made, and ``skips`` is false.
+        RunError: it does not answer as torch does.
     """
-    before = set(files_in(work.folder))
+    way, began, before = WAYS[name], time.perf_counter(), set(files_in(work.folder))
     try:
-        return _written(name, work, before)
+        versions = {"torch": torch.__version__, **way.versions()}
+        answer = way.write(work)
+        compared = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except UsageError as error:
         if not skips:
             raise
         for file in set(files_in(work.folder)) - before:
             (work.folder / file).unlink()
         return str(error)
-
-
-def _written(name: str, work: _Work, before: Collection[str]) -> ExportedFormat:
-    """Write a format beside what is in the folder, open it again, and compare."""
-    way, began = WAYS[name], time.perf_counter()
-    versions = {"torch": torch.__version__, **way.versions()}
-    try:
-        answer = way.write(work)
-        difference = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except RunError as error:
         raise RunError(f"{name}: {error}") from None
     except (CounterpointError, OSError):
         raise
     except Exception as error:  # what opens a format again is not ours, and raises what it likes
         raise RunError(f"{name}: it cannot be written and opened again: {first_line(error)}") from None
-    files = sorted(set(files_in(work.folder)).difference(before), key=lambda file: (file != way.file, file))
+    files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != way.file, file))
     return ExportedFormat(
         name=name,
         files=tuple(files),
         bytes=sum((work.folder / file).stat().st_size for file in files),
-        difference=difference.value,
-        num_rows=difference.num_rows,
-        sizes=difference.sizes,
-        outputs=difference.outputs,
+        **vars(compared),
         opset=opset_of(work.folder / ONNX_FILE) if name == "onnx" else None,
         versions=versions,
         seconds=round(time.perf_counter() - began, 1),

@@ -5,7 +5,7 @@ import io
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ def write_onnx(network: ServedNetwork, path: Path, opset: int) -> Answer:
         raise
     except Exception as error:  # torch raises classes of private modules
         raise UsageError(_refusal(error, program)) from None
-    return _answer(network, OnnxEncoder(path))
+    opened = OnnxEncoder(path)
+    return lambda samples: dict(zip(network.outputs, opened.answers(samples, network.outputs), strict=True))
 
 
 def opset_of(path: Path) -> int:
@@ -85,15 +86,6 @@ def _describe(model: Any, network: ServedNetwork) -> None:
     model.metadata_props.clear()
     model.metadata_props.update(network.described())
     model.producer_name, model.producer_version = "counterpoint", __version__
-
-
-def _answer(network: ServedNetwork, opened: OnnxEncoder) -> Answer:
-    """The file in onnxruntime, called with samples."""
-
-    def answer(samples: Tensor) -> Mapping[str, Tensor]:
-        return dict(zip(network.outputs, opened.answers(samples, network.outputs), strict=True))
-
-    return answer
 
 
 def _program_of(network: ServedNetwork) -> Any:

@@ -39,11 +39,7 @@ def write_weights(encoder: Encoder, folder: Path) -> Answer:
         save_classifier(place, weights, classifier.class_names, is_nonnegative=classifier.is_nonnegative)
     module = encoder.backbone if encoder.card.architecture == CUSTOM else None
     opened = load_encoder(place, module)
-
-    def answer(samples: Tensor) -> Mapping[str, Tensor]:
-        return dict(zip(BOTH, opened.both(samples), strict=True))
-
-    return answer
+    return lambda samples: dict(zip(BOTH, opened.both(samples), strict=True))
 
 
 def write_folder(encoder: Encoder, folder: Path) -> Answer:

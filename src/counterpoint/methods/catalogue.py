@@ -14,7 +14,7 @@ ENCODES_BOTH = ("joint", "classification")  # wirings in which both views may pa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class MethodEntry:
     """What a method decides when the user leaves it to ``auto``.
 
     Widths that a paper gives for one encoder are kept as shares of that encoder's width, so that they fit others.
@@ -86,18 +86,18 @@ class Method:
         return None if self.predictor_share is None else max(2, round(self.predictor_share * width))
 
 
-CATALOGUE: Mapping[str, Method] = {
-    "simclr": Method(
+CATALOGUE: Mapping[str, MethodEntry] = {
+    "simclr": MethodEntry(
         summary="contrast two views through a projector",
         source="simclr2020",
     ),
-    "ncl": Method(
+    "ncl": MethodEntry(
         summary="SimCLR with non-negative embeddings, whose dimensions are sparse and can be read",
         source="ncl2024, section 4",
         nonnegative="relu",  # the paper's; its CIFAR code has relu-gelu (compared in docs/decisions.md)
         published="LARS, views and projector of its own, --recipe ncl-cifar10-resnet18",
     ),
-    "directclr": Method(
+    "directclr": MethodEntry(
         summary="no projector: the loss sees a sub-vector of the representation itself",
         source="directclr2022, section 6",
         projector="none",
@@ -106,7 +106,7 @@ CATALOGUE: Mapping[str, Method] = {
         temperature=0.1,
         published="LARS, two kinds of views (--views.preset directclr), --recipe directclr-imagenet-resnet50",
     ),
-    "alpha-cl": Method(
+    "alpha-cl": MethodEntry(
         summary="choose by a rule how much each pair counts, closest pairs most, and follow that",
         source="alphacl2022, section 6",
         loss="alpha-cl",
@@ -116,21 +116,21 @@ CATALOGUE: Mapping[str, Method] = {
         temperature=0.5,
         published="Adam, BatchNorm without scale, a schedule of its own, --recipe alphacl-cifar10-resnet18",
     ),
-    "mio": Method(
+    "mio": MethodEntry(
         summary="mutual information by a binary classifier of pairs: no sum over negatives inside a logarithm",
         source="mio2021, section 3.2",
         loss="mio-v3",
         hidden_share=1.0,  # 512-512-128 for ResNet-18
         published="SGD, lightly's views, --recipe mio-cifar10-resnet18; --views.preset mio is of its older code",
     ),
-    "spectral": Method(
+    "spectral": MethodEntry(
         summary="positives similar, other pairs orthogonal: factors the matrix of co-occurring views",
         source="haochen2021; ncl2024, Eq. 2",
         loss="spectral",
         negatives="cross-view",
         published="SGD, views and projector of its own, --recipe ncl-cifar10-resnet18-spectral",
     ),
-    "moco": Method(
+    "moco": MethodEntry(
         summary="contrast each view with a queue of keys from a slowly moving encoder: many negatives, small batches",
         source="he2020; chen2020",
         wiring="queue",
@@ -138,7 +138,7 @@ CATALOGUE: Mapping[str, Method] = {
         momentum=0.99,  # for CIFAR; 0.999 on ImageNet
         queue_size=4096,  # for CIFAR; 65536 on ImageNet
     ),
-    "byol": Method(
+    "byol": MethodEntry(
         summary="predict what a slowly moving encoder makes of the other view; no negatives",
         source="grill2020, section 3",
         wiring="predictive",
@@ -150,7 +150,7 @@ CATALOGUE: Mapping[str, Method] = {
         momentum=0.996,
         predictor_share=2.0,  # 256-4096-256
     ),
-    "simsiam": Method(
+    "simsiam": MethodEntry(
         summary="predict the other view's embedding, which gets no gradient; no negatives, no second encoder",
         source="chen2021, section 3",
         wiring="predictive",
@@ -163,7 +163,7 @@ CATALOGUE: Mapping[str, Method] = {
         features_share=1.0,
         predictor_share=0.25,  # 2048-512-2048
     ),
-    "barlow-twins": Method(
+    "barlow-twins": MethodEntry(
         summary="features of two views should correlate one to one, and each say something else",
         source="zbontar2021",
         loss="barlow-twins",
@@ -172,7 +172,7 @@ CATALOGUE: Mapping[str, Method] = {
         hidden_share=4.0,  # 2048-8192-8192-8192 for ResNet-50
         features_share=4.0,
     ),
-    "vicreg": Method(
+    "vicreg": MethodEntry(
         summary="views agree, every feature varies, and no two features say the same",
         source="bardes2022",
         loss="vicreg",
@@ -181,7 +181,7 @@ CATALOGUE: Mapping[str, Method] = {
         hidden_share=4.0,  # 2048-8192-8192-8192 for ResNet-50
         features_share=4.0,
     ),
-    "supcon": Method(
+    "supcon": MethodEntry(
         summary="SimCLR with labels: all samples of a class attract each other",
         source="khosla2020",
         loss="supcon",
@@ -189,7 +189,7 @@ CATALOGUE: Mapping[str, Method] = {
         temperature=0.1,  # khosla2020's
         needs_labels=True,
     ),
-    "cross-modal": Method(
+    "cross-modal": MethodEntry(
         summary="two encoders for paired data, such as pictures and caption vectors, in one space",
         source="radford2021, section 2",
         wiring="cross-modal",
@@ -200,7 +200,7 @@ CATALOGUE: Mapping[str, Method] = {
     ),
     # ncl2024, section 6 and G.6, trains both losses with and without a projector and calls neither the default. Both
     # have none here: the classifier sees the representation, and the two losses are compared on one architecture.
-    "supervised": Method(
+    "supervised": MethodEntry(
         summary="cross-entropy with labels on both views, to compare with",
         source="ncl2024, section 6",
         wiring="classification",
@@ -209,7 +209,7 @@ CATALOGUE: Mapping[str, Method] = {
         needs_labels=True,
         published="SGD, crops and flips only, --recipe ncl-imagenet100-resnet18-supervised",
     ),
-    "nonnegative-supervised": Method(
+    "nonnegative-supervised": MethodEntry(
         summary="cross-entropy with non-negative features and class weights, whose dimensions can be read",
         source="ncl2024, section 6",
         wiring="classification",
@@ -222,7 +222,7 @@ CATALOGUE: Mapping[str, Method] = {
 }
 
 
-def method_named(name: str) -> Method:
+def method_named(name: str) -> MethodEntry:
     """The method of a name.
 
     Raises:

@@ -7,14 +7,12 @@ from torch import Tensor, nn
 
 from counterpoint.core.dist import sum_over_ranks, world_size
 from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
-from counterpoint.methods.encoding import Chunks, at_least_two, encode_views, to_embedding
-from counterpoint.nn.heads import OutputMap
-from counterpoint.nn.method import Method
+from counterpoint.methods.encoding import Chunks, EmbeddingMethod, Head, at_least_two, embed_both
 
 ClassLoss = CrossEntropy | NonNegativeCrossEntropy
 
 
-class Classification(Method):
+class Classification(EmbeddingMethod):
     r"""Supervised cross-entropy, plain or non-negative.
 
     .. math:: L = \frac{1}{|\mathcal{Y}|} \sum_{i \in \mathcal{Y}} \tfrac12 \big(\ell(z_i, y_i) + \ell(z_i', y_i)\big)
@@ -26,8 +24,7 @@ class Classification(Method):
 
     Args:
         backbone: maps samples to representations (n, width).
-        projector: maps representations to what the output map takes.
-        output_map: sub-vector and non-negative map.
+        head: projector and output map.
         loss: holds the classifier.
         chunks: encode in chunks; None encodes the 2n samples at once.
         is_apart: encode each view by itself, so that BatchNorm has the statistics of one view.
@@ -36,38 +33,27 @@ class Classification(Method):
     def __init__(
         self,
         backbone: nn.Module,
-        projector: nn.Module,
-        output_map: OutputMap,
+        head: Head,
         loss: ClassLoss,
         *,
         chunks: Chunks | None = None,
         is_apart: bool = False,
     ) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.projector = projector
-        self.output_map = output_map
+        super().__init__(backbone, head, chunks)
         self.loss: ClassLoss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.chunks, self.is_apart = chunks, is_apart
+        self.is_apart = is_apart
 
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """See ``Method.forward``.
+    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
+        """What is classified: the embeddings of both views."""
+        # Labelled or not, all samples pass the encoder: its BatchNorm has the statistics of the batch.
+        return embed_both(self, (view0, view1), is_apart=self.is_apart)
+
+    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """The loss of embeddings, as ``forward`` has it.
 
         Raises:
             ValueError: no labels, or one that is no class.
         """
-        # Labelled or not, all samples pass the encoder: its BatchNorm has the statistics of the batch.
-        return self.score(*self.embed_views(view0, view1), labels, step)
-
-    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
-        """What is classified: the embeddings of both views."""
-        encoder = (self.backbone, self.projector)
-        projected = encode_views(*encoder, (view0, view1), self.chunks, is_apart=self.is_apart)
-        z0, z1 = to_embedding(self.output_map, projected).chunk(2)
-        return z0, z1
-
-    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """The loss of embeddings, as ``forward`` has it."""
         if labels is None:
             raise ValueError("labels must be given: a supervised method learns from nothing else")
         known_N = (labels >= 0).nonzero().flatten()

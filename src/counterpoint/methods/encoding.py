@@ -2,9 +2,11 @@
 
 # N samples, C samples per chunk, D features
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from counterpoint.core.checks import check_positive
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.nn.heads import OutputMap
+from counterpoint.nn.method import Method
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,38 @@ class Head:
     output_map: OutputMap
 
 
+class EncoderMethod(Method):
+    """A method around one encoder that users load; losses and further parts are its own.
+
+    Args:
+        backbone: maps samples to representations (n, width).
+        head: projector and output map.
+        chunks: encode in chunks; None encodes all samples of a pass at once.
+    """
+
+    def __init__(self, backbone: nn.Module, head: Head, chunks: Chunks | None) -> None:
+        super().__init__()
+        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        self.chunks = chunks
+
+
+class EmbeddingMethod(EncoderMethod):
+    """A method whose loss looks at the embeddings of both views only, so that others can look at them, too."""
+
+    @final
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """See ``Method.forward``; output map and loss work in float32 at least, whatever autocast says."""
+        return self.score(*self.embed_views(view0, view1), labels, step)
+
+    @abstractmethod
+    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
+        """What the loss compares: the embeddings of both views."""
+
+    @abstractmethod
+    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """The loss of embeddings, as ``forward`` has it."""
+
+
 def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: Chunks | None) -> Tensor:
     """Projected representations of samples, before the output map; in whatever precision autocast asks for.
 
@@ -61,20 +96,18 @@ def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: C
     return GradientCache(encoder, chunks.size, allow_batch_norm=chunks.allow_batch_norm)(samples)
 
 
-def encode_views(
-    backbone: nn.Module, projector: nn.Module, views: tuple[Tensor, Tensor], chunks: Chunks | None, *, is_apart: bool
-) -> Tensor:
-    """Projected representations of both views, (2n, ...), the first view's before the second's.
+def embed_both(method: EncoderMethod, views: tuple[Tensor, Tensor], *, is_apart: bool) -> tuple[Tensor, Tensor]:
+    """Embeddings of both views by the one encoder of a method.
 
     Args:
-        backbone: maps samples to representations.
-        projector: maps representations to projected ones.
+        method: whose encoder and head are used.
         views: (n, ...) each.
-        chunks: of each pass; None sends its samples through at once.
         is_apart: one pass per view, each with BatchNorm statistics of its own, instead of one for both.
     """
     passes = views if is_apart else (torch.cat(views),)
-    return torch.cat([encode(backbone, projector, samples, chunks) for samples in passes])
+    projected = torch.cat([encode(method.backbone, method.projector, samples, method.chunks) for samples in passes])
+    z0, z1 = to_embedding(method.output_map, projected).chunk(2)
+    return z0, z1
 
 
 def to_embedding(output_map: OutputMap, projected_ND: Tensor) -> Tensor:

@@ -8,12 +8,18 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_labels
 from counterpoint.core.dist import check_equal_batches, gather_rows, merge_columns, own_rows, world_size
 from counterpoint.losses.loss import Loss, Part
-from counterpoint.methods.encoding import Chunks, Head, encode, encode_views, limit_learned_scales, to_embedding
-from counterpoint.nn.heads import OutputMap
-from counterpoint.nn.method import Method
+from counterpoint.methods.encoding import (
+    Chunks,
+    EmbeddingMethod,
+    Head,
+    embed_both,
+    encode,
+    limit_learned_scales,
+    to_embedding,
+)
 
 
-class JointEmbedding(Method):
+class JointEmbedding(EmbeddingMethod):
     """SimCLR, NCL, DirectCLR, Barlow Twins, VICReg, SupCon: they differ in projector, output map and loss only.
 
     Both views pass the encoder together, so that BatchNorm has the statistics of both, unless ``is_apart``. Where
@@ -21,8 +27,7 @@ class JointEmbedding(Method):
 
     Args:
         backbone: maps samples to representations (n, width).
-        projector: maps representations to what the output map takes.
-        output_map: sub-vector, non-negative map, unit length.
+        head: projector and output map.
         loss: called as ``loss(z0, z1)``, and with labels if it uses them.
         chunks: encode in chunks; None encodes the 2n samples at once.
         is_apart: encode each view by itself, so that BatchNorm has the statistics of one view.
@@ -31,30 +36,19 @@ class JointEmbedding(Method):
     def __init__(
         self,
         backbone: nn.Module,
-        projector: nn.Module,
-        output_map: OutputMap,
+        head: Head,
         loss: Loss,
         *,
         chunks: Chunks | None = None,
         is_apart: bool = False,
     ) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.projector = projector
-        self.output_map = output_map
+        super().__init__(backbone, head, chunks)
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.chunks, self.is_apart = chunks, is_apart
-
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """See ``Method.forward``; the loss is computed in full precision."""
-        return self.score(*self.embed_views(view0, view1), labels, step)
+        self.is_apart = is_apart
 
     def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
         """What the loss compares: the embeddings of both views."""
-        encoder = (self.backbone, self.projector)
-        projected = encode_views(*encoder, (view0, view1), self.chunks, is_apart=self.is_apart)
-        z0, z1 = to_embedding(self.output_map, projected).chunk(2)
-        return z0, z1
+        return embed_both(self, (view0, view1), is_apart=self.is_apart)
 
     def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """The loss of embeddings, as ``forward`` has it."""
@@ -66,7 +60,7 @@ class JointEmbedding(Method):
         limit_learned_scales(self.loss)
 
 
-class TwoTowers(Method):
+class TwoTowers(EmbeddingMethod):
     """CLIP: each kind of data has an encoder and a projector of its own; the loss compares their embeddings.
 
     View 0 goes to ``backbone``, which is what users load, and view 1 to ``second_backbone``.
@@ -92,15 +86,9 @@ class TwoTowers(Method):
         *,
         chunks: Chunks | None = None,
     ) -> None:
-        super().__init__()
-        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        super().__init__(backbone, head, chunks)
         self.second_backbone, self.second_projector = second_backbone, second_projector
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.chunks = chunks
-
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """See ``Method.forward``; the loss is computed in full precision. Labels are not looked at."""
-        return self.score(*self.embed_views(view0, view1), labels, step)
 
     def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
         """What the loss compares: the embeddings of both kinds of sample."""
@@ -110,7 +98,7 @@ class TwoTowers(Method):
         return to_embedding(self.output_map, projected0), to_embedding(self.output_map, projected1)
 
     def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """The loss of embeddings, as ``forward`` has it."""
+        """The loss of embeddings, as ``forward`` has it; labels are not looked at."""
         return loss_across_ranks(self.loss, z0, z1, None, step)
 
     def after_step(self, progress: float = 1.0) -> None:

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.losses.noncontrastive import Regression
-from counterpoint.methods.encoding import Chunks, Head, at_least_two, encode, to_embedding
+from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
 from counterpoint.nn.ema import MomentumCopy
-from counterpoint.nn.method import Method
 
 
-class Predictive(Method):
+class Predictive(EncoderMethod):
     r"""BYOL (with a momentum encoder) or SimSiam (without).
 
     .. math::
@@ -35,9 +34,6 @@ class Predictive(Method):
         loss: of one direction.
         momentum: m of the first update, 0 to 1 (grill2020: 0.996); None has no momentum encoder.
         chunks: encode in chunks; None encodes all samples of a view at once.
-
-    Raises:
-        ValueError: momentum out of range.
     """
 
     def __init__(
@@ -50,10 +46,7 @@ class Predictive(Method):
         momentum: float | None = None,
         chunks: Chunks | None = None,
     ) -> None:
-        super().__init__()
-        if momentum is not None and not 0 <= momentum <= 1:
-            raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; grill2020 uses 0.996")
-        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        super().__init__(backbone, head, chunks)
         self.predictor = predictor
         # SimSiam has one encoder: its targets are the encoder's own embeddings, detached.
         has_copy = momentum is not None
@@ -61,7 +54,6 @@ class Predictive(Method):
         self.target_projector = MomentumCopy(head.projector) if has_copy else None
         self.loss: Regression = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.momentum = momentum
-        self.chunks = chunks
 
     def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; labels are not looked at.

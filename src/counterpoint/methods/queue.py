@@ -14,9 +14,8 @@ from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms, s
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.methods.encoding import Chunks, Head, at_least_two, encode, to_embedding
+from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
 from counterpoint.nn.ema import MomentumCopy
-from counterpoint.nn.method import Method
 
 
 class QueueContrast(Loss):
@@ -122,7 +121,7 @@ class QueueContrast(Loss):
         return math.log(self.epsilon + self.num_negatives(n) * math.exp(gap / self.temperature))
 
 
-class MomentumQueue(Method):
+class MomentumQueue(EncoderMethod):
     """MoCo v2: queries from the encoder, keys from its momentum copy, negatives from a queue.
 
     View 0 makes queries and view 1 keys. The momentum copy has no gradient; after each update it moves towards the
@@ -139,9 +138,6 @@ class MomentumQueue(Method):
         loss: the queue and its loss.
         momentum: share of the copy that an update keeps, 0 to 1; 0.999 on ImageNet.
         chunks: encode in chunks; None encodes all samples at once.
-
-    Raises:
-        ValueError: momentum out of range.
     """
 
     def __init__(
@@ -153,14 +149,10 @@ class MomentumQueue(Method):
         momentum: float = 0.99,
         chunks: Chunks | None = None,
     ) -> None:
-        super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"target.momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
-        self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
+        super().__init__(backbone, head, chunks)
         self.target_backbone, self.target_projector = MomentumCopy(backbone), MomentumCopy(head.projector)
         self.loss: QueueContrast = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.momentum = momentum
-        self.chunks = chunks
 
     def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; labels are not looked at. In training mode the keys are enqueued."""

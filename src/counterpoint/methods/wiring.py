@@ -14,15 +14,14 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.catalogue import Method as Entry
-from counterpoint.methods.catalogue import method_named
+from counterpoint.methods.catalogue import MethodEntry, method_named
 from counterpoint.methods.classification import Classification, ClassLoss
 from counterpoint.methods.encoding import Chunks, Head
 from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
-from counterpoint.nn.heads import OutputMap, build_predictor, build_projector, check_subvector
+from counterpoint.nn.heads import build_predictor, build_projector, check_subvector
 from counterpoint.nn.synced_norm import batch_norm_layers
 
 Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification
@@ -48,8 +47,7 @@ class MethodParts:
 
     Attributes:
         backbone: maps samples to representations (n, width).
-        projector: maps representations to (n, projected_width).
-        output_map: sub-vector and non-negative map, without scaling to unit length: losses do that.
+        head: the projector, to (n, projected_width), and the output map.
         width: dimensions of the representation.
         projected_width: dimensions of what the projector returns.
         num_classes: classes of the data; 0 without labels.
@@ -60,8 +58,7 @@ class MethodParts:
     """
 
     backbone: nn.Module
-    projector: nn.Module
-    output_map: OutputMap
+    head: Head
     width: int
     projected_width: int
     num_classes: int
@@ -73,12 +70,7 @@ class MethodParts:
     @property
     def embedding_dims(self) -> int:
         """Dimensions that the loss sees."""
-        return self.output_map.d0 or self.projected_width
-
-    @property
-    def head(self) -> Head:
-        """Projector and output map."""
-        return Head(self.projector, self.output_map)
+        return self.head.output_map.d0 or self.projected_width
 
 
 def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
@@ -109,7 +101,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     return _check_chunks(settings, method)
 
 
-def _check_data(method: str, entry: Entry, parts: MethodParts) -> None:
+def _check_data(method: str, entry: MethodEntry, parts: MethodParts) -> None:
     """Require of the data and of the sub-vector what the method needs."""
     if entry.needs_labels and not parts.num_classes:
         raise UsageError(
@@ -126,11 +118,11 @@ def _check_data(method: str, entry: Entry, parts: MethodParts) -> None:
             f"method {method} sends both views through one encoder, but the pairs have shapes {parts.in_shape} and "
             f"{parts.second_shape}; use --method cross-modal"
         )
-    if parts.output_map.d0 is not None:
-        check_subvector(parts.output_map.d0, parts.projected_width)
+    if parts.head.output_map.d0 is not None:
+        check_subvector(parts.head.output_map.d0, parts.projected_width)
 
 
-def check_loss(method: str, entry: Entry, name: str) -> None:
+def check_loss(method: str, entry: MethodEntry, name: str) -> None:
     """Require a loss that the wiring can use.
 
     Raises:
@@ -180,13 +172,13 @@ def loss_of(
     return loss
 
 
-def _joint(settings: TrainSettings, entry: Entry, parts: MethodParts) -> JointEmbedding:
+def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> JointEmbedding:
     """SimCLR and its kin."""
     loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
-    return JointEmbedding(parts.backbone, parts.projector, parts.output_map, loss, **_passes(settings))
+    return JointEmbedding(parts.backbone, parts.head, loss, **_passes(settings))
 
 
-def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> MomentumQueue:
+def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> MomentumQueue:
     """MoCo v2."""
     asked = settings.loss
     loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
@@ -206,7 +198,7 @@ def _queue(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Momentu
     return MomentumQueue(parts.backbone, parts.head, loss, momentum=momentum, chunks=_chunks(settings))
 
 
-def _predictive(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Predictive:
+def _predictive(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> Predictive:
     """BYOL and SimSiam."""
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
@@ -216,7 +208,7 @@ def _predictive(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Pr
     return Predictive(parts.backbone, parts.head, predictor, loss, momentum=momentum, chunks=_chunks(settings))
 
 
-def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> TwoTowers:
+def _cross_modal(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> TwoTowers:
     """Two encoders, the second an MLP for vectors and of the first one's make for images."""
     loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     shape = parts.second_shape
@@ -235,13 +227,13 @@ def _cross_modal(settings: TrainSettings, entry: Entry, parts: MethodParts) -> T
     return TwoTowers(parts.backbone, parts.head, backbone, projector, loss, chunks=_chunks(settings))
 
 
-def _classification(settings: TrainSettings, entry: Entry, parts: MethodParts) -> Classification:
+def _classification(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> Classification:
     """Cross-entropy, plain and non-negative."""
     generator = torch.Generator().manual_seed(_seed(parts, CLASSIFIER_SEED))
     sizes = {"num_classes": parts.num_classes, "num_features": parts.embedding_dims, "generator": generator}
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes, further=sizes)
     assert isinstance(loss, ClassLoss)
-    return Classification(parts.backbone, parts.projector, parts.output_map, loss, **_passes(settings))
+    return Classification(parts.backbone, parts.head, loss, **_passes(settings))
 
 
 def _passes(settings: TrainSettings) -> dict[str, Any]:
@@ -282,7 +274,7 @@ def _seed(parts: MethodParts, purpose: int) -> int:
     return (parts.seed + purpose) % 2**63
 
 
-WIRINGS: Mapping[str, Callable[[TrainSettings, Entry, MethodParts], Wiring]] = {
+WIRINGS: Mapping[str, Callable[[TrainSettings, MethodEntry, MethodParts], Wiring]] = {
     "joint": _joint,
     "queue": _queue,
     "predictive": _predictive,

@@ -5,7 +5,6 @@ copies.
 """
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -58,15 +57,10 @@ class MomentumCopy(nn.Module):
         """
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
-        ours, theirs = list(self.module.parameters()), list(source.parameters())
+        ours, theirs = list[Tensor](self.module.parameters()), [each.detach() for each in source.parameters()]
         if ours:  # foreach operations refuse empty lists: nn.Identity, for example
             # xi + (1 - m) (theta - xi): he2020, Eq. 2
-            lerp_(ours, theirs, 1 - momentum)
+            torch._foreach_lerp_(ours, theirs, 1 - momentum)  # pyright: ignore[reportPrivateImportUsage]
         # Running statistics are averages already, and the number of batches is a whole number: neither is averaged.
         for own, other in zip(self.module.buffers(), source.buffers(), strict=True):
             own.copy_(other)
-
-
-def lerp_(targets: Sequence[Tensor], sources: Sequence[Tensor], share: float) -> None:
-    """Move each target by a share of its way to the source, in place and all in one call."""
-    torch._foreach_lerp_(list(targets), [source.detach() for source in sources], share)  # pyright: ignore[reportPrivateImportUsage]

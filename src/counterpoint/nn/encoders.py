@@ -68,6 +68,7 @@ TIMM_PREFIX = "timm:"
 Shape = tuple[int, ...]
 CONVNET_WIDTHS = (32, 64, 128, 256)
 CONVNET_MAP_SIDE = 16
+POOLED_AXES: Mapping[int, Shape] = {2: (), 3: (1,), 4: (2, 3)}  # of vectors, tokens (n, t, c), maps (n, c, h, w)
 
 
 class ConvNet(nn.Sequential):
@@ -200,12 +201,10 @@ def with_pooling(module: nn.Module, in_shape: Shape) -> nn.Module:
         UsageError: the module cannot take the samples, or returns something other than vectors, maps or tokens.
     """
     shape = _dry_run(module, in_shape)
-    # Axes to average, by the number of axes: vectors, tokens (n, t, c), maps (n, c, h, w).
-    axes = {2: None, 3: (1,), 4: (2, 3)}
-    if len(shape) not in axes or shape[0] != 2:
+    if len(shape) not in POOLED_AXES or shape[0] != 2:
         raise UsageError(f"the encoder must return (samples, features), got shape {tuple(shape)} for 2 samples")
-    chosen = axes[len(shape)]
-    return Pooled(module, chosen) if chosen else module
+    axes = POOLED_AXES[len(shape)]
+    return Pooled(module, axes) if axes else module
 
 
 def feature_width(module: nn.Module, in_shape: Shape) -> int:

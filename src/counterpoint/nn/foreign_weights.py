@@ -47,14 +47,10 @@ class FittedWeights:
     """What was loaded.
 
     Attributes:
-        prefix: what stands before the names in the file, with a dot at its end; empty where nothing does.
-        num_loaded: tensors that were loaded.
         is_respelled: whether the file has another layout's names.
-        remarks: one line each.
+        remarks: one line each, the number of tensors and their prefix among them.
     """
 
-    prefix: str
-    num_loaded: int
     is_respelled: bool
     remarks: tuple[str, ...]
 
@@ -134,7 +130,7 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
     _check_finite(chosen, tensors, origin)
     # Without strict, as counts of batches may be missing; everything else was checked.
     bare.load_state_dict({own: tensors[key] for own, key in _all_keys(chosen, bare, tensors).items()}, strict=False)
-    return FittedWeights(chosen.prefix, len(wanted), chosen.is_respelled, _remarks(whole, left, len(wanted)))
+    return FittedWeights(chosen.is_respelled, _remarks(whole, left, len(wanted)))
 
 
 def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:

@@ -139,7 +139,7 @@ def linear_pairs(encoder: Encoder) -> tuple[LinearPair, ...]:
     """
     pairs: list[LinearPair] = []
     last: tuple[str, Tensor] | None = None
-    for name, module in _in_sequence(encoder):
+    for name, module in [*_flat("", encoder.backbone), *_flat(PROJECTOR, encoder.projector)]:
         if isinstance(module, nn.Linear):
             weight_KH = module.weight.detach().double().cpu()
             if last is not None and len(last[1]) == weight_KH.shape[1]:
@@ -159,12 +159,6 @@ def _scale(norm: nn.BatchNorm1d) -> Tensor:
         scale_H = norm.weight.detach().double().cpu()
     variance_H = None if norm.running_var is None else norm.running_var.double().cpu()
     return scale_H if variance_H is None else scale_H / (variance_H + norm.eps).sqrt()
-
-
-def _in_sequence(encoder: Encoder) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that follow each other, those that are no sequence themselves as one."""
-    yield from _flat("", encoder.backbone)
-    yield from _flat(PROJECTOR, encoder.projector)
 
 
 def _flat(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

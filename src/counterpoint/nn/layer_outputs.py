@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError, unknown_name
+from counterpoint.nn.encoders import POOLED_AXES
 from counterpoint.nn.trained import Encoder
 
 REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR = "representation", "embedding", "projected", "subvector"
 OUTPUTS = (REPRESENTATION, EMBEDDING, PROJECTED, SUBVECTOR)
 PROJECTOR = "projector."  # before the names of its modules
-POOLED_AXES = {2: (), 3: (1,), 4: (2, 3)}  # by the number of axes: vectors, tokens (n, t, c), maps (n, c, h, w)
 
 
 def check_layers(encoder: Encoder, names: Sequence[str]) -> None:

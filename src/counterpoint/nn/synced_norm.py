@@ -14,7 +14,7 @@ Source: ioffe2015, Algorithm 1; chan1983, Eq. 2.1 (merging).
 # N samples of this rank, C channels, W ranks
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -80,7 +80,7 @@ class SyncedBatchNorm(_BatchNorm):
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         if world_size() == 1 and x.numel() == x.shape[1]:
             raise ValueError(f"expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
-        output, mean_C, unbiased_C = _apply(x, self.weight, self.bias, self.eps)
+        output, mean_C, unbiased_C = cast(Any, _Synced.apply(x, self.weight, self.bias, self.eps))
         if self.training and self.running_mean is not None:
             self._follow(mean_C, unbiased_C)
         return output
@@ -144,11 +144,6 @@ class _Synced(Function):
         wanted = ctx.needs_input_grad
         # Weight and bias get this rank's sums: gradients of parameters are averaged over ranks afterwards.
         return input_gradient, slope_C if wanted[1] else None, sum_C if wanted[2] else None, None
-
-
-def _apply(x: Tensor, weight_C: Tensor | None, bias_C: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``_Synced.apply``, which torch leaves untyped."""
-    return _Synced.apply(x, weight_C, bias_C, eps)  # pyright: ignore[reportReturnType]
 
 
 def _shared_statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoint.audit.audit_record import Audit, Copies, Observation
+from counterpoint.audit.audit_record import Audit, DuplicateGroup, Observation
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Child, Markup, element, hide_folders, join, printable
 from counterpoint.report.charts.figures import data_table
@@ -73,7 +73,7 @@ def _pictures(each: Observation, found: Audit) -> Markup | None:
     return element("div", shown, class_="thumbs") if shown else None
 
 
-def _group(group: Copies, found: Audit) -> Markup | None:
+def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     """Copies side by side, with the name, part and label of each."""
     members = list(range(min(len(group.names), PER_GROUP)))
     pictures = [_picture(group.names[at], found) for at in members]
@@ -90,7 +90,7 @@ def _group(group: Copies, found: Audit) -> Markup | None:
     )
 
 
-def _beside(group: Copies, at: int) -> str:
+def _beside(group: DuplicateGroup, at: int) -> str:
     """Part and label of a copy, where they are known."""
     known = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
     return f" ({', '.join(known)})" if known else ""

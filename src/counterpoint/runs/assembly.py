@@ -28,7 +28,7 @@ from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.schedules import build_schedule
 from counterpoint.engine.weight_average import WeightAverage
-from counterpoint.evaluation.online_knn import OnlineKNN
+from counterpoint.evaluation.online_knn import TrainingKNN
 from counterpoint.evaluation.subject import view_drawer
 from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
@@ -36,7 +36,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.queue import QueueContrast
-from counterpoint.methods.wiring import MethodParts, build_method
+from counterpoint.methods.wiring import Head, MethodParts, build_method
 from counterpoint.nn.encoders import feature_width, has_stem, initial_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, build_projector, check_subvector
 from counterpoint.nn.method import Method
@@ -225,7 +225,7 @@ def _measurements(assembled: Assembled, average: WeightAverage | None) -> tuple[
         return ()
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.positions, assembled.split.held_out)
-    return (OnlineKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
+    return (TrainingKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
 
 
 def _facts(assembled: Assembled) -> dict[str, Any]:
@@ -272,9 +272,8 @@ def _method(
     card = encoder.card
     parts = MethodParts(
         backbone=encoder.backbone,
-        projector=encoder.projector,
         # Losses scale to unit length themselves, or take lengths as they are (VICReg).
-        output_map=OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False),
+        head=Head(encoder.projector, OutputMap(d0=card.d0, nonnegative=card.nonnegative, normalize=False)),
         width=card.width,
         projected_width=card.projected_width,
         num_classes=0 if source.labels is None else len(source.class_names),

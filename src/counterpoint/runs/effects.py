@@ -23,7 +23,7 @@ from counterpoint.diagnostics.evidence import Lever
 from counterpoint.diagnostics.remedies import USUAL_BATCH, USUAL_FEATURES
 from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.methods.catalogue import ENCODES_BOTH, Method, method_named
+from counterpoint.methods.catalogue import ENCODES_BOTH, MethodEntry, method_named
 from counterpoint.methods.wiring import check_loss
 from counterpoint.nn.encoders import TIMM_PREFIX, check_encoder_name, has_stem
 
@@ -49,7 +49,7 @@ class Facts:
     num_ranks: int
 
     @cached_property
-    def method(self) -> Method:
+    def method(self) -> MethodEntry:
         """The chosen method."""
         return method_named(self.settings.method)
 

@@ -19,14 +19,12 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.classification import Classification
-from counterpoint.methods.encoding import batch_dependent_layers
-from counterpoint.methods.joint import JointEmbedding, TwoTowers
+from counterpoint.methods.encoding import EmbeddingMethod, batch_dependent_layers
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_settings import CurvatureSettings
 
 DEFAULT_PAIRS = 256
 METHOD = "method."  # before the names of weights, within the modules below
-TwoPart = JointEmbedding | TwoTowers | Classification
 RANDOM_LAYERS = ("Dropout", "DropPath", "StochasticDepth")  # parts of the names of layers that draw
 
 
@@ -43,7 +41,7 @@ class RunLoss:
         batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
     """
 
-    method: TwoPart
+    method: EmbeddingMethod
     inputs: Inputs
     labels_N: Tensor | None
     remarks: tuple[str, ...]
@@ -99,7 +97,7 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> RunLoss:
     """
     method = job.method
     _check_has_hessian(job, method)
-    assert isinstance(method, TwoPart)
+    assert isinstance(method, EmbeddingMethod)
     positions = len(job.loader.order.positions)
     size = min(DEFAULT_PAIRS, positions) if asked.batch_size == "auto" else asked.batch_size
     batch = job.loader.one_batch(size, VIEW_EPOCH)
@@ -143,7 +141,7 @@ def exact_products() -> Iterator[None]:
 class _Encoding(nn.Module):
     """A method as a function from both views to their embeddings (n, 2, d)."""
 
-    def __init__(self, method: TwoPart) -> None:
+    def __init__(self, method: EmbeddingMethod) -> None:
         super().__init__()
         self.method = method
 
@@ -154,7 +152,7 @@ class _Encoding(nn.Module):
 class _Scoring(nn.Module):
     """A method as a function from embeddings to its loss."""
 
-    def __init__(self, method: TwoPart) -> None:
+    def __init__(self, method: EmbeddingMethod) -> None:
         super().__init__()
         self.method = method
 
@@ -177,7 +175,7 @@ def _loss_of(method: nn.Module) -> Loss:
 def _check_has_hessian(job: TrainingJob, method: nn.Module) -> None:
     """Require that training follows the gradient of one function of the weights."""
     name = job.settings.method
-    if not isinstance(method, TwoPart):
+    if not isinstance(method, EmbeddingMethod):
         raise UsageError(
             f"method {name} has a part that gets no gradient (a momentum encoder, a queue, or stop-gradient): what it "
             "follows is the gradient of no function, its Jacobian is not symmetric, and Lanczos does not apply; train "
@@ -214,7 +212,7 @@ def draws(layer: nn.Module) -> bool:
     return is_random and isinstance(share, float) and share > 0
 
 
-def _last_layer(method: TwoPart) -> tuple[str, ...]:
+def _last_layer(method: EmbeddingMethod) -> tuple[str, ...]:
     """Names of weight and bias of the linear layer in which the encoder ends; empty where it ends otherwise."""
     has_projector = any(_leaves(method.projector))
     part = "projector" if has_projector else "backbone"

@@ -1,11 +1,17 @@
-"""What is wrong with pictures as a set: copies, copies across parts and classes, class sizes, shortcuts, outliers."""
+"""What is wrong with data: broken and odd pictures, copies, class sizes, shortcuts, outliers."""
 
+from collections import Counter
 from collections.abc import Mapping
 
-from counterpoint.audit.audit_record import CROPS, Cue, Observation, amount
+import numpy as np
+
+from counterpoint.audit.audit_record import CROPS, MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
 
+DARK, BRIGHT = 24 / 255, 231 / 255  # mean grey beyond which a picture is nearly black, or nearly white
+LOW_CONTRAST = 40  # levels
+SMALL_SIDE = 32  # pixels
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
 SMALL_CLASS = 10  # samples; a fifth of them, held out, are two
@@ -13,6 +19,81 @@ FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue of files, or another o
 NEARLY_CERTAIN = 0.80  # from which another one is worth a warning: where the ink of a digit lies tells it with 0.5
 CROPS_FOUND = 0.5  # share of crops that colours alone find
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
+
+
+def check_unreadable(evidence: PictureEvidence) -> Observation | None:
+    """Files that hold no picture, or only a part of one."""
+    headers = evidence.seen.headers
+    bad = [place for place, header in enumerate(headers) if header.reason]
+    if not bad:
+        return None
+    reasons = Counter(headers[place].reason for place in bad)
+    is_all = len(bad) == len(headers)
+    needed = needed_max_bad(len(bad), len(headers))
+    remedy = "bring them again from where they came, or delete them; `train` leaves them out"
+    remedy += " and names them" if needed is None else f" with --source.max-bad {needed:g}"
+    return Observation(
+        code="unreadable",
+        level="severe" if is_all else "warning",
+        title=f"unreadable: {amount(len(bad), 'file')} of {len(headers):,} ({counted(reasons, 3)})",
+        text="A file that breaks off or is damaged decodes to nothing, or to other pixels than it had.",
+        remedy="bring the files again from where they came" if is_all else remedy,
+        count=len(bad),
+        names=tuple(f"{evidence.known.names[place]} ({headers[place].reason})" for place in bad[:MOST_NAMED]),
+    )
+
+
+def check_others(evidence: PictureEvidence) -> Observation | None:
+    """Files that are no pictures by their name."""
+    others = evidence.known.collection.ignored
+    if not others:
+        return None
+    return Observation(
+        code="no-pictures",
+        title=f"passed over: {amount(len(others), 'file')}",
+        remedy="nothing, unless pictures are among them: give these a suffix such as .jpg or .png",
+        count=len(others),
+        names=tuple(f"{item.name} ({item.reason})" for item in others[:MOST_NAMED]),
+    )
+
+
+def check_blank(evidence: PictureEvidence) -> Observation | None:
+    """Pictures of one colour."""
+    return evidence.known.observed(
+        np.flatnonzero(evidence.known.is_blank_N).tolist(),
+        "nothing to see, hardly more than one colour",
+        code="blank",
+        level="warning",
+        text="All of them look alike, so that each repels copies of itself in a contrastive loss.",
+        remedy="leave them out with --source.exclude FILE (`counterpoint recommend` writes that file)",
+    )
+
+
+def check_exposure(evidence: PictureEvidence) -> Observation | None:
+    """Pictures that are nearly black, nearly white, or of low contrast."""
+    looks = evidence.seen.looks
+    mean_N = looks.colour_N6[:, :3].mean(1)
+    is_odd_N = (mean_N < DARK) | (mean_N > BRIGHT) | (looks.range_N < LOW_CONTRAST)
+    places = np.flatnonzero(is_odd_N & evidence.known.is_good_N & ~evidence.known.is_blank_N).tolist()
+    kinds = Counter(
+        "nearly black" if mean_N[place] < DARK else "nearly white" if mean_N[place] > BRIGHT else "of low contrast"
+        for place in places
+    )
+    remedy = "look at them; drawings and masks may be meant to be so"
+    return evidence.known.observed(places, "hard to see", f" ({counted(kinds)})", code="exposure", remedy=remedy)
+
+
+def check_small(evidence: PictureEvidence) -> Observation | None:
+    """Pictures with few pixels beside others that have many."""
+    headers = evidence.seen.headers
+    sides = [min(headers[place].width, headers[place].height) for place in evidence.known.good]
+    usual = float(np.median(sides)) if sides else 0.0
+    return evidence.known.observed(
+        [place for place, side in zip(evidence.known.good, sides, strict=True) if side < min(SMALL_SIDE, usual / 2)],
+        f"smaller than {SMALL_SIDE} px, where the median side is {usual:g} px",
+        code="small",
+        remedy="look at them: thumbnails and icons among photographs are seldom meant",
+    )
 
 
 def check_same(evidence: SetEvidence) -> Observation | None:
@@ -44,20 +125,18 @@ def check_leakage(evidence: SetEvidence) -> Observation | None:
         return None
     groups = [group for group in evidence.all_copies if len({bool(is_test_N[at]) for at in group}) == 2]
     tested = [at for group in groups for at in group if is_test_N[at]]
-    if not groups:
-        return None
     share = len(tested) / int(is_test_N.sum())
-    return Observation(
+    return evidence.observed(
+        tested,
+        "test samples that are also in the training part",
+        f" ({share:.1%})",
         code="leakage",
         level="severe" if share > 0.01 else "warning",
-        title=f"test samples that are also in the training part: {amount(len(tested), evidence.noun)} ({share:.1%})",
         text="An encoder that saw them in training is judged too well by them.",
         remedy=REMOVE.replace("the copies", "their copies in training"),
         measured=share,
         reference=0.0,
         reference_name="of parts that share nothing",
-        count=len(tested),
-        names=evidence.named(tested),
         groups=evidence.copies(groups),
     )
 
@@ -226,20 +305,10 @@ def _is_strong(cue: Cue) -> bool:
 
 
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
-    """Copies, which all count but the first of each group."""
+    """DuplicateGroup, which all count but the first of each group."""
     extra = [at for group in groups for at in group[1:]]
-    if not groups:
-        return None
-    return Observation(
-        code=code,
-        level="warning",
-        title=f"{words}: {amount(len(extra), evidence.noun)} ({amount(len(groups), 'group')})",
-        text=text,
-        remedy=REMOVE,
-        count=len(extra),
-        names=evidence.named(extra),
-        groups=evidence.copies(groups),
-    )
+    number, records = f" ({amount(len(groups), 'group')})", evidence.copies(groups)
+    return evidence.observed(extra, words, number, code=code, level="warning", text=text, remedy=REMOVE, groups=records)
 
 
 CATALOGUE: Mapping[str, SetCheck] = {
@@ -252,6 +321,11 @@ CATALOGUE: Mapping[str, SetCheck] = {
     "uneven-classes": check_classes,
 }
 PICTURES: Mapping[str, PictureCheck] = {
+    "unreadable": check_unreadable,
+    "blank": check_blank,
+    "exposure": check_exposure,
+    "small": check_small,
+    "no-pictures": check_others,
     "class-shortcut": check_cues,
     "crop-shortcut": check_crops,
     "outliers": check_outliers,

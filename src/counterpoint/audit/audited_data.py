@@ -35,18 +35,17 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Samples in memory: pixels (n, c, h, w) or vectors (n, d)."""
-
-    samples: Tensor
-
-
-@dataclass(frozen=True)
 class Share:
-    """The samples of one part of the data, end to end in a collection."""
+    """The samples of one part of the data, end to end in a collection.
+
+    Attributes:
+        name: of the part.
+        content: pictures in files; or samples in memory, pixels (n, c, h, w) or vectors (n, d).
+        names: of the samples.
+    """
 
     name: str
-    content: Encoded | Held
+    content: Encoded | Tensor
     names: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -54,7 +53,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Collection:
+class AuditedData:
     """Everything that was found.
 
     Attributes:
@@ -79,9 +78,7 @@ class Collection:
     @property
     def held(self) -> np.ndarray:
         """All samples in memory, of all parts."""
-        return np.concatenate(
-            [share.content.samples.numpy() for share in self.shares if isinstance(share.content, Held)]
-        )
+        return np.concatenate([share.content.numpy() for share in self.shares if isinstance(share.content, Tensor)])
 
     @property
     def part_of(self) -> np.ndarray:
@@ -91,7 +88,7 @@ class Collection:
 
 def collect(
     data: Any, settings: SourceSettings, *, labels: Any = None, against: Any = None, progress: Progress
-) -> Collection:
+) -> AuditedData:
     """Find everything, and decode nothing that lies in files.
 
     Args:
@@ -122,7 +119,7 @@ def collect(
         raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
     shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
     labels_N, class_names = _joint_labels([source for _, source in opened])
-    collection = Collection(
+    collection = AuditedData(
         kind=opened[0][1].kind,
         shares=tuple(shares),
         labels_N=labels_N,
@@ -146,13 +143,11 @@ def _open(data: Any, settings: SourceSettings, labels: Any, split: str, progress
     return open_source(data, settings.model_copy(update={"split": split}), labels=labels, progress=progress)
 
 
-def _content(source: Source) -> Encoded | Held:
+def _content(source: Source) -> Encoded | Tensor:
     """Where the samples of a source lie."""
     if isinstance(source.store, FileStore):
         return Encoded(source.store.images, source.store.read)
-    if isinstance(source.store, MemoryStore):
-        return Held(source.store.samples)
-    return Held(source.store.fetch(range(len(source))))
+    return source.store.samples if isinstance(source.store, MemoryStore) else source.store.fetch(range(len(source)))
 
 
 def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[str, ...]]:
@@ -170,7 +165,7 @@ def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[s
     return np.concatenate(numbers), names
 
 
-def _with_parts(collection: Collection) -> Collection:
+def _with_parts(collection: AuditedData) -> AuditedData:
     """A folder whose classes are called train and test holds parts: told apart by their names."""
     is_parts = len(collection.class_names) > 1 and all(name.lower() in PART_NAMES for name in collection.class_names)
     share = collection.shares[0]

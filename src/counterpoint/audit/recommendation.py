@@ -14,7 +14,7 @@ WIDTH = 100
 EXCLUDE = "source.exclude"  # the one setting whose value is a file that is written with the config
 
 
-class Line(Record):
+class ConfigLine(Record):
     """One setting that is recommended.
 
     Attributes:
@@ -45,7 +45,7 @@ class Recommendation(Record):
         exclude: names of samples to leave out.
     """
 
-    lines: Annotated[tuple[Line, ...], Listed] = ()
+    lines: Annotated[tuple[ConfigLine, ...], Listed] = ()
     minutes: Figure = None
     seconds: Figure = None
     low: Figure = None

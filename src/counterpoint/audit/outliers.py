@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from counterpoint.audit.picture_pass import Looks
+from counterpoint.audit.picture_pass import PictureStatistics
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.evaluation.nearest import nearest
 
@@ -21,7 +21,7 @@ EULER = 0.5772156649
 
 
 @dataclass(frozen=True)
-class Oddities:
+class Outliers:
     """Pictures that lie far from all others.
 
     Attributes:
@@ -39,7 +39,7 @@ class Oddities:
     high: float
 
 
-def oddities(looks: Looks, ids: np.ndarray) -> Oddities | None:
+def outliers(looks: PictureStatistics, ids: np.ndarray) -> Outliers | None:
     r"""Pictures whose fifth nearest neighbour is farther than the farthest of so many should have it.
 
     Features are grey levels in 8 x 8 cells and the square roots of a colour histogram, on their first 20 principal
@@ -64,7 +64,7 @@ def oddities(looks: Looks, ids: np.ndarray) -> Oddities | None:
     return _beyond(distance_N, ids)
 
 
-def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Oddities | None:
+def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Outliers | None:
     """Which distances are larger than the largest of so many should be."""
     log_N = np.log(np.maximum(distance_N, 1e-6))
     body, tail = np.quantile(log_N, (BODY, TAIL))
@@ -77,7 +77,7 @@ def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Oddities | None:
         return float(np.exp(body + scale * (math.log(number) - math.log(-math.log(chance)))))
 
     order = np.argsort(-distance_N, kind="stable")
-    return Oddities(
+    return Outliers(
         positions=ids[order[distance_N[order] > largest(1 - FALSE_ALARMS)]],
         largest=float(distance_N.max()),
         expected=float(np.exp(body + scale * (math.log(number) + EULER))),
@@ -86,7 +86,7 @@ def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Oddities | None:
     )
 
 
-def _features(looks: Looks, ids: np.ndarray) -> np.ndarray:
+def _features(looks: PictureStatistics, ids: np.ndarray) -> np.ndarray:
     """Layout and colours on their principal directions, float32 (n, d)."""
     grey = looks.cells_N883[ids].mean(3).reshape(len(ids), -1) / 255
     # Distances of square roots are those of Hellinger between the histograms; eight per cell weigh as the layout does.
