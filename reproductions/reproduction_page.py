@@ -11,10 +11,10 @@ from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
-from counterpoint.report.theory_pages.panels import LinePanel, Panel, TablePanel
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
-from counterpoint.report.theory_pages.theory_panels import MAX_AT_ENDS, panel_figure
 from counterpoint.report.wording import number
+from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
+from reproductions.panels import LinePanel, Panel, TablePanel
 from reproductions.picture_grids import picture_columns
 from reproductions.reproduction import Claim, PictureGrid, Reproduction, written
 

@@ -3,7 +3,6 @@
 # N samples, D features, C classes
 
 import math
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,13 +13,10 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 
 from counterpoint.diagnostics.concepts import (
-    Orthogonality,
     class_purity,
-    correlation_matrix,
     expected_activation,
     feature_correlation,
     is_active,
-    orthogonality_error,
     sparsity,
     top_concepts,
 )
@@ -81,58 +77,6 @@ def test_purity_is_the_share_of_the_commonest_class(z: np.ndarray, seed: int) ->
 @settings(max_examples=50)
 def test_correlation_is_the_mean_cosine_of_live_columns(z: np.ndarray) -> None:
     assert_numbers(feature_correlation(torch.from_numpy(z)), oracle.mean_column_cosine(z))
-
-
-@given(codes)
-@settings(max_examples=50)
-def test_the_correlation_matrix_has_the_cosines_of_columns(z: np.ndarray) -> None:
-    found = correlation_matrix(torch.from_numpy(z))
-    for a, first in enumerate(z.T):
-        for b, second in enumerate(z.T):
-            lengths = math.sqrt(float(first @ first) * float(second @ second))
-            assert_numbers([1.0, float(found[a, b])], [1.0, float(first @ second) / lengths if lengths else 0.0])
-
-
-@pytest.mark.parametrize("definition", get_args(Orthogonality))
-@given(codes)
-@settings(max_examples=30)
-def test_orthogonality_is_that_of_the_loops(definition: Orthogonality, z: np.ndarray) -> None:
-    z = 4.0 * z  # some columns have a sum above 10
-    found, loops = (
-        orthogonality_error(torch.from_numpy(z), definition=definition),
-        oracle.orthogonality_error(z, definition),
-    )
-    assert_numbers([1.0, found], [1.0, loops])
-
-
-def test_orthogonality_of_perfect_random_and_constant_features() -> None:
-    labels = torch.arange(400) % 4
-    perfect, constant = one_hot(labels.tolist(), 4), torch.ones(400, 3)
-    noise = torch.randn(400, 50, generator=torch.Generator().manual_seed(0)) + 0.1
-    found = [
-        [orthogonality_error(z, definition=each) for each in get_args(Orthogonality)]
-        for z in (perfect, constant, noise)
-    ]
-    assert_numbers([[1.0] * 3, found[0]], [[1.0] * 3, [0.0] * 3])
-    # Off the diagonal all cosines are 1; the diagonal's zeros count in the mean of 9, and its median is 1.
-    assert_numbers(found[1], [1.0, 6 / 9, 1.0])
-    assert all(0.02 < value < 0.06 for value in found[2])  # sqrt(2 / (pi 400)) = 0.04
-
-
-def test_the_evaluation_code_counts_columns_whose_sum_is_above_ten() -> None:
-    """All columns are parallel; the first has a sum of exactly 10."""
-    z = torch.tensor([[10.0, 11.0, 12.0], [0.0, 0.0, 0.0]])
-    assert_numbers([1.0, orthogonality_error(z[:, [0, 1, 0]], definition="evaluation code")], [1.0, 0.0])
-    assert orthogonality_error(z[:, [2, 1, 2]], definition="evaluation code") == 1.0
-
-
-def test_orthogonality_without_a_column_that_counts_is_no_number() -> None:
-    silent = torch.zeros(3, 2)
-    assert all(math.isnan(orthogonality_error(silent, definition=each)) for each in get_args(Orthogonality))
-    assert math.isnan(orthogonality_error(torch.ones(3, 1), definition="figure"))
-    assert_numbers([1.0, orthogonality_error(torch.ones(3, 1), definition="training log")], [1.0, 0.0])
-    with pytest.raises(ValueError, match="definition must be one of figure, training log, evaluation code, got 'mean'"):
-        orthogonality_error(silent, definition="mean")  # pyright: ignore[reportArgumentType]
 
 
 def test_correlation_takes_the_size_of_a_cosine_not_its_sign() -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.weight_alignment import layer_alignment, live_alignment, live_directions
+from counterpoint.diagnostics.weight_alignment import layer_alignment, live_directions
 from oracles import alignment_oracle as oracle
 from oracles.number_checks import assert_numbers
+from reproductions.directclr2022.singular_vectors import live_alignment
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

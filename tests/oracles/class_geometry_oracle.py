@@ -99,9 +99,3 @@ def minority_cosine(z: Matrix, labels: list[int]) -> float:
     means = centred_means(groups)
     rare, frequent = (cosines([means[c] for c in part]) for part in (order[:cut], order[cut:]))
     return math.fsum(rare) / len(rare) - math.fsum(frequent) / len(frequent)
-
-
-def gram(z: Matrix, labels: list[int]) -> Matrix:
-    """Inner products of the class means, not centred."""
-    means = [group.mean(axis=0) for group in classes_of(z, labels)]
-    return np.array([[float(np.dot(a, b)) for b in means] for a in means])

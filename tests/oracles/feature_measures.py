@@ -74,25 +74,6 @@ def mean_column_cosine(z: Matrix) -> float:
     return math.fsum(cosines) / len(cosines) if cosines else math.nan
 
 
-def orthogonality_error(z: Matrix, definition: str) -> float:
-    """ncl2024: Fig. 3c, the training log of its code, and its evaluation code."""
-    if definition == "evaluation code":
-        columns = [column for column in z.T if column.sum() > 10]
-    else:
-        columns = [column for column in (unit(z) if definition == "training log" else z).T if np.any(column != 0)]
-    lengths = [math.sqrt(float(column @ column)) for column in columns]
-    errors = []
-    for p, a in enumerate(columns):
-        for q, b in enumerate(columns):
-            if p != q or definition != "figure":
-                errors.append(abs(float(a @ b) / (lengths[p] * lengths[q]) - (p == q)))
-    if not errors:
-        return math.nan
-    return (
-        sorted(errors)[(len(errors) - 1) // 2] if definition == "evaluation code" else math.fsum(errors) / len(errors)
-    )
-
-
 def expected_activation(z: Matrix) -> list[float]:
     """ncl2024, EA: mean absolute value of each dimension of the unit rows."""
     u = unit(z)

@@ -13,6 +13,7 @@ GONE = {
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
     "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
+    "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 

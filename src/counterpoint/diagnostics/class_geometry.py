@@ -85,21 +85,6 @@ def class_geometry(z_ND: Tensor, labels_N: Tensor) -> ClassGeometry:
     return ClassGeometry(rows_ND - shift_D, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
 
 
-def class_gram(classes: ClassGeometry) -> Tensor:
-    r"""Inner products of the class means of unit-length features, float64 (C, C).
-
-    .. math:: G_{cd} = \mu_c \cdot \mu_d \in [-1, 1]
-
-    The diagonal is 1 of a class whose samples coincide. Not centred, as ``theory`` states its optima: a simplex of C
-    classes has -1 / (C - 1) beside the diagonal. Rows in the order of ``labels_C``. Unchanged by rotating features.
-
-    >>> class_gram(class_geometry(torch.eye(2), torch.tensor([0, 1]))).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    means_CD = classes.means_CD + classes.centre_D
-    return means_CD @ means_CD.T
-
-
 def nc1(classes: ClassGeometry, *, definition: Collapse = "pseudo-inverse") -> float:
     r"""Scatter within classes over the scatter of class means; 0 where each class is one point.
 

@@ -5,20 +5,17 @@
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal, get_args
 
 import torch
 from scipy.special import betainc
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_features, check_labels
+from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
-Orthogonality = Literal["figure", "training log", "evaluation code"]
-CODE_SUM = 10.0  # of a column that ncl2024's evaluation code counts
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
 
 
@@ -122,83 +119,28 @@ def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Ten
     return torch.where(counts_D > 0, chance_D, 1.0)
 
 
-def correlation_matrix(z_ND: Tensor) -> Tensor:
-    r"""Cosine between every two columns, float64 (d, d); 0 for a column that is never active, also with itself.
-
-    .. math:: C_{ab} = \hat f_a^\top \hat f_b, \qquad \hat f_a = f_a / |f_a|
-
-    Columns are not centred, so that two non-negative ones have 0 where they are never active together.
-
-    Source: ncl2024, Fig. 3c (there 20 random dimensions).
-
-    >>> correlation_matrix(torch.tensor([[3.0, 3.0, 0.0], [4.0, 0.0, 0.0]]))
-    tensor([[1.0000, 0.6000, 0.0000],
-            [0.6000, 1.0000, 0.0000],
-            [0.0000, 0.0000, 0.0000]], dtype=torch.float64)
-    """
-    check_features(z_ND, "z")
-    columns_DN = unit_rows(z_ND.double().T)
-    return columns_DN @ columns_DN.T
-
-
 def feature_correlation(z_ND: Tensor) -> float:
     r"""Mean absolute cosine between different live columns; 0 when features are never active together.
 
-    .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|
+    .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|, \qquad \hat f_a = f_a / |f_a|
 
-    with unit-length columns of the row-normalised features (ncl2024's training log, there ``|F^T F - I|``). NaN with
-    fewer than two live columns.
+    with unit-length columns of the row-normalised features (ncl2024's training log, there ``|F^T F - I|``), which are
+    not centred, so that two non-negative ones have 0 where they are never active together. NaN with fewer than two
+    live columns.
 
     >>> feature_correlation(torch.eye(3))
     0.0
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    return _mean_of_different(correlation_matrix(unit_rows(z_ND.double())))
-
-
-def _mean_of_different(cosine_DD: Tensor) -> float:
-    """Mean absolute cosine of different live columns."""
+    columns_DN = unit_rows(unit_rows(z_ND.double()).T)
+    cosine_DD = columns_DN @ columns_DN.T
     # A silent column has no direction: its cosines of 0 would flatter the mean.
     num_live = int((cosine_DD.diagonal() > 0).sum())
     if num_live < 2:
         return float("nan")
     total = cosine_DD.abs().sum() - cosine_DD.diagonal().sum()
     return float(total / (num_live * (num_live - 1)))
-
-
-def orthogonality_error(z_ND: Tensor, *, definition: Orthogonality) -> float:
-    r"""How far the live columns, scaled to unit length, are from orthogonal: a mean or median of ``|F^T F - I|``.
-
-    ncl2024 has no formula for it, and its code has two:
-
-    - ``figure``: mean over different columns of ``correlation_matrix``, which is what Fig. 3c shows.
-    - ``training log``: rows are scaled to unit length first; mean over all L^2 entries, L zeros of the diagonal
-      included. It is (L - 1) / L times ``feature_correlation``.
-    - ``evaluation code``: columns whose sum is above 10, and the median over all entries (the lower one of two). The
-      columns that count depend on the number of samples, and of a signed code on its signs.
-
-    NaN where no column counts, for ``figure`` where fewer than two do.
-
-    Args:
-        z_ND: features.
-        definition: as above.
-
-    >>> z = torch.tensor([[3.0, 3.0], [4.0, 0.0]])
-    >>> [round(orthogonality_error(z, definition=each), 4) for each in ("figure", "training log")]
-    [0.6, 0.2887]
-    """
-    check_choice(definition, "definition", get_args(Orthogonality))
-    check_features(z_ND, "z")
-    if definition == "figure":
-        return _mean_of_different(correlation_matrix(z_ND))
-    is_counted_D = z_ND.sum(dim=0) > CODE_SUM if definition == "evaluation code" else (z_ND != 0).any(dim=0)
-    if not is_counted_D.any():
-        return float("nan")
-    rows_ND = unit_rows(z_ND.double()) if definition == "training log" else z_ND
-    cosine_LL = correlation_matrix(rows_ND[:, is_counted_D])
-    error_LL = (cosine_LL - torch.eye(len(cosine_LL), dtype=torch.float64)).abs()
-    return float(error_LL.median() if definition == "evaluation code" else error_LL.mean())
 
 
 def expected_activation(z_ND: Tensor) -> Tensor:

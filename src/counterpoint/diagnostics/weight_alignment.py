@@ -14,7 +14,15 @@ from counterpoint.diagnostics.vanished import vanished_directions
 
 
 def signed_alignment(below_HD: Tensor, above_KH: Tensor) -> Tensor:
-    r""":math:`A = V_2^\top U_1` (h, h); see ``alignment_matrix``."""
+    r""":math:`A = V_2^\top U_1` (h, h): how W2's right singular vectors meet W1's left ones.
+
+    Source: directclr2022, section 5.3 and Fig. 4. Both sides are in descending order of singular values; signs are
+    arbitrary. Unchanged by scaling either matrix.
+
+    Args:
+        below_HD: W1, weights of the layer that comes first, with h outputs.
+        above_KH: W2, of the layer behind it, with h inputs.
+    """
     check_features(below_HD, "below", min_rows=1)
     check_features(above_KH, "above", min_rows=1)
     if above_KH.shape[1] != below_HD.shape[0]:
@@ -26,48 +34,7 @@ def signed_alignment(below_HD: Tensor, above_KH: Tensor) -> Tensor:
     return v2h_HH @ u1_HH
 
 
-def alignment_matrix(below_HD: Tensor, above_KH: Tensor) -> Tensor:
-    r""":math:`|A|` (h, h) with :math:`A = V_2^\top U_1`: how W2's right singular vectors meet W1's left ones.
-
-    Source: directclr2022, section 5.3 and Fig. 4. Signs of singular vectors are arbitrary, hence absolute values. Both
-    sides are in descending order of singular values. Unchanged by scaling either matrix.
-
-    Args:
-        below_HD: W1, weights of the layer that comes first, with h outputs.
-        above_KH: W2, of the layer behind it, with h inputs.
-
-    >>> alignment_matrix(torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 2.0])))
-    tensor([[0., 1.],
-            [1., 0.]], dtype=torch.float64)
-    """
-    return signed_alignment(below_HD, above_KH).abs()
-
-
-def live_alignment(below_HD: Tensor, above_KH: Tensor, num_live: int, num_above: int | None = None) -> Tensor:
-    """Principal cosines (l,) between both sides' leading singular subspaces, descending; all 1 if one holds the other.
-
-    The test to use where live singular values are nearly equal, since their vectors are then arbitrary within the
-    subspace (remark after Theorem 2 of directclr2022).
-
-    Source: bjorck1973 (cosines of principal angles).
-
-    Args:
-        below_HD: W1.
-        above_KH: W2.
-        num_live: number of leading directions, 1 ... h.
-        num_above: of W2, where it is another number; l is the smaller of both.
-
-    >>> live_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0])), torch.diag(torch.tensor([2.0, 3.0, 0.0])), 2)
-    tensor([1., 1.], dtype=torch.float64)
-    """
-    a_HH = signed_alignment(below_HD, above_KH)
-    for count in (num_live, num_above or num_live):
-        if not 1 <= count <= len(a_HH):
-            raise UsageError(f"num_live must be between 1 and {len(a_HH)}, got {count}")
-    return _cosines(a_HH[: num_above or num_live, :num_live])
-
-
-def _cosines(block: Tensor) -> Tensor:
+def principal_cosines(block: Tensor) -> Tensor:
     """Cosines of principal angles between subspaces whose bases have these inner products."""
     # Rounding may take them above 1.
     return torch.linalg.svdvals(block).clamp(max=1.0)
@@ -78,7 +45,7 @@ class Alignment:
     """How two adjacent layers meet.
 
     Attributes:
-        matrix_HH: see ``alignment_matrix``.
+        matrix_HH: :math:`|A|` of ``signed_alignment``.
         live_below: directions between the layers that the layer below fills.
         live_above: directions that the layer above reads.
         cosines_L: of principal angles between both subspaces, descending; L is the smaller number of both.
@@ -122,7 +89,7 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
     """
     a_HH = signed_alignment(below_HD, above_KH)
     below, above = live_directions(below_HD), live_directions(above_KH.T)
-    cosines_L = _cosines(a_HH[:above, :below])
+    cosines_L = principal_cosines(a_HH[:above, :below])
     overlap = float(cosines_L.square().mean()) if len(cosines_L) else 0.0
     chance = max(below, above) / len(a_HH)
     first_H, second_H = _shares(below_HD), _shares(above_KH.T)

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.report.charts.figures import HALF, data_table
-from counterpoint.report.theory_pages.panels import MatrixPanel
-from counterpoint.report.theory_pages.theory_panels import matrix_figure
+from counterpoint.report.theory_pages.matrix_figure import MatrixPanel, matrix_figure
 from counterpoint.report.wording import count, listing, number, percent
 
 MAX_ROWS = 40  # classes of a table

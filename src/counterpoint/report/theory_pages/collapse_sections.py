@@ -14,9 +14,8 @@ from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import data_table, figure, panel_width, panels
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.ticks import Axis, linear_axis
-from counterpoint.report.theory_pages.panels import MatrixPanel
+from counterpoint.report.theory_pages.matrix_figure import CHART_HEIGHT, MatrixPanel, matrix_figure, series_style
 from counterpoint.report.theory_pages.theory_document import TheorySection
-from counterpoint.report.theory_pages.theory_panels import CHART_HEIGHT, matrix_figure, series_style
 from counterpoint.report.wording import MINUS, NO_BREAK, count, number
 from counterpoint.theory.collapse.phase import PhaseDiagram
 from counterpoint.theory.collapse.rebalancing import RebalancingPlan

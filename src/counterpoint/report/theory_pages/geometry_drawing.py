@@ -19,9 +19,8 @@ from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.report.charts.chart_frame import ChartText, spread_labels, svg, text, text_width
 from counterpoint.report.charts.figures import HALF, data_table, figure
 from counterpoint.report.charts.series_style import GLYPHS, marker
-from counterpoint.report.theory_pages.panels import MatrixPanel
+from counterpoint.report.theory_pages.matrix_figure import MatrixPanel, matrix_figure, series_style
 from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
-from counterpoint.report.theory_pages.theory_panels import matrix_figure, series_style
 from counterpoint.report.wording import count, listing, number, percent
 from counterpoint.theory.geometry.optimal_geometry import Geometry
 
