@@ -35,7 +35,7 @@ from counterpoint.diagnostics.findings import (
     judged_anew,
 )
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.report import run_record
 from hit_rows import hit_row
 
@@ -122,7 +122,7 @@ def weighed(**changes: Any) -> Evidence:
         "copy_mass": 0.001,
         "copy_chance": 0.0001,
     }
-    return evidence(pairs=PairLook(**{**good, **changes}))
+    return evidence(pairs=PairRecord(**{**good, **changes}))
 
 
 def levels(given: Evidence) -> dict[str, Level]:

@@ -39,8 +39,9 @@ class Metric:
         short: what it is called in sentences and tables.
         definition: what it is, in one or two sentences.
         source: key of the bibliography.
-        measure: what computes it. A diagnostic metric takes ``diagnostics.measure.Subject`` and returns a number, NaN
-            where it does not exist; one of evaluation takes ``evaluation.scoring.Labelled`` and returns a ``Score``.
+        measure: what computes it. A diagnostic metric takes ``diagnostics.measure.MeasuredFeatures`` and returns a
+            number, NaN where it does not exist; one of evaluation takes ``evaluation.scoring.Labelled`` and returns a
+            ``Score``.
         low: its least value; None where there is none.
         high: its greatest value; None where there is none.
         unit: how it is written.

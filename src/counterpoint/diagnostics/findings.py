@@ -21,7 +21,7 @@ from counterpoint.diagnostics.class_record import ClassRecord
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Lever, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 
 MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
@@ -114,7 +114,7 @@ class Findings(Record):
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
     layers: LayersRecord | None = None
-    pairs: PairLook | None = None
+    pairs: PairRecord | None = None
 
     @property
     def level(self) -> Level:

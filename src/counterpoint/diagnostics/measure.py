@@ -27,7 +27,7 @@ CATALOGUE = loaded_metrics("diagnostics")
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredFeatures:
     """What a metric may look at.
 
     Attributes:
@@ -96,7 +96,7 @@ def measure_place(
     spectrum_D, sigma_K, cosines, classes, neighbours_N, copied = side_by_side(lambda measure: measure(), arrays)
     # Copies span no direction of their own.
     vanished = vanished_directions(spectrum_D, max(round(len(z_ND) * (1 - copied)), 2))
-    subject = Subject(
+    subject = MeasuredFeatures(
         z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied
     )
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}

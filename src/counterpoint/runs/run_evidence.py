@@ -13,7 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Shortcut
 from counterpoint.diagnostics.measure import Place, measure_place
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, untrained_encoder
@@ -24,7 +24,7 @@ from counterpoint.nn.trained import Encoder
 from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.effects import levers_of
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
-from counterpoint.runs.pair_inspection import SeenPairs, look_at_pairs
+from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
 from counterpoint.runs.sharpness import run_sharpness
 from counterpoint.runs.votes import votes_of_subject
 
@@ -118,12 +118,12 @@ def _shortcut(colours: Pair | None, embedded: Pair | None) -> Shortcut | None:
     return shortcut(colours, embedded[0])
 
 
-def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairLook | None:
+def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairRecord | None:
     """Whom the loss looks at; None without views."""
     if views is None:
         return None
     chosen_N = _chosen(judged)
-    return look_at_pairs(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
+    return pairs_of_run(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
 
 
 def _chosen(judged: Subject) -> Tensor:
