@@ -11,7 +11,6 @@ from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks.attention_checks import CATALOGUE as ATTENTION
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
-from counterpoint.diagnostics.checks.curvature_checks import CATALOGUE as CURVATURE
 from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
@@ -27,7 +26,7 @@ MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **CURVATURE, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
+CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 ORDER = (
     "not-finite",

@@ -1,13 +1,11 @@
 """The page of an evaluation: figures with their intervals, drawn, listed, and how they were measured; no script."""
 
-from pathlib import Path
 from typing import Protocol
 
-from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, hide_folders, join, printable
 from counterpoint.core.run_records import EvaluationRecord, RunStatus
 from counterpoint.report.charts.figures import data_table
-from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.document import PageKind, Part, document, plain_header
 from counterpoint.report.run_record import Arrays, RunRecord, fit
 from counterpoint.report.sections.evaluation_section import evaluation_section
 
@@ -41,22 +39,6 @@ class Evaluated(Protocol):
     def seed_table(self) -> list[list[str]]:
         """Titles and rows of a table with the figures of each seed; empty of one run."""
         ...
-
-
-def write_evaluation(found: Evaluated, out: str | Path) -> Path:
-    """Write the page; an earlier one is replaced.
-
-    Args:
-        found: what ``counterpoint.evaluate`` or ``evaluate_seeds`` found.
-        out: HTML file.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(EVALUATION_PAGE, target)
-    write_text(target, render_evaluation(found))
-    return target
 
 
 def render_evaluation(found: Evaluated) -> Markup:
