@@ -9,6 +9,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.errors import UsageError
+from counterpoint.diagnostics.layer_record import JointFigures
 from counterpoint.diagnostics.spectra import without_rounding
 from counterpoint.diagnostics.vanished import vanished_directions
 
@@ -45,24 +46,14 @@ class Alignment:
     """How two adjacent layers meet.
 
     Attributes:
+        figures: without the names of the layers.
         matrix_HH: :math:`|A|` of ``signed_alignment``.
-        live_below: directions between the layers that the layer below fills.
-        live_above: directions that the layer above reads.
         cosines_L: of principal angles between both subspaces, descending; L is the smaller number of both.
-        overlap: mean of their squares: 1 where one subspace holds the other.
-        chance: what it is on average for subspaces in random positions, the larger number over h.
-        gain: squared size of the product W2 W1, over that of random positions on average; all sizes count.
-        most: the gain of full alignment, index by index.
     """
 
+    figures: JointFigures
     matrix_HH: Tensor
-    live_below: int
-    live_above: int
     cosines_L: Tensor
-    overlap: float
-    chance: float
-    gain: float
-    most: float
 
 
 def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
@@ -84,17 +75,24 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
         The comparison; without overlap and gain (0) where a layer has no live direction.
 
     >>> found = layer_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0, 0.0])), torch.eye(4)[:2])
-    >>> found.live_below, found.live_above, found.overlap, found.chance
+    >>> found.figures.live_below, found.figures.live_above, found.figures.overlap, found.figures.chance
     (2, 2, 1.0, 0.5)
     """
     a_HH = signed_alignment(below_HD, above_KH)
     below, above = live_directions(below_HD), live_directions(above_KH.T)
     cosines_L = principal_cosines(a_HH[:above, :below])
-    overlap = float(cosines_L.square().mean()) if len(cosines_L) else 0.0
-    chance = max(below, above) / len(a_HH)
     first_H, second_H = _shares(below_HD), _shares(above_KH.T)
-    gain = len(a_HH) * float(second_H @ a_HH.square() @ first_H)
-    return Alignment(a_HH.abs(), below, above, cosines_L, overlap, chance, gain, len(a_HH) * float(first_H @ second_H))
+    figures = JointFigures(
+        width=len(a_HH),
+        live_below=below,
+        live_above=above,
+        overlap=float(cosines_L.square().mean()) if len(cosines_L) else 0.0,
+        chance=max(below, above) / len(a_HH),
+        gain=len(a_HH) * float(second_H @ a_HH.square() @ first_H),
+        most=len(a_HH) * float(first_H @ second_H),
+        least_cosine=float(cosines_L[-1]) if len(cosines_L) else None,
+    )
+    return Alignment(figures, a_HH.abs(), cosines_L)
 
 
 def _shares(weight_HD: Tensor) -> Tensor:
