@@ -11,7 +11,7 @@ from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
-from counterpoint.report.document import THEORY_PAGE, Part, check_target, theory_document
+from counterpoint.report.document import THEORY_PAGE, PageSection, check_target, theory_document
 from counterpoint.report.wording import number
 from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
 from reproductions.panels import LinePanel, Panel, TablePanel
@@ -41,10 +41,10 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
 def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Markup:
     """Render the page; ``numbers`` names the file with the numbers, NAME.json unless given."""
     sections = [
-        Part("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
-        Part("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
+        PageSection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
+        PageSection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
         *_pictures(reproduction.pictures),
-        Part(
+        PageSection(
             "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
         ),
     ]
@@ -53,11 +53,11 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     return theory_document("Counterpoint reproduces a figure", reproduction.title, facts, sections)
 
 
-def _pictures(grids: Sequence[PictureGrid]) -> list[Part]:
+def _pictures(grids: Sequence[PictureGrid]) -> list[PageSection]:
     """The section of pictures, where there are any."""
     if not grids:
         return []
-    return [Part("pictures", "Pictures", "What does each dimension mean?", picture_columns(grids))]
+    return [PageSection("pictures", "Pictures", "What does each dimension mean?", picture_columns(grids))]
 
 
 def verdict_words(claims: Sequence[Claim]) -> str:

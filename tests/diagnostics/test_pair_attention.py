@@ -108,7 +108,8 @@ def test_effective_negatives_are_those_that_the_loss_itself_streams(loss: Any) -
 
 
 def test_generalized_contrast_without_labels_answers() -> None:
-    assert 0 < batch_attention(GeneralizedContrastive(), drawn()).entropy <= 1.0
+    found: Any = batch_attention(GeneralizedContrastive(), drawn())
+    assert 0 < found.entropy <= 1.0
 
 
 def test_anchors_that_weigh_nothing_are_left_out() -> None:
@@ -127,7 +128,7 @@ def test_every_loss_that_weighs_pairs_is_looked_at(name: str) -> None:
     loss: Any = build_loss(name, {}, {**options, **sizes})
     if not hasattr(loss, "importance"):
         return
-    found = batch_attention(loss, drawn(labels=LABELS))
+    found: Any = batch_attention(loss, drawn(labels=LABELS))
     assert 1.0 <= found.effective_negatives <= found.num_negatives + 1e-9
     assert 0.0 <= found.entropy <= 1.0 + 1e-9
 
@@ -141,7 +142,7 @@ def test_the_table_has_the_losses_own_values(build: Any) -> None:
         loss = build(temperature=row.temperature)
         assert_numbers(row.loss, sum(float(loss(*each.asked_of(loss))) for each in batches) / 3)
         assert_numbers([row.chance, row.floor], [loss.chance(10), loss.floor(10)])
-        found = [batch_attention(loss, each) for each in batches]
+        found: list[Any] = [batch_attention(loss, each) for each in batches]
         assert_numbers(row.effective_negatives, sum(each.effective_negatives for each in found) / 3)
     assert [row.effective_negatives for row in rows] == sorted(row.effective_negatives or 0 for row in rows)
 

@@ -19,11 +19,11 @@ from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
+    ColourShortcut,
     Evidence,
     HeldOutRecord,
     Measurements,
     Sharpness,
-    Shortcut,
 )
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
@@ -91,7 +91,7 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "not_finite": ("1",),
         "classes": CLASSES,
         "held_out": HELD_OUT,
-        "shortcut": Shortcut(overlap=1.0, followed=1.0),
+        "shortcut": ColourShortcut(overlap=1.0, followed=1.0),
     }
     findings: list[Finding] = []
     for place, views, look in zip((ILL, ILL, ILL, COINCIDENT), (0.5, 1.0, 0.5, 0.5), (*LOOKS, None), strict=True):

@@ -21,7 +21,7 @@ from counterpoint.core.files import finite_or_null
 from counterpoint.core.shown import shown, shown_lines
 from counterpoint.core.targets import check_folder
 from counterpoint.losses.build import parameters_of
-from counterpoint.report.document import THEORY_PAGE, Part, check_target
+from counterpoint.report.document import THEORY_PAGE, PageSection, check_target
 from counterpoint.report.theory_pages.collapse_sections import (
     CLASS_COLUMNS,
     balance_words,
@@ -234,7 +234,7 @@ class _Addition:
     name: str
     text: str
     record: Mapping[str, Any]
-    section: Part | None = None
+    section: PageSection | None = None
 
 
 def answer_geometry(flags: argparse.Namespace) -> int:

@@ -64,7 +64,7 @@ class Measurements(Record):
         return self.model_dump()
 
 
-class Shortcut(Record):
+class ColourShortcut(Record):
     """Whether two views of a picture can be told to belong together by colours alone (see ``diagnostics.shortcut``).
 
     Attributes:
@@ -168,7 +168,7 @@ class Evidence:
     is_supervised: bool = False
     weight_change: float | None = None
     not_finite: tuple[str, ...] = ()
-    shortcut: Shortcut | None = None
+    shortcut: ColourShortcut | None = None
     sharpness: Sharpness | None = None
     pairs: PairRecord | None = None
     levers: frozenset[Lever] = frozenset()

@@ -128,7 +128,7 @@ class LayerState(Record):
         return next((layer for layer in self.layers if layer.name == name), None)
 
 
-class Loss(Record):
+class LostDirections(Record):
     """Directions that a layer loses.
 
     Attributes:
@@ -165,11 +165,11 @@ class LayersRecord(Record):
     remarks: Annotated[tuple[Text, ...], Listed] = ()
 
     @property
-    def losses(self) -> tuple[Loss, ...]:
+    def losses(self) -> tuple[LostDirections, ...]:
         """Layers behind which clearly fewer directions are alive than reach them, in order."""
         found = []
         for before, layer in zip(self.layers, self.layers[1:], strict=False):
-            loss = Loss(layer=layer.words, arriving=min(before.alive, layer.resolved), alive=layer.alive)
+            loss = LostDirections(layer=layer.words, arriving=min(before.alive, layer.resolved), alive=layer.alive)
             if loss.count > max(1.0, SMALL * loss.arriving):
                 found.append(loss)
         return tuple(found)

@@ -6,7 +6,7 @@ from counterpoint.audit.audit_record import Audit, Copies, Observation
 from counterpoint.core.markup import Child, Markup, element, hide_folders, join, printable
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import badge
-from counterpoint.report.document import PageKind, Part, document, plain_header
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.wording import percent
 
 AUDIT_PAGE = PageKind("page of an audit", "audit.html", Markup('<meta name="generator" content="counterpoint audit">'))
@@ -17,11 +17,11 @@ MOST_CLASSES = 60
 def render_audit(found: Audit) -> Markup:
     """Render the page."""
     parts = [
-        Part("found", "Findings", "What should be known before training?", _findings(found)),
-        Part("there", "Contents", "What is there?", _contents(found)),
+        PageSection("found", "Findings", "What should be known before training?", _findings(found)),
+        PageSection("there", "Contents", "What is there?", _contents(found)),
     ]
     if found.cues:
-        parts.append(Part("cues", "Shortcuts", "What gives the answer away?", _cues(found)))
+        parts.append(PageSection("cues", "Shortcuts", "What gives the answer away?", _cues(found)))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
     header = plain_header("Counterpoint looks at data", printable(found.name), facts)

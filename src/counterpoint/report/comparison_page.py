@@ -11,7 +11,7 @@ from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style
 from counterpoint.report.charts.ticks import linear_axis
-from counterpoint.report.document import PageKind, Part, document, plain_header
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.sections.headline import difference_words, metric_of
 from counterpoint.report.wording import count, figure_of, listing, sized, sized_interval
 from counterpoint.runs.compared import Compared, Comparison, Side
@@ -30,9 +30,11 @@ def render_comparison(comparison: Comparison) -> Markup:
     names = [hide_folders(side.name) for side in comparison.sides]
     pairs = list(comparison.pairs())
     parts = [
-        Part("answer", "Answer", "Which differences are real?", join(_answer(comparison), map(_drawn, pairs))),
-        Part("differences", "Differences", "How large are they?", join(_table(comparison, *pair) for pair in pairs)),
-        Part("method", "Method", "How was it found?", _method(comparison)),
+        PageSection("answer", "Answer", "Which differences are real?", join(_answer(comparison), map(_drawn, pairs))),
+        PageSection(
+            "differences", "Differences", "How large are they?", join(_table(comparison, *pair) for pair in pairs)
+        ),
+        PageSection("method", "Method", "How was it found?", _method(comparison)),
     ]
     title = f"{', '.join(names[:-1])} against {names[-1]}" if len(names) == 2 else listing(names)
     header = plain_header("Counterpoint compares runs", title, hide_folders(comparison.queries))

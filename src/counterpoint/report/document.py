@@ -19,7 +19,7 @@ ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 
 
 @dataclass(frozen=True)
-class Part:
+class PageSection:
     """One numbered section of a document: its anchor, short title and question, and its content."""
 
     name: str
@@ -49,7 +49,7 @@ class PageKind:
     head: Markup | None = None
 
 
-def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> Markup:
+def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection]) -> Markup:
     """Assemble a document that reads without a script, without a network, in light and dark.
 
     Args:
@@ -92,7 +92,7 @@ THEORY_PAGE = PageKind(
 )
 
 
-def theory_document(brand: str, title: str, facts: str, sections: Sequence[Part]) -> Markup:
+def theory_document(brand: str, title: str, facts: str, sections: Sequence[PageSection]) -> Markup:
     """Assemble a page that reads without a script, without a network, in light and dark.
 
     Args:
@@ -180,7 +180,7 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     )
 
 
-def _section(place: int, part: Part) -> Markup:
+def _section(place: int, part: PageSection) -> Markup:
     """Write one section under its number and question."""
     kicker = element("span", f"{place} · {part.title}", class_="kicker")
     heading = element("h2", kicker, " ", part.question, id=f"{part.name}-title")

@@ -12,7 +12,7 @@ from counterpoint.core.run_names import display_names
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.completion import complete
-from counterpoint.report.document import PageKind, Part, check_target, document
+from counterpoint.report.document import PageKind, PageSection, check_target, document
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
@@ -105,13 +105,13 @@ def _check(folders: Sequence[Path]) -> None:
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
     """Render the page with every section shrunk by so many steps, as far as it can be."""
-    drawn = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
+    drawn = [PageSection(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
     parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
     return document(RUN_PAGE, title, _masthead(runs, parts), parts)
 
 
-def _masthead(runs: Sequence[RunRecord], parts: Sequence[Part]) -> Markup:
+def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:
     """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]

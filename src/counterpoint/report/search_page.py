@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from counterpoint.core.markup import Markup, element, hide_folders, join, printable
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, CurvePoint, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.charts.figures import data_table
-from counterpoint.report.document import PageKind, Part, document, plain_header
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.sections.concepts_section import data_address
 from counterpoint.report.wording import count, number, percent
 
@@ -40,13 +40,13 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
         groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
         content = join(_copies_words(found), element("div", groups, class_="groups"))
-        parts = [Part("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
+        parts = [PageSection("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
         return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
     header = plain_header("Counterpoint searches", printable(found.run), facts)
     asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
-    parts = [Part("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
+    parts = [PageSection("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
     if found.curve:
-        parts.append(Part("dims", "Dimensions", "How many dimensions are needed?", _curve(found.curve)))
+        parts.append(PageSection("dims", "Dimensions", "How many dimensions are needed?", _curve(found.curve)))
     return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
 
 

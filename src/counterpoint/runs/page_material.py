@@ -23,7 +23,7 @@ from counterpoint.diagnostics.feature_roles import drawn_correlation
 from counterpoint.diagnostics.findings import DescribedConcept, Findings
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.runs.layer_reading import Arrays, null_band
-from counterpoint.runs.run_evidence import Gathered
+from counterpoint.runs.run_evidence import GatheredEvidence
 from counterpoint.runs.sample_collection import Embedded, collect
 
 THUMBNAIL_SIDE = 48
@@ -87,7 +87,7 @@ def keep_for_page(
     folder: RunFolder,
     source: Source,
     findings: Findings,
-    known: Gathered,
+    known: GatheredEvidence,
     *,
     shown: Sequence[int],
     layer_arrays: Arrays,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Shortcut
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, ColourShortcut, Evidence
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
@@ -34,7 +34,7 @@ FEWEST_COLOURED = 50
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredEvidence:
     """What is known of an encoder.
 
     Attributes:
@@ -50,7 +50,9 @@ class Gathered:
     representation_ND: Tensor
 
 
-def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool) -> Gathered:
+def gather_evidence(
+    judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool
+) -> GatheredEvidence:
     """Measure representation and embedding beside the untrained encoder, and read what the run's folder knows.
 
     Args:
@@ -89,7 +91,7 @@ def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None
         classes=judged_classes(judged, features.embedding),
         held_out=held_out_record(judged, features, views.get(EMBEDDING), threshold),
     )
-    return Gathered(evidence, places, features.embedding, features.representation)
+    return GatheredEvidence(evidence, places, features.embedding, features.representation)
 
 
 def is_rectified(z_ND: Tensor) -> bool:
@@ -111,7 +113,7 @@ def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str
     return {**view_pairs(judged, encoder, layers, _chosen(judged), also)}
 
 
-def _shortcut(colours: Pair | None, embedded: Pair | None) -> Shortcut | None:
+def _shortcut(colours: Pair | None, embedded: Pair | None) -> ColourShortcut | None:
     """What the colours of the views tell; None without pictures, or with too few."""
     if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
         return None

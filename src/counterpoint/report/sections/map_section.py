@@ -10,7 +10,7 @@ from counterpoint.core.collection import NUM_NEIGHBOURS, Collection
 from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.report.charts.figures import absences, data_table
 from counterpoint.report.charts.series_style import run_tag
-from counterpoint.report.picture_sheets import SHARES, Pictures, drawn_sheets, pictures_of
+from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.map_drawing import (
@@ -79,7 +79,7 @@ def _search() -> Markup:
     )
 
 
-def _map(place: int, runs: Sequence[RunRecord], pictures: dict[int, Pictures], num_runs: int) -> Markup:
+def _map(place: int, runs: Sequence[RunRecord], pictures: dict[int, PicturePlaces], num_runs: int) -> Markup:
     """One map of all runs of the same samples."""
     first = runs[0].samples
     layouts = _in_step(runs)
@@ -235,7 +235,7 @@ def shared_neighbours(first: Collection, second: Collection) -> NDArray[np.float
     return is_shared_NM.sum(axis=1) / np.maximum(has_other_NM.sum(axis=1), 1)
 
 
-def changed_neighbours(runs: Sequence[RunRecord], pictures: dict[int, Pictures]) -> Markup | None:
+def changed_neighbours(runs: Sequence[RunRecord], pictures: dict[int, PicturePlaces]) -> Markup | None:
     """Say how many neighbours the first and the last run share, and show samples for which they share fewest."""
     before, after = runs[0], runs[-1]
     one, other = before.samples, after.samples
@@ -275,7 +275,7 @@ def most_changed(shared_N: NDArray[np.float64], num: int = NUM_SHOWN) -> NDArray
     return np.sort(equal[np.linspace(0, len(equal) - 1, min(num, len(equal))).astype(int)])
 
 
-def _sample(known: Collection, at: int, shown: Pictures | None) -> Markup:
+def _sample(known: Collection, at: int, shown: PicturePlaces | None) -> Markup:
     """One sample with its name and class."""
     label = int(known.labels_N[at]) if len(known.labels_N) else -1
     told = known.class_names[label] if label >= 0 else ""
@@ -284,7 +284,7 @@ def _sample(known: Collection, at: int, shown: Pictures | None) -> Markup:
     return element("span", picture, name, element("span", told, class_="note") if told else None, class_="sample")
 
 
-def _strip(known: Collection, at: int, shown: Pictures | None) -> Markup:
+def _strip(known: Collection, at: int, shown: PicturePlaces | None) -> Markup:
     """The neighbours of one sample, the nearest first."""
     near = [other for other in known.neighbours_NM[at].tolist() if other >= 0]
     if shown is None:
