@@ -18,7 +18,7 @@ from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.losses import InfoNCE, SigmoidPair
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.temperature_section import temperature_section
-from counterpoint.runs.page_material import with_thumbnails
+from counterpoint.runs.sample_collection import with_thumbnails
 
 LABELS = np.arange(64) % 4
 

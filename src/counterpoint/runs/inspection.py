@@ -33,10 +33,9 @@ from counterpoint.losses.loss import Loss
 from counterpoint.runs.class_comparison import class_record, classes_of_features
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
 from counterpoint.runs.layer_reading import read_layers
-from counterpoint.runs.page_material import described_concepts, keep_for_page, with_thumbnails
 from counterpoint.runs.pair_inspection import pairs_of_features
-from counterpoint.runs.run_evidence import gather_evidence, is_rectified
-from counterpoint.runs.votes import votes_of_features
+from counterpoint.runs.run_evidence import gather_evidence, is_rectified, votes_of_features
+from counterpoint.runs.sample_collection import described_concepts, keep_for_page, with_thumbnails
 
 UNLABELLED = "how good the features are (no labels)"
 
@@ -99,7 +98,11 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if data is not None or look:
         given = ["data", *look][data is None]
         raise UsageError(f"{given}= goes with a run; features are all that is looked at")
-    _check_features(subject)
+    if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
+        raise UsageError(
+            f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
+            "encoder give the features that it returns for some samples"
+        )
     if loss is not None:
         _check_loss(loss, views, labels)
     return _diagnose_features(subject, labels, views, loss, threshold)
@@ -113,15 +116,6 @@ def _read_features(path: Path) -> Table:
             "embed` writes them"
         )
     return read_table(path, only_finite=False)
-
-
-def _check_features(subject: Any) -> None:
-    """Refuse what holds no features."""
-    if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
-        raise UsageError(
-            f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
-            "encoder give the features that it returns for some samples"
-        )
 
 
 def _check_loss(loss: Any, views: Any, labels: Any) -> None:

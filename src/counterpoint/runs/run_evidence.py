@@ -2,21 +2,36 @@
 
 # N samples, D features
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.derived_files import read_derived
+from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, ColourShortcut, Evidence
+from counterpoint.data.order import Split
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    GREY_INPUT,
+    RAW_INPUT,
+    REPRESENTATION,
+    UNTRAINED,
+    ColourShortcut,
+    Evidence,
+)
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, untrained_encoder
+from counterpoint.evaluation.outcome import CATALOGUE, KNN, Row
+from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.scoring import Labelled, Measured
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -26,7 +41,6 @@ from counterpoint.runs.effects import levers_of
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
 from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
 from counterpoint.runs.sharpness import run_sharpness
-from counterpoint.runs.votes import votes_of_subject
 
 Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
@@ -174,3 +188,68 @@ def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
     moved = sum(float((now[name] - value).square().sum()) for name, value in before.items())
     length = sum(float(value.square().sum()) for value in before.values())
     return (moved / length) ** 0.5 if length else None
+
+
+MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
+NEAREST, TEMPERATURE = 20, 0.1
+_, _, UNTRAINED_VOTE, _ = BASELINES
+
+Votes = tuple[EvaluationRow, ...]
+
+
+def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
+    """KNN accuracies of a subject: those of its evaluation, or measured beside the raw input.
+
+    Args:
+        judged: an encoder beside samples; without labels there are no votes.
+        seen: features of all samples by place.
+    """
+    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
+        file = judged.folder.evaluation
+        return read_record(EvaluationRecord, read_derived(judged.folder, file), str(file)).rows
+    source = judged.source
+    if source.labels is None:
+        return ()
+    bank, queries = _asked(source.labels, judged.split)
+    named = {UNTRAINED_VOTE if name == UNTRAINED else name: (z_ND[bank], z_ND[queries]) for name, z_ND in seen.items()}
+    raw = [to_unit_float(source.store.fetch(part.tolist())) for part in (bank, queries)]
+    named[RAW_INPUT] = (raw[0].flatten(1), raw[1].flatten(1))
+    if source.kind == "images" and raw[0].shape[1] > 1:
+        named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
+    return votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
+
+
+def votes_of_features(z_ND: Tensor, labels_N: Tensor, class_names: tuple[str, ...], split: Split) -> Votes:
+    """The kNN accuracy of features from anywhere."""
+    bank, queries = _asked(labels_N, split)
+    return votes({REPRESENTATION: (z_ND[bank], z_ND[queries])}, (labels_N[bank], labels_N[queries]), class_names)
+
+
+def votes(
+    features: Mapping[str, tuple[Tensor, Tensor]], labels: tuple[Tensor, Tensor], class_names: tuple[str, ...]
+) -> Votes:
+    """One row for each set of features, all of the same queries.
+
+    Args:
+        features: of bank and queries, by name.
+        labels: of bank and queries.
+        class_names: of all classes.
+
+    Returns:
+        Nothing where there are fewer queries than ``MIN_QUERIES``, or fewer than two classes.
+    """
+    if len(labels[1]) < MIN_QUERIES or len(labels[0].unique()) < 2:
+        return ()
+    rows = []
+    for name, (bank_ND, queries_QD) in features.items():
+        k = min(NEAREST, len(bank_ND))
+        asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
+        row = Row.of(Measured(name, KNN, CATALOGUE[KNN].measure(asked)), class_names)
+        rows.append(EvaluationRow.model_validate({**row.to_dict(), "settings": {"k": k}}))
+    return tuple(rows)
+
+
+def _asked(labels_N: Tensor, split: Split) -> tuple[Tensor, Tensor]:
+    """Positions of labelled samples that vote and that are asked about, evenly spaced where there are many."""
+    bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
+    return evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)

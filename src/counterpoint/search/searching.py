@@ -17,7 +17,7 @@ from counterpoint.core.search_records import Asked, Copies, Hit, SearchAnswer, S
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.page_material import thumbnails
+from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.duplicates import (
     SAME_EMBEDDING,
     SAME_PIXELS,
