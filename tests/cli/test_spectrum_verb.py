@@ -49,7 +49,6 @@ def test_every_form_is_printed_alone(run: Path, form: str, capsys: pytest.Captur
         (["--batch-size", "100000"], "batch_size must be at most"),
         (["--precision", "bf16"], "precision must be"),
         (["--data", "no/such/place"], "no/such/place"),
-        (["--bounds"], "python -m reproductions.mio2021.linear_rate RUN"),
         (["--top", "0"], "top must be a whole number >= 1"),
     ],
     ids=str,
@@ -62,6 +61,14 @@ def test_a_mistake_gets_one_line_and_code_two(
     assert (code, shown.out) == (2, "")
     assert told in shown.err
     assert len(shown.err.splitlines()) == 1
+
+
+def test_the_flag_that_left_says_what_takes_its_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["spectrum", str(run), "--bounds"])
+    assert left.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "python -m reproductions.mio2021.linear_rate RUN" in line
 
 
 def test_what_was_written_says_what_is_proven_of_a_linear_rate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
