@@ -1,6 +1,6 @@
-"""All metrics of one set of features in one record: what findings are drawn from and reports show."""
+"""All metrics of one set of features in one record, with intervals: what findings are drawn from and reports show."""
 
-# N samples, D features, K = min(N, D) singular values
+# N samples, D features, K = min(N, D) singular values, G groups of samples
 
 import math
 from collections.abc import Callable, Collection

@@ -1,6 +1,6 @@
 """How many dimensions features use, by the measures of the literature: one function each, with its definition."""
 
-# N samples, D features, K = min(N, D) singular values
+# N samples, D features, K = min(N, D) singular values, Q views, M = Q N rows
 
 import math
 

@@ -1,4 +1,6 @@
-"""Line charts and histograms, labelled at the lines themselves."""
+"""Line charts and histograms, labelled at the lines themselves; spectra down to the floor of the arithmetic."""
+
+# D eigenvalues, K of the band
 
 import math
 import sys

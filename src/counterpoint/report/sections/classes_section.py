@@ -3,6 +3,8 @@
 One record fills this section, the page of ``counterpoint geometry --run``, and its text.
 """
 
+# C classes
+
 import math
 from collections.abc import Sequence
 
