@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, Panel, PointPanel, TablePanel
+from reproductions.panels import LinePanel, MatrixPanel, Panel, PointPanel, TablePanel
 
 TEXT_WIDTH = 100
 COLUMN_LIMITS = (46, 22, 22, 7)  # largest widths of the table's columns; longer texts are wrapped

@@ -11,10 +11,10 @@ from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
-from counterpoint.report.theory_pages.panels import LinePanel, Panel, TablePanel
-from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
-from counterpoint.report.theory_pages.theory_panels import MAX_AT_ENDS, panel_figure
+from counterpoint.report.document import THEORY_PAGE, PageSection, check_target, theory_document
 from counterpoint.report.wording import number
+from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
+from reproductions.panels import LinePanel, Panel, TablePanel
 from reproductions.picture_grids import picture_columns
 from reproductions.reproduction import Claim, PictureGrid, Reproduction, written
 
@@ -32,7 +32,7 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
         RunError: ``out`` cannot be written, or is something else than such a page.
     """
     target = Path(out)
-    check_theory_target(target)
+    check_target(THEORY_PAGE, target)
     # The numbers are named after the page: a reduced size has a file of its own.
     write_text(target, render_reproduction(reproduction, numbers=f"{target.stem}.json"))
     return target
@@ -41,10 +41,10 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
 def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Markup:
     """Render the page; ``numbers`` names the file with the numbers, NAME.json unless given."""
     sections = [
-        TheorySection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
-        TheorySection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
+        PageSection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
+        PageSection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
         *_pictures(reproduction.pictures),
-        TheorySection(
+        PageSection(
             "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
         ),
     ]
@@ -53,11 +53,11 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     return theory_document("Counterpoint reproduces a figure", reproduction.title, facts, sections)
 
 
-def _pictures(grids: Sequence[PictureGrid]) -> list[TheorySection]:
+def _pictures(grids: Sequence[PictureGrid]) -> list[PageSection]:
     """The section of pictures, where there are any."""
     if not grids:
         return []
-    return [TheorySection("pictures", "Pictures", "What does each dimension mean?", picture_columns(grids))]
+    return [PageSection("pictures", "Pictures", "What does each dimension mean?", picture_columns(grids))]
 
 
 def verdict_words(claims: Sequence[Claim]) -> str:

@@ -15,7 +15,7 @@ from counterpoint.core.files import write_atomically
 from counterpoint.core.run import Run
 from counterpoint.diagnostics.concepts import top_concepts
 from counterpoint.report.sections.concepts_section import data_address
-from counterpoint.runs.inspection import thumbnails
+from counterpoint.runs.sample_collection import thumbnails
 from reproductions.reproduction import PictureGrid, PictureRow
 from reproductions.study import PicturePlan, Study
 from reproductions.study_data import StudyData, class_names_of

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.losses.infonce import InfoNCE
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, Series
 from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance
 from reproductions.alphacl2022.deep_linear import Alignment, Ascent, alignment, ascend, draw_layers
 from reproductions.alphacl2022.relu_optima import StickyAscent, ascend_sticky, describe_first_layer
 from reproductions.alphacl2022.two_layer_relu import draw_mixture
+from reproductions.panels import LinePanel, MatrixPanel, Series
 from reproductions.reproduction import Claim, FigureRun, Reproduction
 
 DEPTH, WIDTH, NUM_SAMPLES = 5, 10, 32

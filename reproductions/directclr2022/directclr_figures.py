@@ -13,10 +13,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from counterpoint.diagnostics.weight_alignment import alignment_matrix, live_alignment
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, Series
 from reproductions.directclr2022.linear_flow import conservation_drift, covariance_gap, gap_directions
-from reproductions.directclr2022.singular_vectors import alignment_blocks, live_dimensions
+from reproductions.directclr2022.singular_vectors import (
+    alignment_blocks,
+    alignment_matrix,
+    live_alignment,
+    live_dimensions,
+)
 from reproductions.directclr2022.toy_models import block_noise, draw_views
 from reproductions.directclr2022.toy_networks import (
     NUM_DIMS,
@@ -30,6 +33,7 @@ from reproductions.directclr2022.toy_networks import (
     gradient_flow,
     make_toys,
 )
+from reproductions.panels import LinePanel, MatrixPanel, Series
 from reproductions.reproduction import Claim, FigureRun, Reproduction
 
 DEPTHS = (1, 2, 3, 4)

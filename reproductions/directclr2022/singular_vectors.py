@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_positive
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.weight_alignment import signed_alignment
+from counterpoint.diagnostics.weight_alignment import principal_cosines, signed_alignment
 from reproductions.directclr2022.linear_flow import LayerRates
 
 MARGIN = 5.0  # e^-5 = 0.7 %: live spectra of the toys span less than 1, and collapsed values lie more than 6 below
@@ -211,3 +211,44 @@ def live_dimensions(log_spectrum_K: Tensor, *, margin: float = MARGIN) -> int:
         raise UsageError(f"log spectrum must be a vector without NaN, got shape {tuple(log_spectrum_K.shape)}")
     largest = log_spectrum_K.max()
     return 0 if largest == -torch.inf else int((log_spectrum_K >= largest - margin).sum())
+
+
+def alignment_matrix(below_HD: Tensor, above_KH: Tensor) -> Tensor:
+    r""":math:`|A|` (h, h) with :math:`A = V_2^\top U_1`: how W2's right singular vectors meet W1's left ones.
+
+    Source: directclr2022, section 5.3 and Fig. 4. Signs of singular vectors are arbitrary, hence absolute values. Both
+    sides are in descending order of singular values. Unchanged by scaling either matrix.
+
+    Args:
+        below_HD: W1, weights of the layer that comes first, with h outputs.
+        above_KH: W2, of the layer behind it, with h inputs.
+
+    >>> alignment_matrix(torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 2.0])))
+    tensor([[0., 1.],
+            [1., 0.]], dtype=torch.float64)
+    """
+    return signed_alignment(below_HD, above_KH).abs()
+
+
+def live_alignment(below_HD: Tensor, above_KH: Tensor, num_live: int, num_above: int | None = None) -> Tensor:
+    """Principal cosines (l,) between both sides' leading singular subspaces, descending; all 1 if one holds the other.
+
+    The test to use where live singular values are nearly equal, since their vectors are then arbitrary within the
+    subspace (remark after Theorem 2 of directclr2022).
+
+    Source: bjorck1973 (cosines of principal angles).
+
+    Args:
+        below_HD: W1.
+        above_KH: W2.
+        num_live: number of leading directions, 1 ... h.
+        num_above: of W2, where it is another number; l is the smaller of both.
+
+    >>> live_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0])), torch.diag(torch.tensor([2.0, 3.0, 0.0])), 2)
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    a_HH = signed_alignment(below_HD, above_KH)
+    for count in (num_live, num_above or num_live):
+        if not 1 <= count <= len(a_HH):
+            raise UsageError(f"num_live must be between 1 and {len(a_HH)}, got {count}")
+    return principal_cosines(a_HH[: num_above or num_live, :num_live])

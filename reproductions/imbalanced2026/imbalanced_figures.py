@@ -12,7 +12,6 @@ from torch import Tensor
 
 from counterpoint.engine.placement import place
 from counterpoint.nn.encoders import check_encoder_name
-from counterpoint.report.theory_pages.panels import MatrixPanel, Panel, PointPanel, Series, TablePanel
 from reproductions.imbalanced2026.imbalanced_claims import (
     FIGURE_1,
     FIGURE_2,
@@ -35,6 +34,7 @@ from reproductions.imbalanced2026.plane_embeddings import (
     embed_in_plane,
     take_classes,
 )
+from reproductions.panels import MatrixPanel, Panel, PointPanel, Series, TablePanel
 from reproductions.reproduction import FigureRun, Reproduction
 
 MOST_POINTS = 250  # drawn of each class

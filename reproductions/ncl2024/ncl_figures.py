@@ -21,8 +21,8 @@ from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
-from counterpoint.report.theory_pages.panels import LinePanel, Series
 from counterpoint.runs.training import train
+from reproductions.panels import LinePanel, Series
 from reproductions.reproduction import Claim, FigureRun, Reproduction
 from reproductions.study_data import training_split
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.report.theory_pages.panels import LinePanel, Series
 from reproductions import catalogue
 from reproductions.__main__ import alone, main
 from reproductions.catalogue import CATALOGUE, Figure, listed, reproduce
 from reproductions.figure_seeds import over_seeds
+from reproductions.panels import LinePanel, Series
 from reproductions.reproduction import Claim, FigureRun, Reproduction
 from runs.folder_snapshot import snapshot
 

@@ -8,6 +8,7 @@ import pytest
 
 import counterpoint as cp
 from counterpoint.cli.main import main
+from reproductions.mio2021.linear_rate import main as linear_rate_main
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,6 @@ def test_every_form_is_printed_alone(run: Path, form: str, capsys: pytest.Captur
         (["--batch-size", "100000"], "batch_size must be at most"),
         (["--precision", "bf16"], "precision must be"),
         (["--data", "no/such/place"], "no/such/place"),
-        (["--bounds", "--json"], "--bounds are words"),
         (["--top", "0"], "top must be a whole number >= 1"),
     ],
     ids=str,
@@ -63,8 +63,18 @@ def test_a_mistake_gets_one_line_and_code_two(
     assert len(shown.err.splitlines()) == 1
 
 
-def test_bounds_say_what_is_proven_and_what_not(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spectrum", str(run), *FAST, "--checkpoint", "all", "--bounds", "-q"]) == 0
+def test_the_flag_that_left_says_what_takes_its_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["spectrum", str(run), "--bounds"])
+    assert left.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "python -m reproductions.mio2021.linear_rate RUN" in line
+
+
+def test_what_was_written_says_what_is_proven_of_a_linear_rate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spectrum", str(run), *FAST, "--checkpoint", "all", "-q"]) == 0
+    capsys.readouterr()
+    assert linear_rate_main([str(run)]) == 0
     shown = capsys.readouterr().out
     words = " ".join(shown.split())
     assert "Linear rates (mio2021, section 2.5)" in shown

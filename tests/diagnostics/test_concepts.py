@@ -14,7 +14,6 @@ from torch import Tensor
 
 from counterpoint.diagnostics.concepts import (
     class_purity,
-    correlation_matrix,
     expected_activation,
     feature_correlation,
     is_active,
@@ -78,16 +77,6 @@ def test_purity_is_the_share_of_the_commonest_class(z: np.ndarray, seed: int) ->
 @settings(max_examples=50)
 def test_correlation_is_the_mean_cosine_of_live_columns(z: np.ndarray) -> None:
     assert_numbers(feature_correlation(torch.from_numpy(z)), oracle.mean_column_cosine(z))
-
-
-@given(codes)
-@settings(max_examples=50)
-def test_the_correlation_matrix_has_the_cosines_of_columns(z: np.ndarray) -> None:
-    found = correlation_matrix(torch.from_numpy(z))
-    for a, first in enumerate(z.T):
-        for b, second in enumerate(z.T):
-            lengths = math.sqrt(float(first @ first) * float(second @ second))
-            assert_numbers([1.0, float(found[a, b])], [1.0, float(first @ second) / lengths if lengths else 0.0])
 
 
 def test_correlation_takes_the_size_of_a_cosine_not_its_sign() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from counterpoint.core.jackknife import jackknife_half_width
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.crowding import spread
-from counterpoint.diagnostics.figure_intervals import GROUPS, MOST_DIMS, figure_intervals
+from counterpoint.diagnostics.measure import GROUPS, MOST_DIMS, figure_intervals
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank
 from counterpoint.diagnostics.vanished import vanished_directions
 

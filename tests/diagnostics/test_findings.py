@@ -19,12 +19,12 @@ from counterpoint.diagnostics.evidence import (
     RAW_INPUT,
     REPRESENTATION,
     UNTRAINED,
+    ColourShortcut,
     Evidence,
     HeldOutRecord,
     Lever,
     Measurements,
     Sharpness,
-    Shortcut,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
 from counterpoint.diagnostics.findings import (
@@ -35,7 +35,7 @@ from counterpoint.diagnostics.findings import (
     judged_anew,
 )
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.report import run_record
 from hit_rows import hit_row
 
@@ -81,7 +81,7 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "chance": 6.2,
         "floor": 1.0,
         "votes": votes(accuracy(0.90)),
-        "shortcut": Shortcut(overlap=0.7, followed=0.2, num_samples=1000),
+        "shortcut": ColourShortcut(overlap=0.7, followed=0.2, num_samples=1000),
         "values": {},
         "sharpness": SHARP,
         "levers": frozenset(get_args(Lever)),
@@ -122,7 +122,7 @@ def weighed(**changes: Any) -> Evidence:
         "copy_mass": 0.001,
         "copy_chance": 0.0001,
     }
-    return evidence(pairs=PairLook(**{**good, **changes}))
+    return evidence(pairs=PairRecord(**{**good, **changes}))
 
 
 def levels(given: Evidence) -> dict[str, Level]:
@@ -204,7 +204,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("alignment", embedding(positive_cosine=0.20), "warning", "0.20, different samples 0.02"),
     ("alignment", embedding(negative_cosine=0.80), "warning", "0.85, different samples 0.80"),
     ("non-uniformity", embedding(uniformity=-0.5), "warning", "crowded on the sphere: uniformity -0.50"),
-    ("shortcut", evidence(shortcut=Shortcut(overlap=0.99, followed=0.8, num_samples=500)), "warning", "80%"),
+    ("shortcut", evidence(shortcut=ColourShortcut(overlap=0.99, followed=0.8, num_samples=500)), "warning", "80%"),
     ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
     ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
     ("narrow-embedding", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),

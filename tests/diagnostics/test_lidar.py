@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.lidar import lidar
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.diagnostics.rank_measures import rankme
+from counterpoint.diagnostics.rank_measures import lidar, rankme
 from oracles import rank_oracle as oracle
 from oracles.number_checks import assert_numbers
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.weight_alignment import layer_alignment, live_alignment, live_directions
+from counterpoint.diagnostics.weight_alignment import layer_alignment, live_directions
 from oracles import alignment_oracle as oracle
 from oracles.number_checks import assert_numbers
+from reproductions.directclr2022.singular_vectors import live_alignment
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -34,12 +35,12 @@ def test_aligned_layers_overlap_fully_although_no_index_meets_its_own() -> None:
     below = turned([0.7] * 6 + [1e-9] * 14, common, basis(20, 3))
     above = turned([0.7] * 6 + [1e-9] * 14, basis(20, 4), common @ inside)
     found = layer_alignment(below, above)
-    assert (found.live_below, found.live_above) == (6, 6)
+    assert (found.figures.live_below, found.figures.live_above) == (6, 6)
     assert_numbers(found.cosines_L, [1.0] * 6)
-    assert_numbers(found.overlap, 1.0)
-    assert found.chance == 6 / 20
+    assert_numbers(found.figures.overlap, 1.0)
+    assert found.figures.chance == 6 / 20
     assert float(found.matrix_HH.diagonal()[:6].mean()) < 0.8
-    assert_numbers([found.gain, found.most], [20 / 6, 20 / 6])
+    assert_numbers([found.figures.gain, found.figures.most], [20 / 6, 20 / 6])
 
 
 @pytest.mark.parametrize("degrees", [0.0, 30.0, 60.0, 90.0])
@@ -50,7 +51,7 @@ def test_a_turn_by_an_angle_has_that_principal_angle(degrees: float) -> None:
     reads = torch.tensor([[2.0, 0, 0, 0], [0, 3 * math.cos(angle), 3 * math.sin(angle), 0]], dtype=torch.float64)
     found = layer_alignment(below, reads)
     assert_numbers(found.cosines_L, [1.0, math.cos(angle)])
-    assert_numbers(found.overlap, (1 + math.cos(angle) ** 2) / 2)
+    assert_numbers(found.figures.overlap, (1 + math.cos(angle) ** 2) / 2)
 
 
 def test_random_subspaces_overlap_as_by_chance() -> None:
@@ -59,8 +60,8 @@ def test_random_subspaces_overlap_as_by_chance() -> None:
         below = turned([1.0] * 5, basis(30, 2 * seed), basis(30, 99))
         above = turned([1.0] * 8, basis(30, 98), basis(30, 2 * seed + 1))
         found = layer_alignment(below, above)
-        assert found.chance == 8 / 30
-        overlaps.append(found.overlap)
+        assert found.figures.chance == 8 / 30
+        overlaps.append(found.figures.overlap)
     spread = torch.tensor(overlaps).std() / math.sqrt(len(overlaps))
     assert abs(float(torch.tensor(overlaps).mean()) - 8 / 30) < 5 * float(spread)
 
@@ -69,14 +70,15 @@ def test_random_subspaces_overlap_as_by_chance() -> None:
 def test_any_shapes_are_those_of_the_oracle(inputs: int, width: int, outputs: int) -> None:
     below, above = draw(width, inputs), draw(outputs, width, seed=1)
     found = layer_alignment(below, above)
-    assert (found.live_below, found.live_above) == (min(width, inputs), min(width, outputs))
-    expected = oracle.principal_cosines(below.numpy(), above.numpy(), found.live_below, found.live_above)
+    live = (found.figures.live_below, found.figures.live_above)
+    assert live == (min(width, inputs), min(width, outputs))
+    expected = oracle.principal_cosines(below.numpy(), above.numpy(), *live)
     assert_numbers(found.cosines_L, expected)
-    assert_numbers(live_alignment(below, above, found.live_below, found.live_above), expected)
-    assert_numbers(found.overlap, sum(cosine**2 for cosine in expected) / len(expected))
+    assert_numbers(live_alignment(below, above, *live), expected)
+    assert_numbers(found.figures.overlap, sum(cosine**2 for cosine in expected) / len(expected))
     product = float((above @ below).square().sum() / above.square().sum() / below.square().sum())
-    assert_numbers(found.gain, width * product)
-    assert found.gain <= found.most + 1e-12
+    assert_numbers(found.figures.gain, width * product)
+    assert (found.figures.gain or 0.0) <= (found.figures.most or 0.0) + 1e-12
 
 
 def test_the_linear_toy_aligns_its_live_subspaces() -> None:
@@ -90,7 +92,7 @@ def test_the_linear_toy_aligns_its_live_subspaces() -> None:
     cosines = live_alignment(w1, w2, 4)
     assert float(cosines[-1]) > 0.99
     assert float(live_alignment(0.1 * draw(8, 8, seed=5), 0.1 * draw(8, 8, seed=6), 4)[-1]) < 0.9
-    assert start.live_below == 8
+    assert start.figures.live_below == 8
 
 
 @pytest.mark.parametrize("rank", [98, 64, 40])
@@ -105,7 +107,12 @@ def test_live_directions_of_weights_of_known_rank(rank: int, rest: float) -> Non
 
 def test_a_layer_without_weights_overlaps_with_nothing() -> None:
     found = layer_alignment(torch.zeros(3, 3), torch.eye(3))
-    assert (found.live_below, found.overlap, found.gain, len(found.cosines_L)) == (0, 0.0, 0.0, 0)
+    assert (found.figures.live_below, found.figures.overlap, found.figures.gain, len(found.cosines_L)) == (
+        0,
+        0.0,
+        0.0,
+        0,
+    )
 
 
 def test_layers_that_do_not_fit_are_refused() -> None:

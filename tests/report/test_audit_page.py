@@ -9,20 +9,21 @@ import counterpoint as cp
 from audit.planted_faults import plant, save_clean
 from counterpoint.audit.audit_record import Audit, Observation
 from counterpoint.core.errors import RunError
-from counterpoint.report.audit_page import render_audit, write_audit
+from counterpoint.report.audit_page import AUDIT_PAGE, render_audit
+from counterpoint.report.document import write_page
 
 
 def test_the_page_shows_what_was_found(tmp_path: Path, rng: np.random.Generator) -> None:
     plant(save_clean(tmp_path / "photos", rng, 8), rng)
     found = cp.audit(tmp_path / "photos", quiet=True)
-    page = write_audit(found, tmp_path / "audit.html").read_text(encoding="utf-8")
+    page = write_page(AUDIT_PAGE, tmp_path / "audit.html", lambda: render_audit(found)).read_text(encoding="utf-8")
     assert all(each.title in page for each in found.observations if "(" not in each.title)
     assert "cats/recompressed.jpg" in page
     assert page.count("data:image/jpeg;base64,") >= 8
     assert "<script" not in page
     assert str(tmp_path) not in page  # folders of the user's are not told
     assert len(page) < 2 << 20
-    write_audit(found, tmp_path / "audit.html")  # an earlier page is replaced
+    write_page(AUDIT_PAGE, tmp_path / "audit.html", lambda: render_audit(found))  # an earlier page is replaced
 
 
 def test_names_are_text() -> None:
@@ -34,4 +35,4 @@ def test_names_are_text() -> None:
 def test_another_file_stays(tmp_path: Path) -> None:
     (tmp_path / "mine.html").write_text("mine", encoding="utf-8")
     with pytest.raises(RunError, match="is not a page of an audit"):
-        write_audit(Audit(name="x"), tmp_path / "mine.html")
+        write_page(AUDIT_PAGE, tmp_path / "mine.html", lambda: render_audit(Audit(name="x")))

@@ -7,7 +7,8 @@ from page_scan import scan_without_script
 from run_folders import ATTACK
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.comparison_page import write_comparison
+from counterpoint.report.comparison_page import COMPARISON_PAGE, render_comparison
+from counterpoint.report.document import write_page
 from counterpoint.runs.comparison import compare
 from evaluated_folders import REPRESENTATION, write_evaluated, write_evaluation
 from hit_rows import hit_values
@@ -29,7 +30,7 @@ def read(path: Path) -> str:
 
 def test_the_page_says_which_differences_are_real_and_how_large(tmp_path: Path) -> None:
     pair = [folders_of(tmp_path, "ncl", [90])[0], folders_of(tmp_path, "simclr", [70])[0]]
-    text = read(write_comparison(compare(pair), tmp_path / "page.html"))
+    text = read(write_page(COMPARISON_PAGE, tmp_path / "page.html", lambda: render_comparison(compare(pair))))
     low, high = (f"{100 * end:.1f}" for end in oracle.score_interval(20, 0, 100))
     assert "ncl-0 against simclr-0" in text
     assert "1 of 1 difference is told from chance." in text
@@ -40,7 +41,7 @@ def test_the_page_says_which_differences_are_real_and_how_large(tmp_path: Path) 
 
 def test_seeds_have_their_own_intervals_and_numbers(tmp_path: Path) -> None:
     runs = [*folders_of(tmp_path, "ncl", [90, 88, 91]), *folders_of(tmp_path, "simclr", [89, 89, 88])]
-    target = write_comparison(compare(runs), tmp_path / "page.html")
+    target = write_page(COMPARISON_PAGE, tmp_path / "page.html", lambda: render_comparison(compare(runs)))
     text = read(target)
     assert "0 of 1 difference is told from chance." in text
     assert "Circles: over samples. Squares: over seeds." in text
@@ -55,7 +56,7 @@ def test_names_of_others_stay_text(tmp_path: Path) -> None:
     for place, folder in enumerate(pair):
         rows = [hit_values(ATTACK, name, range(50 + place), 100) for name in ("knn", ATTACK)]
         write_evaluation(folder / "evaluation.json", rows)
-    page = write_comparison(compare(pair), tmp_path / "page.html")
+    page = write_page(COMPARISON_PAGE, tmp_path / "page.html", lambda: render_comparison(compare(pair)))
     assert "<img" not in page.read_text(encoding="utf-8")
     assert "onerror=alert(1)" in read(page)
 
@@ -63,9 +64,9 @@ def test_names_of_others_stay_text(tmp_path: Path) -> None:
 def test_only_a_page_of_a_comparison_is_replaced(tmp_path: Path) -> None:
     found = compare(folders_of(tmp_path, "ncl", [90]) + folders_of(tmp_path, "simclr", [70]))
     target = tmp_path / "page.html"
-    first = write_comparison(found, target).read_bytes()
-    assert write_comparison(found, target).read_bytes() == first
+    first = write_page(COMPARISON_PAGE, target, lambda: render_comparison(found)).read_bytes()
+    assert write_page(COMPARISON_PAGE, target, lambda: render_comparison(found)).read_bytes() == first
     target.write_text("mine", encoding="utf-8")
     with pytest.raises(RunError, match="is not a page of a comparison, so it stays as it is"):
-        write_comparison(found, target)
+        write_page(COMPARISON_PAGE, target, lambda: render_comparison(found))
     assert target.read_text(encoding="utf-8") == "mine"

@@ -12,7 +12,8 @@ from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import Split
 from counterpoint.evaluation.outcome import Evaluation, Row
 from counterpoint.evaluation.scoring import Estimate, Proportion, wilson
-from counterpoint.report.evaluation_page import write_evaluation
+from counterpoint.report.document import write_page
+from counterpoint.report.evaluation_page import EVALUATION_PAGE, render_evaluation
 from counterpoint.runs.seed_evaluation import SeedEvaluation, SeedRow
 from hit_rows import packed
 
@@ -46,7 +47,13 @@ def read(path: Path) -> str:
 
 
 def test_the_page_has_every_figure_and_what_stands_beside_it(tmp_path: Path) -> None:
-    text = read(write_evaluation(evaluation(protocols=("ncl2024-table2",)), tmp_path / "page.html"))
+    text = read(
+        write_page(
+            EVALUATION_PAGE,
+            tmp_path / "page.html",
+            lambda: render_evaluation(evaluation(protocols=("ncl2024-table2",))),
+        )
+    )
     low, high = (f"{100 * end:.1f}" for end in (share(90).low, share(90).high))
     assert "digits: 100 queries, 400 labelled samples, 10 classes" in text
     assert f"{low} to {high} %" in text
@@ -59,7 +66,7 @@ def test_the_page_has_every_figure_and_what_stands_beside_it(tmp_path: Path) -> 
 def test_seeds_have_a_table_of_their_own(tmp_path: Path) -> None:
     row = SeedRow("embedding", "knn", {}, (0.5, 0.75), 0.625, 0.177, 0.1, 0.9)
     found = SeedEvaluation("seeds", (3, 5), (row,), Split.model_validate(SPLIT))
-    text = read(write_evaluation(found, tmp_path / "page.html"))
+    text = read(write_page(EVALUATION_PAGE, tmp_path / "page.html", lambda: render_evaluation(found)))
     assert "seeds, seeds 3, 5, on digits: 100 queries" in text
     own = ["62.5%", "17.7%", "10.0% to 90.0%", "50.0%", "75.0%"]
     assert "".join(["95 % interval", "seed 3", "seed 5", "kNN", "embedding", *own]) in text
@@ -68,16 +75,20 @@ def test_seeds_have_a_table_of_their_own(tmp_path: Path) -> None:
 
 def test_names_of_others_stay_text(tmp_path: Path) -> None:
     rows = (Row(ATTACK, "knn", {ATTACK: ATTACK}, share(3)),)
-    page = write_evaluation(evaluation(rows=rows, name=ATTACK, split={**SPLIT, "source": ATTACK}), tmp_path / "p.html")
+    page = write_page(
+        EVALUATION_PAGE,
+        tmp_path / "p.html",
+        lambda: render_evaluation(evaluation(rows=rows, name=ATTACK, split={**SPLIT, "source": ATTACK})),
+    )
     assert "<img" not in page.read_text(encoding="utf-8")
     assert "onerror=alert(1)" in read(page)
 
 
 def test_only_a_page_of_an_evaluation_is_replaced(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
-    first = write_evaluation(evaluation(), target).read_bytes()
-    assert write_evaluation(evaluation(), target).read_bytes() == first
+    first = write_page(EVALUATION_PAGE, target, lambda: render_evaluation(evaluation())).read_bytes()
+    assert write_page(EVALUATION_PAGE, target, lambda: render_evaluation(evaluation())).read_bytes() == first
     target.write_text("mine", encoding="utf-8")
     with pytest.raises(RunError, match="is not a page of an evaluation, so it stays as it is"):
-        write_evaluation(evaluation(), target)
+        write_page(EVALUATION_PAGE, target, lambda: render_evaluation(evaluation()))
     assert target.read_text(encoding="utf-8") == "mine"

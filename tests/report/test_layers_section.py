@@ -10,7 +10,7 @@ import pytest
 from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.charts.spectrum_lines import floor_reference, log_values, rounding, spectrum_band
+from counterpoint.report.charts.line_chart import floor_reference, log_values, rounding, spectrum_band
 from counterpoint.report.charts.ticks import decade_axis
 from counterpoint.report.page import report
 from counterpoint.report.run_record import read_run

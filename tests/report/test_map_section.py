@@ -15,8 +15,7 @@ from counterpoint.report.page import report
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimensions_section, kinds_of
 from counterpoint.report.sections.map_drawing import Drawn, class_groups, layouts_of, still_map, turned
-from counterpoint.report.sections.map_section import map_section
-from counterpoint.report.sections.neighbour_changes import most_changed, shared_neighbours
+from counterpoint.report.sections.map_section import map_section, most_changed, shared_neighbours
 from counterpoint.runs.map_layout import make_map
 from counterpoint.runs.sample_collection import collect
 from kept_samples import embedded, keep_samples, toy_source

@@ -7,7 +7,8 @@ import pytest
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
-from counterpoint.report.search_page import render_search, write_search
+from counterpoint.report.document import write_page
+from counterpoint.report.search_page import SEARCH_PAGE, render_search
 
 EVIL = '<script>alert(1)</script>"><img src=x>'
 
@@ -59,5 +60,5 @@ def test_another_file_stays(tmp_path: Path) -> None:
     target = tmp_path / "mine.html"
     target.write_text("mine")
     with pytest.raises(RunError, match="is not a page of a search"):
-        write_search(answer(), target)
+        write_page(SEARCH_PAGE, target, lambda: render_search(answer()))
     assert target.read_text() == "mine"

@@ -12,8 +12,9 @@ from page_scan import scan_without_script as scan
 from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, PointPanel, Series
-from counterpoint.report.theory_pages.theory_panels import MAX_LINES, heat_map, line_figure, point_figure
+from counterpoint.report.theory_pages.matrix_figure import heat_map
+from reproductions.panel_figures import MAX_LINES, line_figure, point_figure
+from reproductions.panels import LinePanel, MatrixPanel, PointPanel, Series
 from reproductions.reproduction import Claim, PictureGrid, PictureRow
 from reproductions.reproduction_page import render_reproduction, verdict_words, write_reproduction
 

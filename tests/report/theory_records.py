@@ -2,7 +2,7 @@
 
 import math
 
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel, PointPanel, Series
+from reproductions.panels import LinePanel, MatrixPanel, PointPanel, Series
 from reproductions.reproduction import Claim, Reproduction
 
 ATTACK = "</title><script>alert(1)</script><img src=x onerror=\"alert('x')\">"

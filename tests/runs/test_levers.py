@@ -19,16 +19,16 @@ from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
+    ColourShortcut,
     Evidence,
     HeldOutRecord,
     Measurements,
     Sharpness,
-    Shortcut,
 )
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.assembly import Assembled, assemble
@@ -68,9 +68,9 @@ CLASSES = ClassRecord(rows=RARE, rare_cosine=0.99, low=0.95, high=1.0)
 HELD_OUT = HeldOutRecord(gap=0.4, low=0.3, high=0.5, num_held_out=100, num_copies=20, num_either=20)
 ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES})
 LOOKS = (
-    PairLook(temperature=0.01, num_negatives=100, effective_negatives=2.0, copy_share=1.0, copy_mass=0.5),
-    PairLook(temperature=9.0, num_negatives=100, effective_negatives=100.0),
-    PairLook(num_negatives=4, effective_negatives=2.0),
+    PairRecord(temperature=0.01, num_negatives=100, effective_negatives=2.0, copy_share=1.0, copy_mass=0.5),
+    PairRecord(temperature=9.0, num_negatives=100, effective_negatives=100.0),
+    PairRecord(num_negatives=4, effective_negatives=2.0),
 )
 COINCIDENT = ILL.model_copy(update={"spread": 0.001})
 
@@ -91,7 +91,7 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "not_finite": ("1",),
         "classes": CLASSES,
         "held_out": HELD_OUT,
-        "shortcut": Shortcut(overlap=1.0, followed=1.0),
+        "shortcut": ColourShortcut(overlap=1.0, followed=1.0),
     }
     findings: list[Finding] = []
     for place, views, look in zip((ILL, ILL, ILL, COINCIDENT), (0.5, 1.0, 0.5, 0.5), (*LOOKS, None), strict=True):

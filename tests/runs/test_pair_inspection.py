@@ -10,7 +10,7 @@ import torch
 import counterpoint as cp
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run import Run
-from counterpoint.diagnostics.pair_look import NearPair, PairLook
+from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.opening import Samples, open_subject
@@ -18,7 +18,7 @@ from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.losses import InfoNCE, SigmoidPair
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.temperature_section import temperature_section
-from counterpoint.runs.pair_inspection import with_thumbnails
+from counterpoint.runs.sample_collection import with_thumbnails
 
 LABELS = np.arange(64) % 4
 
@@ -33,7 +33,7 @@ def trained(out: Path, **asked: Any) -> cp.Run:
     return cp.train(data=pictures(), labels=LABELS, out=str(out), **{**usual, **asked})
 
 
-def look(run: cp.Run | Run) -> PairLook:
+def look(run: cp.Run | Run) -> PairRecord:
     found = cp.diagnose(run, quiet=True).pairs
     assert found is not None
     return found
@@ -94,7 +94,7 @@ def test_pictures_of_pairs_are_kept_and_shown(run: cp.Run) -> None:
 
 
 def test_pictures_that_are_kept_already_are_not_kept_twice() -> None:
-    pairs = PairLook(nearest=(NearPair(thumbnails=(7, 3)), NearPair(thumbnails=(3, 9))))
+    pairs = PairRecord(nearest=(NearPair(thumbnails=(7, 3)), NearPair(thumbnails=(3, 9))))
     placed, kept = with_thumbnails(pairs, [3, 5])
     assert kept == [3, 5, 7, 9]
     assert [pair.thumbnails for pair in placed.nearest] == [(2, 0), (0, 3)]

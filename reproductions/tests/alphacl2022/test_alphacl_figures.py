@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel
 from reproductions.alphacl2022.alphacl_figures import figure_2, figure_3
+from reproductions.panels import LinePanel, MatrixPanel
 from reproductions.reproduction import FigureRun, Reproduction
 
 pytestmark = pytest.mark.thorough

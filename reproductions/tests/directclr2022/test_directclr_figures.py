@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from counterpoint.report.theory_pages.panels import LinePanel, MatrixPanel
 from reproductions.directclr2022 import directclr_figures as figures
+from reproductions.panels import LinePanel, MatrixPanel
 from reproductions.reproduction import FigureRun, Reproduction
 
 pytestmark = pytest.mark.thorough

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.weight_alignment import alignment_matrix, live_alignment
 from oracles import flow_oracle
 from reproductions.directclr2022.linear_flow import aligned_rates, two_layer_velocity
 from reproductions.directclr2022.singular_vectors import (
     Factors,
     alignment_blocks,
+    alignment_matrix,
     alignment_rate,
     factor_rates,
     factors,
+    live_alignment,
     singular_value_rates,
 )
 from reproductions.directclr2022.toy_networks import decaying_weight

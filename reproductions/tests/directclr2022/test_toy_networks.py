@@ -7,10 +7,9 @@ import torch
 
 from counterpoint.core.errors import TrainingError, UsageError
 from counterpoint.diagnostics.spectra import covariance_spectrum
-from counterpoint.diagnostics.weight_alignment import live_alignment
 from oracles import feature_measures
 from reproductions.directclr2022.linear_flow import conservation_drift
-from reproductions.directclr2022.singular_vectors import live_dimensions, log_spectrum
+from reproductions.directclr2022.singular_vectors import live_alignment, live_dimensions, log_spectrum
 from reproductions.directclr2022.toy_models import (
     CATALOGUE,
     DistanceInfoNCE,

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.weight_alignment import alignment_matrix
 from oracles import flow_oracle
 from reproductions.directclr2022.linear_flow import (
     aligned_growth,
@@ -19,7 +18,7 @@ from reproductions.directclr2022.linear_flow import (
     two_layer_flow,
     two_layer_velocity,
 )
-from reproductions.directclr2022.singular_vectors import factors
+from reproductions.directclr2022.singular_vectors import alignment_matrix, factors
 from reproductions.directclr2022.toy_models import CATALOGUE, ToyData, ToyViews, draw_views, isotropic_noise
 from reproductions.directclr2022.toy_networks import (
     ToyNetwork,

@@ -10,9 +10,9 @@ import torch
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.losses import GeneralizedContrastive
-from counterpoint.report.theory_pages.panels import MatrixPanel, PointPanel, TablePanel
 from reproductions.imbalanced2026.imbalanced_figures import figure_1, figure_2
 from reproductions.imbalanced2026.plane_embeddings import PlanePlan, embed_in_plane, take_classes
+from reproductions.panels import MatrixPanel, PointPanel, TablePanel
 from reproductions.reproduction import Claim, FigureRun, Reproduction, ignore
 
 pytestmark = pytest.mark.thorough

@@ -12,8 +12,8 @@ from torch import Tensor
 from counterpoint.core.errors import CounterpointError
 from counterpoint.core.numerics import unit_rows
 from counterpoint.data.order import Split
-from counterpoint.report.theory_pages.panels import LinePanel
 from reproductions.ncl2024.ncl_figures import NON_NEGATIVE, SIGNED, figure_6, measure
+from reproductions.panels import LinePanel
 from reproductions.reproduction import FigureRun, Reproduction
 from tolerances import assert_close
 

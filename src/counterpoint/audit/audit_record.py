@@ -6,13 +6,13 @@ from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import read_json, write_json
 from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
-from counterpoint.diagnostics.finding import LEVELS, Level, known_level
+from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
 
 WIDTH, INDENT = 100, " " * 11
 NUM_NAMED = 5  # files that one line of the text names
@@ -39,48 +39,28 @@ class DuplicateGroup(Record):
     similarity: Figure = None
 
 
-class Observation(Record):
+class Observation(JudgedFact):
     """One thing that was found in the data.
 
     Attributes:
         code: which check found it.
-        level: how much it matters for training and evaluation.
-        title: what was found, in one sentence.
-        text: what it means.
-        remedy: what to do.
-        count: of the samples or files concerned.
+        count: of the samples or files concerned; it decides where no figure is measured.
         names: these, at most ``MOST_NAMED``.
         groups: copies, the largest groups first.
-        measured: the figure that decides; None where the count does.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        reference: what it is compared with.
-        reference_name: what that is, in words.
     """
 
     code: str = ""
-    level: Annotated[Level, BeforeValidator(known_level)] = "note"
-    title: str = ""
-    text: str = ""
-    remedy: str = ""
     count: Figure = None
     names: Annotated[tuple[Text, ...], Listed] = ()
     groups: Annotated[tuple[DuplicateGroup, ...], Listed] = ()
-    measured: Figure = None
-    low: Figure = None
-    high: Figure = None
-    reference: Figure = None
-    reference_name: str = ""
 
     @property
     def details(self) -> list[str]:
         """What follows the title where it is printed, line by line."""
-        ends = f" (95 % interval {self.low:.3g} to {self.high:.3g})" if None not in (self.low, self.high) else ""
-        beside = f"; {self.reference_name}: {self.reference:.3g}" if self.reference is not None else ""
         groups = ["group: " + few(group.names) for group in self.groups[:NUM_NAMED]]
         more = len(self.groups) - NUM_NAMED
         lines = {
-            "measured": "" if self.measured is None else f"{self.measured:.3g}{ends}{beside}",
+            "measured": self.figure_words,
             "files": "" if self.groups else few(self.names, self.count),
             "why": self.text,
             "try": self.remedy,

@@ -20,6 +20,7 @@ from counterpoint.core.files import finite_or_null
 from counterpoint.core.shown import shown, shown_lines
 from counterpoint.core.targets import check_folder
 from counterpoint.losses.build import parameters_of
+from counterpoint.report.document import THEORY_PAGE, PageSection, check_target
 from counterpoint.report.theory_pages.collapse_sections import (
     CLASS_COLUMNS,
     balance_words,
@@ -37,7 +38,6 @@ from counterpoint.report.theory_pages.geometry_drawing import (
     spread_words,
     write_geometry,
 )
-from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target
 from counterpoint.theory.collapse.minority_collapse import CollapseThreshold, collapse_threshold
 from counterpoint.theory.collapse.phase import PhaseDiagram, phase_diagram
 from counterpoint.theory.collapse.rebalancing import RebalancingPlan, rebalance
@@ -233,7 +233,7 @@ class _Addition:
     name: str
     text: str
     record: Mapping[str, Any]
-    section: TheorySection | None = None
+    section: PageSection | None = None
 
 
 def answer_geometry(flags: argparse.Namespace, target: Path | None) -> int:
@@ -348,7 +348,7 @@ def _phases(flags: argparse.Namespace, asked: Question) -> PhaseDiagram:
 
 def check_drawing(target: Path) -> None:
     """Refuse a place for the drawing before the solver starts."""
-    check_theory_target(target)
+    check_target(THEORY_PAGE, target)
     if not target.parent.is_dir():
         raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
     check_folder(target.parent)

@@ -13,9 +13,9 @@ from counterpoint.core.markup import element, join
 from counterpoint.core.shown import shown, shown_lines
 from counterpoint.core.written_tables import aligned
 from counterpoint.data.formats.npz_files import read_npy
-from counterpoint.report.class_panels import class_figures, class_rows, class_words
+from counterpoint.report.document import PageSection
+from counterpoint.report.sections.classes_section import class_figures, class_rows, class_words
 from counterpoint.report.theory_pages.geometry_drawing import Remarks, write_geometry
-from counterpoint.report.theory_pages.theory_document import TheorySection
 from counterpoint.runs.class_comparison import ClassComparison, compare_classes
 
 TEXT_WIDTH = 100
@@ -100,7 +100,7 @@ def comparison_record(found: ClassComparison) -> dict[str, Any]:
 def _draw(found: ClassComparison, target: Path) -> None:
     """The page of the optimum, with what was measured beside it."""
     words = [element("p", sentence, class_="reading") for sentence in class_words(found.record)]
-    beside = TheorySection("measured", "Measured", "How far is the run?", join(words, class_figures(found.record)))
+    beside = PageSection("measured", "Measured", "How far is the run?", join(words, class_figures(found.record)))
     optimum = found.record.optimum
     assert optimum is not None
     remarks = Remarks(notes=optimum.notes)

@@ -18,7 +18,6 @@ from counterpoint.core.errors import CounterpointError
 Unit = Literal["number", "share", "cosine"]
 Needs = Literal["", "factors", "views", "corruptions"]
 
-
 # "linear probe under fog 3", "knn on sketches", "mAP@10 keeping 32 by variance": a metric, then when it was measured.
 UNDER, ON, KEEPING = "under", "on", "keeping"
 CONDITION = re.compile(rf"(.+?) ((?:{UNDER}|{ON}|{KEEPING}) .+)")
@@ -39,8 +38,8 @@ class Metric:
         short: what it is called in sentences and tables.
         definition: what it is, in one or two sentences.
         source: key of the bibliography.
-        measure: what computes it. A diagnostic metric takes ``diagnostics.measure.Subject`` and returns a number, NaN
-            where it does not exist; one of evaluation takes ``evaluation.scoring.Labelled`` and returns a ``Score``.
+        measure: what computes it: of ``diagnostics.measure.MeasuredFeatures`` a number, NaN where it does not exist; in
+            evaluation of ``evaluation.scoring.Labelled`` a ``Score``.
         low: its least value; None where there is none.
         high: its greatest value; None where there is none.
         unit: how it is written.

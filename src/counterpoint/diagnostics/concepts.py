@@ -119,39 +119,22 @@ def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Ten
     return torch.where(counts_D > 0, chance_D, 1.0)
 
 
-def correlation_matrix(z_ND: Tensor) -> Tensor:
-    r"""Cosine between every two columns, float64 (d, d); 0 for a column that is never active, also with itself.
-
-    .. math:: C_{ab} = \hat f_a^\top \hat f_b, \qquad \hat f_a = f_a / |f_a|
-
-    Columns are not centred, so that two non-negative ones have 0 where they are never active together.
-
-    Source: ncl2024, Fig. 3c (there 20 random dimensions).
-
-    >>> correlation_matrix(torch.tensor([[3.0, 3.0, 0.0], [4.0, 0.0, 0.0]]))
-    tensor([[1.0000, 0.6000, 0.0000],
-            [0.6000, 1.0000, 0.0000],
-            [0.0000, 0.0000, 0.0000]], dtype=torch.float64)
-    """
-    check_features(z_ND, "z")
-    columns_DN = unit_rows(z_ND.double().T)
-    return columns_DN @ columns_DN.T
-
-
 def feature_correlation(z_ND: Tensor) -> float:
     r"""Mean absolute cosine between different live columns; 0 when features are never active together.
 
-    .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|
+    .. math:: \frac{1}{L(L-1)} \sum_{a \ne b} \big|\hat f_a^\top \hat f_b\big|, \qquad \hat f_a = f_a / |f_a|
 
-    with unit-length columns of the row-normalised features (ncl2024's training log, there ``|F^T F - I|``). NaN with
-    fewer than two live columns.
+    with unit-length columns of the row-normalised features (ncl2024's training log, there ``|F^T F - I|``), which are
+    not centred, so that two non-negative ones have 0 where they are never active together. NaN with fewer than two
+    live columns.
 
     >>> feature_correlation(torch.eye(3))
     0.0
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    cosine_DD = correlation_matrix(unit_rows(z_ND.double()))
+    columns_DN = unit_rows(unit_rows(z_ND.double()).T)
+    cosine_DD = columns_DN @ columns_DN.T
     # A silent column has no direction: its cosines of 0 would flatter the mean.
     num_live = int((cosine_DD.diagonal() > 0).sum())
     if num_live < 2:

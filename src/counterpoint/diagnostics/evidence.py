@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record
 from counterpoint.diagnostics.class_record import ClassRecord
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -64,7 +64,7 @@ class Measurements(Record):
         return self.model_dump()
 
 
-class Shortcut(Record):
+class ColourShortcut(Record):
     """Whether two views of a picture can be told to belong together by colours alone (see ``diagnostics.shortcut``).
 
     Attributes:
@@ -168,9 +168,9 @@ class Evidence:
     is_supervised: bool = False
     weight_change: float | None = None
     not_finite: tuple[str, ...] = ()
-    shortcut: Shortcut | None = None
+    shortcut: ColourShortcut | None = None
     sharpness: Sharpness | None = None
-    pairs: PairLook | None = None
+    pairs: PairRecord | None = None
     levers: frozenset[Lever] = frozenset()
     values: Mapping[str, Any] = field(default_factory=dict)
     classes: ClassRecord | None = None

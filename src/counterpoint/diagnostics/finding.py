@@ -21,39 +21,56 @@ def known_level(level: Any) -> Any:
     return level if level in LEVELS else "note"
 
 
-class Finding(Record):
-    """One thing that was found.
+class JudgedFact(Record):
+    """One thing that a check says, of features or of data.
 
     Attributes:
-        name: its code, as in ``findings.CATALOGUE``.
         level: how bad it is.
         title: what was found, in one sentence.
+        text: what it means, or how it comes about, in two sentences.
+        remedy: what to do.
         measured: the figure that decides.
         low: lower end of its 95 % interval; None where it has none.
         high: upper end.
-        better: which way the figure gets better.
         reference: what it is compared with.
         reference_name: what that is, in words.
-        text: the mechanism, in two sentences.
+    """
+
+    level: Annotated[Level, BeforeValidator(known_level)] = "note"
+    title: str = ""
+    text: str = ""
+    remedy: str = ""
+    measured: Figure = None
+    low: Figure = None
+    high: Figure = None
+    reference: Figure = None
+    reference_name: str = ""
+
+    @property
+    def figure_words(self) -> str:
+        """The figure with its interval, beside its reference; empty without one."""
+        if self.measured is None:
+            return ""
+        ends = f" (95 % interval {self.low:.3g} to {self.high:.3g})" if None not in (self.low, self.high) else ""
+        beside = f"; {self.reference_name}: {self.reference:.3g}" if self.reference is not None else ""
+        return f"{self.measured:.3g}{ends}{beside}"
+
+
+class Finding(JudgedFact):
+    """One thing that was found in features.
+
+    Attributes:
+        name: its code, as in ``findings.CATALOGUE``.
+        better: which way the figure gets better.
         confirm: one cheap test that would confirm it, with its command.
-        remedy: what to change.
         changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
         expect: which figure this improves, and how.
         cannot_tell: what this finding leaves open.
     """
 
     name: str = ""
-    level: Annotated[Level, BeforeValidator(known_level)] = "note"
-    title: str = ""
-    measured: Figure = None
-    low: Figure = None
-    high: Figure = None
     better: Literal["higher", "lower", ""] = ""
-    reference: Figure = None
-    reference_name: str = ""
-    text: str = ""
     confirm: str = ""
-    remedy: str = ""
     changes: Mapping[str, Any] = Field(default_factory=dict)
     expect: str = ""
     cannot_tell: str = ""
@@ -61,10 +78,8 @@ class Finding(Record):
     @property
     def details(self) -> list[str]:
         """What follows the title where it is printed, line by line."""
-        ends = f" (95 % interval {self.low:.3g} to {self.high:.3g})" if None not in (self.low, self.high) else ""
-        beside = f"; {self.reference_name}: {self.reference:.3g}" if self.reference is not None else ""
         parts = {
-            "measured": "" if self.measured is None else f"{self.measured:.3g}{ends}{beside}",
+            "measured": self.figure_words,
             "why": self.text,
             "test": self.confirm,
             "try": self.remedy,

@@ -11,7 +11,6 @@ from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks.attention_checks import CATALOGUE as ATTENTION
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
-from counterpoint.diagnostics.checks.curvature_checks import CATALOGUE as CURVATURE
 from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
 from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
@@ -21,13 +20,13 @@ from counterpoint.diagnostics.class_record import ClassRecord
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Lever, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 
 MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **CURVATURE, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
+CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 ORDER = (
     "not-finite",
@@ -114,7 +113,7 @@ class Findings(Record):
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
     layers: LayersRecord | None = None
-    pairs: PairLook | None = None
+    pairs: PairRecord | None = None
 
     @property
     def level(self) -> Level:

@@ -66,7 +66,7 @@ class LayerFigures(Record):
 
 
 class JointFigures(Record):
-    """How two adjacent linear layers meet (see ``weight_alignment.Alignment``).
+    """How two adjacent linear layers meet (see ``weight_alignment.layer_alignment``).
 
     Attributes:
         below: name of the layer that comes first.
@@ -74,9 +74,9 @@ class JointFigures(Record):
         width: dimensions between them.
         live_below: directions that the first fills.
         live_above: directions that the second reads.
-        overlap: mean squared cosine between both subspaces.
-        chance: what it is for subspaces in random positions.
-        gain: squared size of the product of both, over that in random positions.
+        overlap: mean squared cosine of the principal angles between both subspaces: 1 where one holds the other.
+        chance: what it is on average for subspaces in random positions, the larger number over the width.
+        gain: squared size of the product of both layers, over that in random positions on average; all sizes count.
         most: the gain of full alignment.
         least_cosine: of the largest principal angle.
     """

@@ -18,7 +18,7 @@ from torch import Tensor
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.numerics import row_entropy, unit_rows
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.diagnostics.pair_look import TemperatureRow
+from counterpoint.diagnostics.pair_record import Interval, PairRecord, TemperatureRow
 
 HARDEST = 0.01  # of the negatives, at least one
 CONFIDENCE = 0.95
@@ -71,42 +71,18 @@ class PairBatch:
         return (self.z0_ND, self.z1_ND, torch.where(self.labels_N < 0, own_N, self.labels_N))
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A mean over batches with its 95 % interval (Student's t); ends are None of one batch."""
+def over_batches(values: Sequence[float | None]) -> Interval:
+    """Mean of figures of batches with its 95 % interval (Student's t); those that do not exist are left out.
 
-    mean: float | None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True)
-class BatchAttention:
-    """Means over the anchors of one batch that weigh any negative; see ``pair_look.PairLook``."""
-
-    num_negatives: int
-    effective_negatives: float
-    entropy: float
-    hardest_share: float
-    hardest_cosine: float
-    copy_mass: float
-    copy_chance: float
-    class_mass: float
-    class_chance: float
-
-
-def over_batches(values: Sequence[float]) -> Spread:
-    """Mean and interval of figures of batches, those that do not exist left out.
-
-    >>> over_batches([1.0, 3.0]).mean, over_batches([2.0]).low, over_batches([math.nan]).mean
+    >>> over_batches([1.0, 3.0]).value, over_batches([2.0]).low, over_batches([None]).value
     (2.0, None, None)
     """
-    known = torch.tensor([value for value in values if math.isfinite(value)], dtype=torch.float64)
+    known = torch.tensor([value for value in values if value is not None and math.isfinite(value)], dtype=torch.float64)
     if len(known) < 2:
-        return Spread(float(known[0]) if len(known) else None)
+        return Interval(float(known[0]) if len(known) else None)
     mean, error = float(known.mean()), float(known.std()) / math.sqrt(len(known))
     reach = float(student.ppf(0.5 + CONFIDENCE / 2, len(known) - 1)) * error
-    return Spread(mean, mean - reach, mean + reach)
+    return Interval(mean, mean - reach, mean + reach)
 
 
 def drawn_batches(num_samples: int, batch_size: int, *, at_most: int, generator: torch.Generator) -> list[Tensor]:
@@ -127,8 +103,8 @@ def num_negatives(loss: WeighingLoss, batch: PairBatch) -> int:
     return int((loss.importance(*batch.asked_of(loss)) > 0).sum(1).max())
 
 
-def batch_attention(loss: WeighingLoss, batch: PairBatch) -> BatchAttention:
-    r"""How a loss spreads its weight over the negatives of a batch.
+def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
+    r"""How a loss spreads its weight over the negatives of a batch: means over the anchors that weigh any.
 
     .. math:: p_{ij} = \alpha_{ij} / \sum_k \alpha_{ik}, \qquad H_i = -\sum_j p_{ij} \log p_{ij}
 
@@ -145,10 +121,10 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> BatchAttention:
         _mass(share_AM, is_anchor_A, is_it_NN)
         for is_it_NN in (batch.is_copy_NN, None if loss.uses_labels else _same_class(batch))
     )
-    return BatchAttention(
-        num_negatives=count,
+    return PairRecord(
+        num_negatives=float(count),
         effective_negatives=float(entropy_A.exp().mean()),
-        entropy=float(entropy_A.mean()) / math.log(count) if count > 1 else math.nan,
+        entropy=float(entropy_A.mean()) / math.log(count) if count > 1 else None,
         hardest_share=float(most_AK.sum(1).mean()),
         hardest_cosine=float(cosine_AK.mean()),
         copy_mass=copies[0],
@@ -177,10 +153,10 @@ def _same_class(batch: PairBatch) -> Tensor | None:
     return is_same_NN.fill_diagonal_(False)
 
 
-def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tuple[float, float]:
+def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tuple[float | None, float | None]:
     """Share of the weight that falls on some other samples, and of the pairs that they are."""
     if is_it_NN is None or not len(share_AM):
-        return math.nan, math.nan
+        return None, None
     n = len(is_it_NN)
     is_it_AM = is_it_NN.repeat(2, 2)[is_anchor_A]
     return float((share_AM * is_it_AM).sum(1).mean()), float(is_it_NN.double().sum()) / (n * (n - 1))
@@ -202,7 +178,7 @@ def temperature_row(
     """
     size, count = len(batches[0].z0_ND), num_negatives(loss, batches[0])
     found = side_by_side(lambda batch: _measured(loss, batch), batches)
-    entropy, effective, value, gradient = (over_batches(column).mean for column in zip(*found, strict=True))
+    entropy, effective, value, gradient = (over_batches(column).value for column in zip(*found, strict=True))
     chance, floor = loss.chance(size), loss.floor(size, nonnegative=nonnegative)
     return TemperatureRow(
         temperature=temperature,

@@ -1,24 +1,21 @@
 """How many dimensions features use, by the measures of the literature: one function each, with its definition."""
 
-# N samples, D features, K = min(N, D) singular values
+# N samples, D features, K = min(N, D) singular values, Q views, M = Q N rows
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_features, check_positive
+from counterpoint.core.checks import check_features, check_positive
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.spectra import covariance_spectrum
 
-DEFINITIONS = ("uncentred", "centred", "eigenvalues")
 RANKME_EPS = 1e-7  # garrido2023, for float32
 FIRST, LAST = 11, 100  # eigenvalues that the power law is fitted to, counted from 1
 
 
-def singular_values(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
+def singular_values(z_ND: Tensor) -> Tensor:
     r"""Singular values of the feature matrix itself, not centred, descending.
 
     .. math:: \sigma_k = \sqrt{\lambda_k(Z^\top Z)}, \qquad k = 1 \dots \min(N, D)
@@ -28,7 +25,6 @@ def singular_values(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
 
     Args:
         z_ND: features, n >= 2.
-        normalize: scale each row to unit length before.
 
     Returns:
         float64 tensor (min(n, d),), non-negative. Unchanged by rotating z.
@@ -37,49 +33,37 @@ def singular_values(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     tensor([5., 0.], dtype=torch.float64)
     """
     check_features(z_ND, "z")
-    z_ND = unit_rows(z_ND.double()) if normalize else z_ND.double()
+    z_ND = z_ND.double()
     gram = z_ND @ z_ND.T if len(z_ND) < z_ND.shape[1] else z_ND.T @ z_ND
     lambda_K = torch.linalg.eigvalsh(gram).flip(0)
     is_resolved_K = lambda_K > len(lambda_K) * torch.finfo(torch.float64).eps * lambda_K[0]
     return torch.where(is_resolved_K, lambda_K, 0.0).sqrt()
 
 
-def rankme(
-    z_ND: Tensor,
-    *,
-    definition: Literal["uncentred", "centred", "eigenvalues"] = "uncentred",
-    eps: float = RANKME_EPS,
-) -> float:
-    r"""Exponential of the entropy of the normalised singular values.
+def rankme(z_ND: Tensor, *, eps: float = RANKME_EPS) -> float:
+    r"""Exponential of the entropy of the normalised singular values of features that are not centred.
 
     .. math:: \exp\Big(-\sum_{k=1}^{\min(N, D)} p_k \log p_k\Big), \qquad
         p_k = \frac{\sigma_k}{\sum_l |\sigma_l|} + \epsilon
 
     Source: garrido2023, with their eps for float32, which is added after dividing. Other programs write
     the same name over other definitions: for Gaussian features of 1,000 samples and 1,024 dimensions this one gives
-    814, eps = 1e-5 gives 866 and ``"eigenvalues"`` 614. So compare figures of one definition only.
+    814, eps = 1e-5 gives 866 and eigenvalues of the covariance 614. So compare figures of one definition only.
 
     Args:
         z_ND: features, n >= 2, scaled to unit length or not as the caller wants: lengths matter.
-        definition: ``"uncentred"``, as in the paper: sigma of z itself, where a mean that is not 0 is a direction of
-            its own. ``"centred"``: of z less its mean. ``"eigenvalues"``: those of the covariance, sigma squared of
-            the centred features.
         eps: added to each p, > 0. Larger ones lift small singular values; the sum of p is then above 1.
 
     Returns:
         About 1 to min(n, d), to within eps; 0 where all singular values are 0. Unchanged by rotating and scaling z.
 
     Raises:
-        ValueError: another definition, or eps is not > 0.
+        ValueError: eps is not > 0.
 
-    >>> round(rankme(torch.eye(4)), 4), round(rankme(torch.eye(4), definition="centred"), 4)
-    (4.0, 3.0)
+    >>> round(rankme(torch.eye(4)), 4)
+    4.0
     """
-    check_choice(definition, "definition", DEFINITIONS)
-    if definition == "uncentred":
-        return entropy_rank(singular_values(z_ND), eps)
-    lambda_K = covariance_spectrum(z_ND)[: min(z_ND.shape)]
-    return entropy_rank(lambda_K.sqrt() if definition == "centred" else lambda_K, eps)
+    return entropy_rank(singular_values(z_ND), eps)
 
 
 def entropy_rank(values_K: Tensor, eps: float = RANKME_EPS) -> float:
@@ -158,12 +142,10 @@ def nesum(spectrum_D: Tensor) -> float:
     return float(_over_largest(spectrum_D).sum())
 
 
-def alpha_req(
-    spectrum_D: Tensor, *, first: int = FIRST, last: int = LAST, weighting: Literal["inverse", "equal"] = "inverse"
-) -> float:
-    r"""Exponent of the power law that the eigenvalues fall by.
+def alpha_req(spectrum_D: Tensor) -> float:
+    r"""Exponent of the power law that the eigenvalues fall by from the 11th to the 100th.
 
-    .. math:: \lambda_k \propto k^{-\alpha}, \qquad \min_{\alpha, c} \sum_{k=\mathrm{first}}^{\mathrm{last}}
+    .. math:: \lambda_k \propto k^{-\alpha}, \qquad \min_{\alpha, c} \sum_{k=11}^{100}
         w_k \big(\log \lambda_k - c + \alpha \log k\big)^2, \quad w_k = 1 / k
 
     Source: agrawal2022, for the eigenvalues of the centred covariance; range and weights as in its authors' library
@@ -171,32 +153,23 @@ def alpha_req(
     above 1 a fast fall; near 1 is what the paper found to go with good features.
 
     Args:
-        spectrum_D: eigenvalues of the covariance, descending, from ``spectra.covariance_spectrum``.
-        first: number of the first eigenvalue that is fitted, from 1.
-        last: number of the last one, > first. Where fewer are positive, the fit ends with the last positive one: few
-            dimensions, or few samples, give an alpha of another part of the spectrum.
-        weighting: ``"inverse"``: w = 1 / k, under which each octave counts alike; ``"equal"``: w = 1.
+        spectrum_D: eigenvalues of the covariance, descending, from ``spectra.covariance_spectrum``. Where fewer than
+            100 are positive, the fit ends with the last positive one: few dimensions, or few samples, give an alpha of
+            another part of the spectrum.
 
     Returns:
         alpha >= 0; NaN where fewer than two positive eigenvalues are in the range. Unchanged by scaling.
-
-    Raises:
-        ValueError: the range has no two places, or the weighting is another.
 
     >>> round(alpha_req(torch.arange(1, 200.0) ** -1.5), 5)
     1.5
     >>> alpha_req(torch.ones(11))
     nan
     """
-    check_choice(weighting, "weighting", ("inverse", "equal"))
-    if not 1 <= first < last:
-        raise ValueError(f"first and last must be 1 <= first < last, got {first} and {last}; common are 11 and 100")
-    num_positive = int((spectrum_D > 0).sum())
-    fitted_K = spectrum_D[first - 1 : min(last, num_positive)].double()
+    fitted_K = spectrum_D[FIRST - 1 : min(LAST, int((spectrum_D > 0).sum()))].double()
     if len(fitted_K) < 2:
         return math.nan
-    k_K = torch.arange(first, first + len(fitted_K), dtype=torch.float64)
-    w_K = 1 / k_K if weighting == "inverse" else torch.ones_like(k_K)
+    k_K = torch.arange(FIRST, FIRST + len(fitted_K), dtype=torch.float64)
+    w_K = 1 / k_K  # each octave counts alike
     w_K = w_K / w_K.sum()
     # The slope of weighted least squares; relative to the largest, so that equal eigenvalues have the logarithm 0.
     log_k_K, log_lambda_K = k_K.log(), (fitted_K / fitted_K[0]).log()
@@ -210,7 +183,88 @@ def _over_largest(values_K: Tensor) -> Tensor:
     return values_K.double() / largest if largest > 0 else values_K[:0].double()
 
 
+DELTA = 1e-4  # as stable-pretraining has it
+EPS = 1e-8  # of stable-pretraining
+ROUNDING = torch.finfo(torch.float64).eps
+
+
+def lidar(*views_ND: Tensor, normalize: bool = False, delta: float = DELTA, eps: float = EPS) -> float:
+    r"""Effective rank of what tells samples apart beyond what views of one sample differ in.
+
+    .. math:: \Sigma_b = \frac{1}{N-1} \sum_i (\mu_i - \mu)(\mu_i - \mu)^\top, \qquad
+        \Sigma_w = \frac{1}{N(Q-1)} \sum_{i,q} (z_{iq} - \mu_i)(z_{iq} - \mu_i)^\top + \delta I
+    .. math:: \exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \lambda_k / \|\lambda\|_1 + \epsilon, \quad
+        \lambda = \lambda(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2})
+
+    Source: thilak2024. Each sample is a class, its views are the members. The paper takes expectations; here they are
+    the unbiased means, as in other programs, which matters with two views: without, Sigma_w would be half. delta and
+    eps are those of stable-pretraining. The paper has many views of each sample (tens), of which Sigma_w is
+    known far better than of two.
+
+    Args:
+        views_ND: features of two views or more, row i of each from sample i; n >= 2.
+        normalize: scale each row to unit length before.
+        delta: added to the diagonal of Sigma_w, > 0: a variance below which differences of views do not count. It has
+            the unit of squared features, so that scaling features matters.
+        eps: added to each p, > 0.
+
+    Returns:
+        About 1 to min(n - 1, d), to within eps; 0 where all samples have the same mean. Unchanged by rotating.
+
+    Raises:
+        ValueError: fewer than two views, shapes that differ, or delta below the rounding of Sigma_w.
+
+    >>> corners = torch.eye(4)
+    >>> round(lidar(corners, corners), 4)
+    3.0
+    """
+    unit_QND = _stacked(views_ND, normalize)
+    check_positive(delta, "delta", hint=f"{DELTA:g} is usual")
+    num_views, num_samples, num_dims = unit_QND.shape
+    mu_ND = unit_QND.mean(dim=0)
+    between_ND = mu_ND - mu_ND.mean(dim=0)
+    size = float(mu_ND.square().sum(dim=1).mean())
+    # Means that differ by rounding only: their directions say nothing.
+    if float(between_ND.square().sum(dim=1).mean()) <= num_dims * (8 * ROUNDING) ** 2 * size:
+        return 0.0
+    within_MD = (unit_QND - mu_ND).flatten(0, 1)
+    sigma_w_DD = within_MD.T @ within_MD / (num_samples * (num_views - 1))
+    noise = num_dims * ROUNDING * float(sigma_w_DD.trace())
+    if not delta > noise:
+        raise ValueError(f"delta must be > {noise:.3g} for views this far apart, got {delta}; use normalize=True")
+    sigma_w_DD.diagonal().add_(delta)
+    # With Sigma_w = L L^T the matrix L^-1 Sigma_b L^-T has the same eigenvalues, at a fraction of the time.
+    white_DN = torch.linalg.solve_triangular(torch.linalg.cholesky(sigma_w_DD), between_ND.T, upper=False)
+    lambda_K = singular_values(white_DN.T).square()
+    return entropy_rank(torch.nn.functional.pad(lambda_K, (0, num_dims - len(lambda_K))), eps)
+
+
+def _stacked(views_ND: tuple[Tensor, ...], normalize: bool) -> Tensor:
+    """Checked views in float64, one behind the other."""
+    if len(views_ND) < 2:
+        raise ValueError(f"LiDAR needs at least 2 views of each sample, got {len(views_ND)}")
+    for number, view_ND in enumerate(views_ND):
+        check_features(view_ND, f"view {number}")
+        if view_ND.shape != views_ND[0].shape:
+            raise ValueError(
+                f"views must have the same shape, got {tuple(views_ND[0].shape)} and {tuple(view_ND.shape)}"
+            )
+    return torch.stack([unit_rows(view_ND.double()) if normalize else view_ND.double() for view_ND in views_ND])
+
+
 METRICS = (
+    Metric(
+        name="lidar",
+        title="LiDAR",
+        short="LiDAR",
+        definition="Effective rank of the directions in which samples differ, measured against how far two views of "
+        "one sample differ in them.",
+        source="thilak2024",
+        measure=lambda subject: math.nan if subject.views is None else lidar(*subject.views, normalize=True),
+        low=0.0,
+        wording="dimensions",
+        is_shown=False,
+    ),
     Metric(
         name="rankme",
         title="RankMe",

@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.alignment import MAX_PAIR_SAMPLES, overlap
-from counterpoint.diagnostics.evidence import Shortcut
+from counterpoint.diagnostics.evidence import ColourShortcut
 
 CLOSE = 0.05  # of the samples
 
@@ -25,7 +25,7 @@ def colour_statistics(pictures_NCHW: Tensor) -> Tensor:
     return torch.cat([values_NCP.mean(dim=2), values_NCP.std(dim=2, correction=0)], dim=1)
 
 
-def shortcut(statistics: tuple[Tensor, Tensor], z_ND: Tensor) -> Shortcut:
+def shortcut(statistics: tuple[Tensor, Tensor], z_ND: Tensor) -> ColourShortcut:
     """Judge whether simple statistics of two views solve the task that the loss sets, and whether they did.
 
     Statistics are centred and scaled to unit deviation over both views before views are compared by cosine.
@@ -43,7 +43,9 @@ def shortcut(statistics: tuple[Tensor, Tensor], z_ND: Tensor) -> Shortcut:
     both = torch.cat(statistics).double()
     scaled = (both - both.mean(dim=0)) / both.std(dim=0).clamp(min=1e-12)
     first_NK, second_NK = scaled.chunk(2)
-    return Shortcut(overlap=overlap(first_NK, second_NK), followed=followed(first_NK, z_ND), num_samples=len(z_ND))
+    return ColourShortcut(
+        overlap=overlap(first_NK, second_NK), followed=followed(first_NK, z_ND), num_samples=len(z_ND)
+    )
 
 
 def followed(x_NK: Tensor, z_ND: Tensor) -> float:

@@ -9,12 +9,21 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.errors import UsageError
+from counterpoint.diagnostics.layer_record import JointFigures
 from counterpoint.diagnostics.spectra import without_rounding
 from counterpoint.diagnostics.vanished import vanished_directions
 
 
 def signed_alignment(below_HD: Tensor, above_KH: Tensor) -> Tensor:
-    r""":math:`A = V_2^\top U_1` (h, h); see ``alignment_matrix``."""
+    r""":math:`A = V_2^\top U_1` (h, h): how W2's right singular vectors meet W1's left ones.
+
+    Source: directclr2022, section 5.3 and Fig. 4. Both sides are in descending order of singular values; signs are
+    arbitrary. Unchanged by scaling either matrix.
+
+    Args:
+        below_HD: W1, weights of the layer that comes first, with h outputs.
+        above_KH: W2, of the layer behind it, with h inputs.
+    """
     check_features(below_HD, "below", min_rows=1)
     check_features(above_KH, "above", min_rows=1)
     if above_KH.shape[1] != below_HD.shape[0]:
@@ -26,48 +35,7 @@ def signed_alignment(below_HD: Tensor, above_KH: Tensor) -> Tensor:
     return v2h_HH @ u1_HH
 
 
-def alignment_matrix(below_HD: Tensor, above_KH: Tensor) -> Tensor:
-    r""":math:`|A|` (h, h) with :math:`A = V_2^\top U_1`: how W2's right singular vectors meet W1's left ones.
-
-    Source: directclr2022, section 5.3 and Fig. 4. Signs of singular vectors are arbitrary, hence absolute values. Both
-    sides are in descending order of singular values. Unchanged by scaling either matrix.
-
-    Args:
-        below_HD: W1, weights of the layer that comes first, with h outputs.
-        above_KH: W2, of the layer behind it, with h inputs.
-
-    >>> alignment_matrix(torch.diag(torch.tensor([3.0, 1.0])), torch.diag(torch.tensor([1.0, 2.0])))
-    tensor([[0., 1.],
-            [1., 0.]], dtype=torch.float64)
-    """
-    return signed_alignment(below_HD, above_KH).abs()
-
-
-def live_alignment(below_HD: Tensor, above_KH: Tensor, num_live: int, num_above: int | None = None) -> Tensor:
-    """Principal cosines (l,) between both sides' leading singular subspaces, descending; all 1 if one holds the other.
-
-    The test to use where live singular values are nearly equal, since their vectors are then arbitrary within the
-    subspace (remark after Theorem 2 of directclr2022).
-
-    Source: bjorck1973 (cosines of principal angles).
-
-    Args:
-        below_HD: W1.
-        above_KH: W2.
-        num_live: number of leading directions, 1 ... h.
-        num_above: of W2, where it is another number; l is the smaller of both.
-
-    >>> live_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0])), torch.diag(torch.tensor([2.0, 3.0, 0.0])), 2)
-    tensor([1., 1.], dtype=torch.float64)
-    """
-    a_HH = signed_alignment(below_HD, above_KH)
-    for count in (num_live, num_above or num_live):
-        if not 1 <= count <= len(a_HH):
-            raise UsageError(f"num_live must be between 1 and {len(a_HH)}, got {count}")
-    return _cosines(a_HH[: num_above or num_live, :num_live])
-
-
-def _cosines(block: Tensor) -> Tensor:
+def principal_cosines(block: Tensor) -> Tensor:
     """Cosines of principal angles between subspaces whose bases have these inner products."""
     # Rounding may take them above 1.
     return torch.linalg.svdvals(block).clamp(max=1.0)
@@ -78,24 +46,14 @@ class Alignment:
     """How two adjacent layers meet.
 
     Attributes:
-        matrix_HH: see ``alignment_matrix``.
-        live_below: directions between the layers that the layer below fills.
-        live_above: directions that the layer above reads.
+        figures: without the names of the layers.
+        matrix_HH: :math:`|A|` of ``signed_alignment``.
         cosines_L: of principal angles between both subspaces, descending; L is the smaller number of both.
-        overlap: mean of their squares: 1 where one subspace holds the other.
-        chance: what it is on average for subspaces in random positions, the larger number over h.
-        gain: squared size of the product W2 W1, over that of random positions on average; all sizes count.
-        most: the gain of full alignment, index by index.
     """
 
+    figures: JointFigures
     matrix_HH: Tensor
-    live_below: int
-    live_above: int
     cosines_L: Tensor
-    overlap: float
-    chance: float
-    gain: float
-    most: float
 
 
 def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
@@ -117,17 +75,24 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
         The comparison; without overlap and gain (0) where a layer has no live direction.
 
     >>> found = layer_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0, 0.0])), torch.eye(4)[:2])
-    >>> found.live_below, found.live_above, found.overlap, found.chance
+    >>> found.figures.live_below, found.figures.live_above, found.figures.overlap, found.figures.chance
     (2, 2, 1.0, 0.5)
     """
     a_HH = signed_alignment(below_HD, above_KH)
     below, above = live_directions(below_HD), live_directions(above_KH.T)
-    cosines_L = _cosines(a_HH[:above, :below])
-    overlap = float(cosines_L.square().mean()) if len(cosines_L) else 0.0
-    chance = max(below, above) / len(a_HH)
+    cosines_L = principal_cosines(a_HH[:above, :below])
     first_H, second_H = _shares(below_HD), _shares(above_KH.T)
-    gain = len(a_HH) * float(second_H @ a_HH.square() @ first_H)
-    return Alignment(a_HH.abs(), below, above, cosines_L, overlap, chance, gain, len(a_HH) * float(first_H @ second_H))
+    figures = JointFigures(
+        width=len(a_HH),
+        live_below=below,
+        live_above=above,
+        overlap=float(cosines_L.square().mean()) if len(cosines_L) else 0.0,
+        chance=max(below, above) / len(a_HH),
+        gain=len(a_HH) * float(second_H @ a_HH.square() @ first_H),
+        most=len(a_HH) * float(first_H @ second_H),
+        least_cosine=float(cosines_L[-1]) if len(cosines_L) else None,
+    )
+    return Alignment(figures, a_HH.abs(), cosines_L)
 
 
 def _shares(weight_HD: Tensor) -> Tensor:

@@ -1,14 +1,12 @@
 """The page of an audit: what is there, what was found with its pictures, and what was measured; no script."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from counterpoint.audit.audit_record import Audit, DuplicateGroup, Observation
-from counterpoint.core.files import write_text
 from counterpoint.core.markup import Child, Markup, element, hide_folders, join, printable
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import badge
-from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.wording import percent
 
 AUDIT_PAGE = PageKind("page of an audit", "audit.html", Markup('<meta name="generator" content="counterpoint audit">'))
@@ -16,30 +14,14 @@ MOST_GROUPS, PER_GROUP, PER_ROW = 6, 4, 12
 MOST_CLASSES = 60
 
 
-def write_audit(found: Audit, out: str | Path) -> Path:
-    """Write the page; an earlier one is replaced.
-
-    Args:
-        found: what ``counterpoint.audit`` found; thumbnails are shown where the audit was made in this process.
-        out: HTML file.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(AUDIT_PAGE, target)
-    write_text(target, render_audit(found))
-    return target
-
-
 def render_audit(found: Audit) -> Markup:
     """Render the page."""
     parts = [
-        Part("found", "Findings", "What should be known before training?", _findings(found)),
-        Part("there", "Contents", "What is there?", _contents(found)),
+        PageSection("found", "Findings", "What should be known before training?", _findings(found)),
+        PageSection("there", "Contents", "What is there?", _contents(found)),
     ]
     if found.cues:
-        parts.append(Part("cues", "Shortcuts", "What gives the answer away?", _cues(found)))
+        parts.append(PageSection("cues", "Shortcuts", "What gives the answer away?", _cues(found)))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
     header = plain_header("Counterpoint looks at data", printable(found.name), facts)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from counterpoint.core.files import write_text
 from counterpoint.core.markup import Child, Markup, element, hide_folders, join
 from counterpoint.core.paired_shares import Difference
 from counterpoint.report.charts.chart_frame import ChartText
@@ -12,9 +11,8 @@ from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style
 from counterpoint.report.charts.ticks import linear_axis
-from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
-from counterpoint.report.sections.headline import metric_of
-from counterpoint.report.sections.paired_runs import difference_words
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
+from counterpoint.report.sections.headline import difference_words, metric_of
 from counterpoint.report.wording import count, figure_of, listing, sized, sized_interval
 from counterpoint.runs.compared import Compared, Comparison, Side
 
@@ -27,30 +25,16 @@ MAX_DRAWN = 60
 REAL = {"yes": "yes", "no": "no", "samples": "over samples only", "seeds": "over seeds only", "-": "not tested"}
 
 
-def write_comparison(comparison: Comparison, out: str | Path) -> Path:
-    """Write the page; an earlier one is replaced.
-
-    Args:
-        comparison: what ``counterpoint.compare`` found.
-        out: HTML file.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(COMPARISON_PAGE, target)
-    write_text(target, render_comparison(comparison))
-    return target
-
-
 def render_comparison(comparison: Comparison) -> Markup:
     """Render the page."""
     names = [hide_folders(side.name) for side in comparison.sides]
     pairs = list(comparison.pairs())
     parts = [
-        Part("answer", "Answer", "Which differences are real?", join(_answer(comparison), map(_drawn, pairs))),
-        Part("differences", "Differences", "How large are they?", join(_table(comparison, *pair) for pair in pairs)),
-        Part("method", "Method", "How was it found?", _method(comparison)),
+        PageSection("answer", "Answer", "Which differences are real?", join(_answer(comparison), map(_drawn, pairs))),
+        PageSection(
+            "differences", "Differences", "How large are they?", join(_table(comparison, *pair) for pair in pairs)
+        ),
+        PageSection("method", "Method", "How was it found?", _method(comparison)),
     ]
     title = f"{', '.join(names[:-1])} against {names[-1]}" if len(names) == 2 else listing(names)
     header = plain_header("Counterpoint compares runs", title, hide_folders(comparison.queries))

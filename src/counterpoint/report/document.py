@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.files import write_text
 from counterpoint.core.markup import Child, Markup, element, join
 
 # Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
@@ -18,7 +19,7 @@ ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 
 
 @dataclass(frozen=True)
-class Part:
+class PageSection:
     """One numbered section of a document: its anchor, short title and question, and its content."""
 
     name: str
@@ -48,7 +49,7 @@ class PageKind:
     head: Markup | None = None
 
 
-def document(kind: PageKind, title: str, top: Child, parts: Sequence[Part]) -> Markup:
+def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection]) -> Markup:
     """Assemble a document that reads without a script, without a network, in light and dark.
 
     Args:
@@ -81,6 +82,46 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
         element("p", facts, class_="facts"),
         class_="masthead",
     )
+
+
+THEORY_PAGE = PageKind(
+    "page about theory",
+    "geometry.html",
+    Markup('<meta name="generator" content="counterpoint theory">'),
+    styles=("style.css", "theory_style.css"),
+)
+
+
+def theory_document(brand: str, title: str, facts: str, sections: Sequence[PageSection]) -> Markup:
+    """Assemble a page that reads without a script, without a network, in light and dark.
+
+    Args:
+        brand: the line above the title: what made the page.
+        title: what it shows.
+        facts: the line below the title.
+        sections: in their order.
+
+    Returns:
+        The HTML document.
+    """
+    return document(THEORY_PAGE, f"Counterpoint: {title}", plain_header(brand, title, facts), sections)
+
+
+def write_page(kind: PageKind, out: str | Path, render: Callable[[], Markup]) -> Path:
+    """Write a page; an earlier one of its kind is replaced.
+
+    Args:
+        kind: of the page.
+        out: HTML file.
+        render: makes the page, once its place is known to be free.
+
+    Raises:
+        RunError: ``out`` cannot be written, or is something else than such a page.
+    """
+    target = Path(out)
+    check_target(kind, target)
+    write_text(target, render())
+    return target
 
 
 def check_target(kind: PageKind, target: Path) -> None:
@@ -139,7 +180,7 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     )
 
 
-def _section(place: int, part: Part) -> Markup:
+def _section(place: int, part: PageSection) -> Markup:
     """Write one section under its number and question."""
     kicker = element("span", f"{place} · {part.title}", class_="kicker")
     heading = element("h2", kicker, " ", part.question, id=f"{part.name}-title")

@@ -1,13 +1,11 @@
 """The page of an evaluation: figures with their intervals, drawn, listed, and how they were measured; no script."""
 
-from pathlib import Path
 from typing import Protocol
 
-from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, hide_folders, join, printable
 from counterpoint.core.run_records import EvaluationRecord, RunStatus
 from counterpoint.report.charts.figures import data_table
-from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.run_record import Arrays, RunRecord, fit
 from counterpoint.report.sections.evaluation_section import evaluation_section
 
@@ -43,33 +41,17 @@ class Evaluated(Protocol):
         ...
 
 
-def write_evaluation(found: Evaluated, out: str | Path) -> Path:
-    """Write the page; an earlier one is replaced.
-
-    Args:
-        found: what ``counterpoint.evaluate`` or ``evaluate_seeds`` found.
-        out: HTML file.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(EVALUATION_PAGE, target)
-    write_text(target, render_evaluation(found))
-    return target
-
-
 def render_evaluation(found: Evaluated) -> Markup:
     """Render the page."""
     run = _as_run(found.name, found.record)
-    parts = [Part("figures", "Figures", "What is it good for?", evaluation_section([run]))]
+    parts = [PageSection("figures", "Figures", "What is it good for?", evaluation_section([run]))]
     if seeds := found.seed_table():
         words = "Intervals are Student's over the seeds, in the drawing, too. A figure that all have alike has none."
         content = join(element("p", words, class_="note"), data_table("Figures of each seed", seeds[0], seeds[1:]))
-        parts.append(Part("seeds", "Seeds", "How much depends on the seed?", content))
+        parts.append(PageSection("seeds", "Seeds", "How much depends on the seed?", content))
     if found.remarks():
         said = [element("li", hide_folders(words)) for words in found.remarks()]
-        parts.append(Part("beside", "Beside", "What can it be held against?", element("ul", said)))
+        parts.append(PageSection("beside", "Beside", "What can it be held against?", element("ul", said)))
     header = plain_header("Counterpoint evaluates", run.name, hide_folders(found.samples))
     return document(EVALUATION_PAGE, f"Counterpoint: {run.name}", header, parts)
 

@@ -4,15 +4,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoint.core.collection import read_collection, read_map
-from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line
+from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_names import display_names
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
-from counterpoint.report.document import PageKind, Part, check_target, document
+from counterpoint.report.completion import complete
+from counterpoint.report.document import PageKind, PageSection, check_target, document
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
@@ -26,12 +26,6 @@ RUN_PAGE = PageKind(
     scripts=("page.js", "collection.js", "map.js"),
 )
 NUMBER_WORDS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
-UNTRAINED = {
-    "created": "training has not begun",
-    "running": "it is still in training",
-    "interrupted": "its training was interrupted; go on with `counterpoint resume`",
-    "failed": "its training failed",
-}
 
 
 def report(
@@ -43,8 +37,8 @@ def report(
 ) -> Path:
     """Write one self-contained HTML page about one or several runs.
 
-    A run that was not evaluated or diagnosed yet is so first; where that is not possible, the page says why. The page
-    itself reads only the run folders. The same folders give the same bytes.
+    A run that was not evaluated or diagnosed yet is so first, and a line says it; where that is not possible, the page
+    says why. The page itself reads only the run folders. The same folders give the same bytes.
 
     Args:
         runs: one run or run folder, or up to six. One that was trained on an array or with your own module is
@@ -67,7 +61,7 @@ def report(
     target = default_place(folders) if out is None else Path(out)
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
-    gaps = [{} if bare else _complete(run, quiet=quiet) for run in known]
+    gaps = [{} for _ in known] if bare else complete(known, quiet=quiet)
     records = tuple(
         read_run(folder, name=name, order=order, gaps=gaps[order])
         for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))
@@ -109,61 +103,15 @@ def _check(folders: Sequence[Path]) -> None:
         raise UsageError("report got the same run folder twice; name each run once")
 
 
-def _complete(run: Run, *, quiet: bool) -> dict[str, str]:
-    """Evaluate and diagnose a run where that was not done yet; returns by verb why something could not be made."""
-    folder = run.folder
-    files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
-    lacking = [verb for verb, made in files.items() if not all(file.exists() for file in made)]
-    # Without an encoder both verbs would fail; the state of the training says more than their errors.
-    if lacking and not folder.encoder_card.exists():
-        why = UNTRAINED.get(folder.read_status().status, "its folder holds no encoder")
-        return dict.fromkeys(lacking, f"There is no trained encoder to look at: {why}.")
-    gaps = {verb: why for verb in lacking if (why := _make(verb, run, quiet=quiet))}
-    collection = read_collection(folder)
-    if collection is not None and read_map(folder, collection) is None:
-        gaps |= _lay_out(folder, quiet=quiet)
-    return gaps
-
-
-def _lay_out(folder: RunFolder, *, quiet: bool) -> dict[str, str]:
-    """Lay out the map; returns why that is not possible, if it is not."""
-    from counterpoint.engine.progress import Reporter  # deferred: see `_make`
-    from counterpoint.runs.map_layout import make_map  # deferred: see `_make`
-
-    try:
-        make_map(folder, Reporter(quiet=quiet))
-    except RunError as error:  # a folder that cannot be written: the page shows the principal components
-        return {"report": f"The map could not be kept: {first_line(error)}."}
-    return {}
-
-
-def _make(verb: str, run: Run, *, quiet: bool) -> str:
-    """Evaluate or diagnose; returns why that is not possible, if it is not."""
-    # deferred: torch takes seconds to import, and the page of a run that lacks nothing must not wait
-    from counterpoint.engine.progress import Reporter  # deferred: see above
-    from counterpoint.evaluation.protocol import evaluate  # deferred: see above
-    from counterpoint.runs.inspection import diagnose  # deferred: see above
-
-    say = Reporter(quiet=quiet).say
-    say(f"{run.path.name} lacks what `counterpoint {verb}` makes: making it first (--bare leaves it out)")
-    try:
-        {"evaluate": evaluate, "diagnose": diagnose}[verb](run, quiet=quiet)
-    except (CounterpointError, OSError) as error:
-        # Missing data or labels are no reason for no page: it says so where the result would stand.
-        say(f"not possible, the page says why: {first_line(error)}")
-        return f"This was not possible: {first_line(error)}"
-    return ""
-
-
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
     """Render the page with every section shrunk by so many steps, as far as it can be."""
-    drawn = [Part(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
+    drawn = [PageSection(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
     parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
     return document(RUN_PAGE, title, _masthead(runs, parts), parts)
 
 
-def _masthead(runs: Sequence[RunRecord], parts: Sequence[Part]) -> Markup:
+def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:
     """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]

@@ -19,7 +19,7 @@ EDGE = 0.01  # of a picture that is cut off, where an enlarged one would take on
 
 
 @dataclass(frozen=True)
-class Pictures:
+class PicturePlaces:
     """Where the pictures of a run are on the page.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pictures:
         return self.sheet.side < SMOOTH_FROM
 
 
-def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, Pictures]:
+def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces]:
     """By order of a run, where its pictures are; runs of the same samples share them.
 
     Args:
@@ -67,10 +67,10 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, Pictures]:
         return {}
     sheets = {run.order: run.collection.sheet for run in runs if run.collection and run.collection.sheet}
     contents = list(dict.fromkeys(sheet.content for sheet in sheets.values()))
-    return {order: Pictures(f"sheet-{contents.index(sheet.content)}", sheet) for order, sheet in sheets.items()}
+    return {order: PicturePlaces(f"sheet-{contents.index(sheet.content)}", sheet) for order, sheet in sheets.items()}
 
 
-def drawn_sheets(pictures: dict[int, Pictures], step: int) -> list[Markup]:
+def drawn_sheets(pictures: dict[int, PicturePlaces], step: int) -> list[Markup]:
     """The large pictures, out of sight: what shows their parts refers to them."""
     unique = {found.name: found.sheet for found in pictures.values()}
     return [_drawn(name, sheet, SHARES[min(step, len(SHARES) - 1)]) for name, sheet in unique.items()]

@@ -1,12 +1,10 @@
 """The page of a search: each query beside its hits, with what they share; or groups of near-duplicates. No script."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, hide_folders, join, printable
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
-from counterpoint.report.document import PageKind, Part, check_target, document, plain_header
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.sections.concepts_section import data_address
 from counterpoint.report.wording import count, number, percent
 
@@ -20,22 +18,6 @@ SIDES = (96, 48, 24)  # pixels of a thumbnail; smaller ones where the page would
 MAX_BYTES = 8_000_000
 COPY_WORDS = {"pixels": "nearly the same picture", "embedding": "nearly the same embedding"}
 MAX_GROUPS = 300
-
-
-def write_search(found: SearchAnswer | Copies, out: str | Path) -> Path:
-    """Write the page; an earlier one is replaced.
-
-    Args:
-        found: with its pictures, if it is to show any.
-        out: HTML file.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(SEARCH_PAGE, target)
-    write_text(target, render_search(found))
-    return target
 
 
 def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
@@ -57,11 +39,11 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
         groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
         content = join(_copies_words(found), element("div", groups, class_="groups"))
-        parts = [Part("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
+        parts = [PageSection("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
         return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
     header = plain_header("Counterpoint searches", printable(found.run), facts)
     asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
-    parts = [Part("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
+    parts = [PageSection("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
     return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
 
 

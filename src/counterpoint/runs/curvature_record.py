@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, Route
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, ProductRoute
 
 WIDTH = 100  # columns
 LAST_UPDATE = "weights of the last update"
@@ -49,7 +49,7 @@ class HessianSpectrum:
     loss: str
     floor: float | None
     settings: Mapping[str, Any]
-    route: Route
+    route: ProductRoute
     remarks: tuple[str, ...]
     states: tuple[StepSpectrum, ...]
 

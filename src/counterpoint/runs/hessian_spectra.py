@@ -21,7 +21,7 @@ from counterpoint.data.sources import ARRAY, CATALOGUE
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator, hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
-from counterpoint.diagnostics.curvature.spectrum_records import OperatorSpectrum, Route
+from counterpoint.diagnostics.curvature.spectrum_records import OperatorSpectrum, ProductRoute
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
@@ -130,7 +130,7 @@ def _of_given(given: Given, asked: CurvatureSettings, reporter: Reporter) -> Hes
 
 def _spectrum(
     loss: CoupledLoss, last_layer: tuple[str, ...], asked: CurvatureSettings, advance: Callable[[], object]
-) -> tuple[Route, OperatorSpectrum]:
+) -> tuple[ProductRoute, OperatorSpectrum]:
     """How products are computed, and what Lanczos finds with them."""
     operator = _operator(loss, asked)
     starts = [_probe(loss.num_parameters, asked.seed + number) for number in range(asked.probes)]
@@ -172,7 +172,7 @@ def _record(
     fixed: RunLoss | GivenLoss,
     asked: CurvatureSettings,
     states: list[StepSpectrum],
-    computed: tuple[Route, str],
+    computed: tuple[ProductRoute, str],
 ) -> HessianSpectrum:
     """What was found, and with which settings."""
     route, weights = computed

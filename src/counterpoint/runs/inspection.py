@@ -1,38 +1,29 @@
-"""Diagnose a run, or features from anywhere: measurements, findings, and what single dimensions mean."""
+"""Diagnose a run, or features from anywhere: gather features, measure them, and judge what was measured."""
 
 # N samples, D features
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
-from counterpoint.core.array_layout import finite_vectors, shrunk_to_bytes, to_samples
-from counterpoint.core.collection import write_collection
+from counterpoint.core.array_layout import finite_vectors, to_samples
 from counterpoint.core.data_settings import DiagnosisSettings
-from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.run import Run
-from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.order import split_source
-from counterpoint.data.source import Source
-from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold, class_purity, top_concepts
-from counterpoint.diagnostics.evidence import (
-    EMBEDDING,
-    Evidence,
-)
-from counterpoint.diagnostics.feature_roles import DrawnCorrelation, drawn_correlation
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
-from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.diagnostics.layer_record import LayersRecord
+from counterpoint.diagnostics.measure import measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.checkpoints import ALL
 from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
@@ -41,14 +32,12 @@ from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.class_comparison import class_record, classes_of_features
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
-from counterpoint.runs.layer_reading import null_band, read_layers
-from counterpoint.runs.pair_inspection import look_at_features, with_thumbnails
-from counterpoint.runs.run_evidence import gather_evidence, is_rectified
-from counterpoint.runs.sample_collection import Embedded, collect
-from counterpoint.runs.votes import votes_of_features
+from counterpoint.runs.layer_reading import read_layers
+from counterpoint.runs.pair_inspection import pairs_of_features
+from counterpoint.runs.run_evidence import gather_evidence, is_rectified, votes_of_features
+from counterpoint.runs.sample_collection import described_concepts, keep_for_page, with_thumbnails
 
 UNLABELLED = "how good the features are (no labels)"
-THUMBNAIL_SIDE = 48
 
 
 @usual_modes()
@@ -109,7 +98,11 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if data is not None or look:
         given = ["data", *look][data is None]
         raise UsageError(f"{given}= goes with a run; features are all that is looked at")
-    _check_features(subject)
+    if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
+        raise UsageError(
+            f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
+            "encoder give the features that it returns for some samples"
+        )
     if loss is not None:
         _check_loss(loss, views, labels)
     return _diagnose_features(subject, labels, views, loss, threshold)
@@ -123,15 +116,6 @@ def _read_features(path: Path) -> Table:
             "embed` writes them"
         )
     return read_table(path, only_finite=False)
-
-
-def _check_features(subject: Any) -> None:
-    """Refuse what holds no features."""
-    if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
-        raise UsageError(
-            f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
-            "encoder give the features that it returns for some samples"
-        )
 
 
 def _check_loss(loss: Any, views: Any, labels: Any) -> None:
@@ -163,20 +147,12 @@ def _diagnose_features(features: Any, labels: Any, views: Any, loss: Loss | None
     evidence = evidence_of_features(z_ND, pair[1] if pair else None, kept_labels, threshold=threshold)
     evidence = replace(evidence, not_finite=odd)
     if loss is not None and pair is not None:
-        evidence = replace(evidence, pairs=look_at_features(loss, pair, kept_labels, names))
+        evidence = replace(evidence, pairs=pairs_of_features(loss, pair, kept_labels, names))
     if loss is not None and kept_labels is not None:
         classes_seen = classes_of_features(loss, z_ND, kept_labels, nonnegative=evidence.is_nonnegative)
         evidence = replace(evidence, classes=classes_seen)
     concepts, _ = described_concepts(z_ND, labels_N, classes, names, threshold)
-    return Findings(
-        findings=find(evidence),
-        places=evidence.places,
-        concepts=concepts,
-        settings=_settings(z_ND, threshold),
-        unjudged=() if evidence.votes else (UNLABELLED,),
-        classes=evidence.classes,
-        pairs=evidence.pairs,
-    )
+    return _judged(evidence, z_ND, concepts, threshold, unjudged=() if evidence.votes else (UNLABELLED,))
 
 
 def evidence_of_features(
@@ -214,40 +190,20 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         reporter.say(
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
         )
-    layers, arrays = read_layers(judged, asked.checkpoint, reporter) if asked.layers else (None, {})
+    layers, layer_arrays = read_layers(judged, asked.checkpoint, reporter) if asked.layers else (None, {})
     with reporter.bar("diagnosing", 3) as advance:
         known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
-        embedding_ND = known.embedding_ND
+        evidence, embedding_ND = known.evidence, known.embedding_ND
         advance()
         concepts, shown = described_concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
-        evidence = known.evidence
-        pairs = evidence.pairs
-        if pairs is not None:
-            pairs, shown = with_thumbnails(pairs, shown)
+        if evidence.pairs is not None:
+            pairs, shown = with_thumbnails(evidence.pairs, shown)
+            evidence = replace(evidence, pairs=pairs)
         advance()
-        findings = Findings(
-            findings=find(evidence),
-            places=evidence.places,
-            concepts=concepts,
-            settings=_settings(embedding_ND, threshold),
-            unjudged=evidence.unjudged,
-            levers=tuple(sorted(evidence.levers)),
-            classes=evidence.classes,
-            held_out=evidence.held_out,
-            layers=layers,
-            pairs=pairs,
-        )
+        findings = _judged(evidence, embedding_ND, concepts, threshold, unjudged=evidence.unjudged, layers=layers)
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            arrays |= _place_arrays(known.places, drawn_correlation(embedding_ND))
-            if source.kind == "images" and shown:
-                arrays["thumbnails"] = thumbnails(source, shown)
-            _write_arrays(judged.folder, arrays)
-            embedded = Embedded(embedding_ND, known.representation_ND, evidence.is_nonnegative, threshold)
-            write_collection(judged.folder, collect(source, embedded))
-            files = {"arrays": judged.folder.arrays, "collection": judged.folder.collection}
-            seals = {name: {"sha256": sha256_of(file)} for name, file in files.items()}
-            write_derived(judged.folder, judged.folder.findings, {**findings.to_dict(), **seals})
+            keep_for_page(judged.folder, source, findings, known, shown=shown, layer_arrays=layer_arrays)
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name
@@ -256,79 +212,30 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
     return findings
 
 
-def described_concepts(
-    z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Any, threshold: float
-) -> tuple[tuple[DescribedConcept, ...], list[int]]:
-    """Records of single dimensions, and the samples that their thumbnails show.
-
-    Args:
-        z_ND: features of all samples.
-        labels: class numbers of the samples, or None.
-        class_names: by number.
-        names: of the samples.
-        threshold: above which a feature of a unit-length vector counts as active.
-    """
-    purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
-    concepts = top_concepts(z_ND, threshold=threshold)
-    shown = sorted({position for concept in concepts for position in concept.top})
-    # A sample that several dimensions share is stored once.
-    place_of = {position: place for place, position in enumerate(shown)}
-    records = []
-    for concept in concepts:
-        top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
-        is_named = purity is not None and bool(purity.is_named_D[concept.dim])
-        records.append(
-            DescribedConcept(
-                dim=concept.dim,
-                fires=concept.fires,
-                mean_activation=concept.mean_activation,
-                expected_activation=concept.expected_activation,
-                values=concept.values,
-                purity=float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
-                top_class=class_names[top_class] if is_named else None,
-                thumbnails=tuple(place_of[position] for position in concept.top),
-                names=tuple(names[position] for position in concept.top),
-            )
-        )
-    return tuple(records), shown
-
-
-def _place_arrays(places: Mapping[str, Place], correlation: DrawnCorrelation) -> dict[str, np.ndarray]:
-    """Spectra beside those of isotropic features, histograms, and correlations."""
-    arrays = {"correlation/dims": np.array(correlation.dims), "correlation/matrix": correlation.matrix_LL.numpy()}
-    for name, place in places.items():
-        arrays[f"spectrum/{name}"] = place.spectrum.numpy()
-        arrays[f"band/{name}"] = null_band(place.spectrum, place.figures.num_samples)
-    cosines = places[EMBEDDING].cosines
-    if cosines is not None:
-        arrays |= {
-            "cosines/edges": cosines.edges.numpy(),
-            "cosines/positive": cosines.positive.numpy(),
-            "cosines/negative": cosines.negative.numpy(),
-        }
-    return arrays
-
-
-def _write_arrays(folder: RunFolder, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write ``arrays.npz``."""
-
-    def write(path: Path) -> None:
-        with path.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
-
-    write_atomically(folder.arrays, write)
-
-
-def thumbnails(source: Source, positions: list[int]) -> np.ndarray:
-    """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
-    pixels = shrunk_to_bytes(source.store.fetch(positions), THUMBNAIL_SIDE).permute(0, 2, 3, 1).numpy()
-    return pixels[..., 0] if pixels.shape[3] == 1 else pixels
-
-
-def _settings(z_ND: Tensor, threshold: float) -> dict[str, Any]:
-    """What the figures depend on."""
-    return {
+def _judged(
+    evidence: Evidence,
+    z_ND: Tensor,
+    concepts: tuple[DescribedConcept, ...],
+    threshold: float,
+    *,
+    unjudged: tuple[str, ...],
+    layers: LayersRecord | None = None,
+) -> Findings:
+    """What the evidence means, with what the figures depend on."""
+    settings = {
         "sparsity_threshold": threshold,
         "num_samples": len(z_ND),
         "num_view_samples": min(len(z_ND), NUM_VIEW_SAMPLES),
     }
+    return Findings(
+        findings=find(evidence),
+        places=evidence.places,
+        concepts=concepts,
+        settings=settings,
+        unjudged=unjudged,
+        levers=tuple(sorted(evidence.levers)),
+        classes=evidence.classes,
+        held_out=evidence.held_out,
+        layers=layers,
+        pairs=evidence.pairs,
+    )

@@ -184,20 +184,7 @@ def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray
         if len(pair.below_HD) > WIDEST_JOINT:
             continue
         found = layer_alignment(pair.below_HD, pair.above_KH)
-        joints.append(
-            JointFigures(
-                below=pair.below,
-                above=pair.above,
-                width=len(pair.below_HD),
-                live_below=found.live_below,
-                live_above=found.live_above,
-                overlap=found.overlap,
-                chance=found.chance,
-                gain=found.gain,
-                most=found.most,
-                least_cosine=float(found.cosines_L[-1]) if len(found.cosines_L) else None,
-            )
-        )
+        joints.append(found.figures.model_copy(update={"below": pair.below, "above": pair.above}))
         matrices.append(_averaged(found.matrix_HH).numpy())
     return tuple(joints), matrices
 

@@ -16,16 +16,14 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.near_samples import MOST_COMPARED, NearSamples, near_samples
 from counterpoint.diagnostics.pair_attention import (
-    BatchAttention,
     PairBatch,
-    Spread,
     WeighingLoss,
     batch_attention,
     drawn_batches,
     over_batches,
     temperature_table,
 )
-from counterpoint.diagnostics.pair_look import NearPair, PairLook
+from counterpoint.diagnostics.pair_record import Interval, NearPair, PairRecord
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.evaluation.checkpoints import ALL, steps_asked
@@ -85,7 +83,7 @@ class _Named:
     pictures: Sequence[int] | None = None
 
 
-def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | None:
+def pairs_of_run(seen: SeenPairs, checkpoint: str | None = None) -> PairRecord | None:
     """What the run's loss does to the pairs of its samples, and which samples lie nearest to each other.
 
     Thumbnails are places among the samples; ``with_thumbnails`` makes them places among the pictures that are kept.
@@ -104,23 +102,25 @@ def look_at_pairs(seen: SeenPairs, checkpoint: str | None = None) -> PairLook | 
     nearest = _nearest(seen.named, near)
     loss, why = _weighing_loss(seen.judged, checkpoint)
     if loss is None:
-        return PairLook(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
+        return PairRecord(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size) // settings.engine.accumulate
     batches = _batches(seen.views, seen.named.labels_N, near, run_batch, settings.seed)
     at_temperature = _temperature(settings, loss)
-    look = _look(loss, near, nearest, batches, run_batch)
+    record = _weighed(loss, near, nearest, batches, run_batch)
     if at_temperature is None:
-        return look
+        return record
     is_nonnegative = seen.judged.encoder.card.nonnegative != "none"
 
     def loss_at(temperature: float) -> WeighingLoss:
         return _weighing(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
 
     table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
-    return look.model_copy(update={"temperature": at_temperature, "temperatures": table})
+    return record.model_copy(update={"temperature": at_temperature, "temperatures": table})
 
 
-def look_at_features(loss: Loss, views: tuple[Tensor, Tensor], labels: Labels | None, names: Sequence[str]) -> PairLook:
+def pairs_of_features(
+    loss: Loss, views: tuple[Tensor, Tensor], labels: Labels | None, names: Sequence[str]
+) -> PairRecord:
     """What a loss does to the pairs of features from anywhere, in batches of at most ``USUAL_BATCH`` samples.
 
     Args:
@@ -139,16 +139,16 @@ def look_at_features(loss: Loss, views: tuple[Tensor, Tensor], labels: Labels | 
     inner = _inner(loss)
     if not hasattr(inner, "importance"):
         why = NO_WEIGHTS.format(inner.card.name)
-        return PairLook(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
-    look = _look(inner, near, nearest, _batches(chosen, labels_N, near, USUAL_BATCH, seed=0), USUAL_BATCH)
-    return look.model_copy(update={"temperature": _temperature_of(inner)})
+        return PairRecord(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
+    record = _weighed(inner, near, nearest, _batches(chosen, labels_N, near, USUAL_BATCH, seed=0), USUAL_BATCH)
+    return record.model_copy(update={"temperature": _temperature_of(inner)})
 
 
-def _look(
+def _weighed(
     loss: Loss, near: NearSamples, nearest: tuple[NearPair, ...], batches: Sequence[PairBatch], run_batch: int
-) -> PairLook:
+) -> PairRecord:
     """What a loss that weighs pairs does in some batches."""
-    return PairLook(
+    return PairRecord(
         loss=loss.card.name,
         run_batch=run_batch,
         batch_size=len(batches[0].z0_ND),
@@ -183,27 +183,6 @@ def _small(seen: SeenPairs) -> Tensor:
         parts.append(samples.flatten(1).float())
     raw_NF = torch.cat(parts)
     return raw_NF if seen.judged.source.kind == "images" else raw_NF / raw_NF.std(dim=0).clamp(min=1e-12)
-
-
-def with_thumbnails(look: PairLook, shown: Sequence[int]) -> tuple[PairLook, list[int]]:
-    """Number the pictures of pairs behind those that are kept already.
-
-    Args:
-        look: from ``look_at_pairs``.
-        shown: samples whose pictures are kept.
-
-    Returns:
-        The record, and all samples whose pictures are kept.
-    """
-    kept = list(
-        dict.fromkeys([*shown, *(int(at) for pair in look.nearest for at in pair.thumbnails if at is not None)])
-    )
-    place_of = {position: place for place, position in enumerate(kept)}
-    nearest = tuple(
-        pair.model_copy(update={"thumbnails": tuple(place_of[int(at)] for at in pair.thumbnails if at is not None)})
-        for pair in look.nearest
-    )
-    return look.model_copy(update={"nearest": nearest}), kept
 
 
 def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None, str]:
@@ -287,21 +266,21 @@ def _nearest(named: _Named, near: NearSamples) -> tuple[NearPair, ...]:
     return tuple(found)
 
 
-def _figures(found: Sequence[BatchAttention]) -> dict[str, float | None]:
+def _figures(found: Sequence[PairRecord]) -> dict[str, float | None]:
     """Means and intervals over batches, by their names in the record."""
 
-    def over(name: str) -> Spread:
+    def over(name: str) -> Interval:
         return over_batches([getattr(each, name) for each in found])
 
     plain = ("entropy", "hardest_share", "hardest_cosine", "copy_chance", "class_mass", "class_chance")
     effective, copies = over("effective_negatives"), over("copy_mass")
     return {
-        "num_negatives": float(found[0].num_negatives),
-        "effective_negatives": effective.mean,
+        "num_negatives": found[0].num_negatives,
+        "effective_negatives": effective.value,
         "effective_low": effective.low,
         "effective_high": effective.high,
-        "copy_mass": copies.mean,
+        "copy_mass": copies.value,
         "copy_low": copies.low,
         "copy_high": copies.high,
-        **{name: over(name).mean for name in plain},
+        **{name: over(name).value for name in plain},
     }

@@ -2,21 +2,36 @@
 
 # N samples, D features
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.derived_files import read_derived
+from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Shortcut
+from counterpoint.data.order import Split
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    GREY_INPUT,
+    RAW_INPUT,
+    REPRESENTATION,
+    UNTRAINED,
+    ColourShortcut,
+    Evidence,
+)
 from counterpoint.diagnostics.measure import Place, measure_place
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, untrained_encoder
+from counterpoint.evaluation.outcome import CATALOGUE, KNN, Row
+from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.scoring import Labelled, Measured
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -24,9 +39,8 @@ from counterpoint.nn.trained import Encoder
 from counterpoint.runs.class_comparison import judged_classes
 from counterpoint.runs.effects import levers_of
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
-from counterpoint.runs.pair_inspection import SeenPairs, look_at_pairs
+from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
 from counterpoint.runs.sharpness import run_sharpness
-from counterpoint.runs.votes import votes_of_subject
 
 Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
@@ -34,7 +48,7 @@ FEWEST_COLOURED = 50
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredEvidence:
     """What is known of an encoder.
 
     Attributes:
@@ -50,7 +64,9 @@ class Gathered:
     representation_ND: Tensor
 
 
-def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool) -> Gathered:
+def gather_evidence(
+    judged: Subject, threshold: float, *, checkpoint: str | None = None, cache: bool
+) -> GatheredEvidence:
     """Measure representation and embedding beside the untrained encoder, and read what the run's folder knows.
 
     Args:
@@ -89,7 +105,7 @@ def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None
         classes=judged_classes(judged, features.embedding),
         held_out=held_out_record(judged, features, views.get(EMBEDDING), threshold),
     )
-    return Gathered(evidence, places, features.embedding, features.representation)
+    return GatheredEvidence(evidence, places, features.embedding, features.representation)
 
 
 def is_rectified(z_ND: Tensor) -> bool:
@@ -111,19 +127,19 @@ def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str
     return {**view_pairs(judged, encoder, layers, _chosen(judged), also)}
 
 
-def _shortcut(colours: Pair | None, embedded: Pair | None) -> Shortcut | None:
+def _shortcut(colours: Pair | None, embedded: Pair | None) -> ColourShortcut | None:
     """What the colours of the views tell; None without pictures, or with too few."""
     if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
         return None
     return shortcut(colours, embedded[0])
 
 
-def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairLook | None:
+def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairRecord | None:
     """Whom the loss looks at; None without views."""
     if views is None:
         return None
     chosen_N = _chosen(judged)
-    return look_at_pairs(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
+    return pairs_of_run(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
 
 
 def _chosen(judged: Subject) -> Tensor:
@@ -172,3 +188,71 @@ def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
     moved = sum(float((now[name] - value).square().sum()) for name, value in before.items())
     length = sum(float(value.square().sum()) for value in before.values())
     return (moved / length) ** 0.5 if length else None
+
+
+MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
+NEAREST, TEMPERATURE = 20, 0.1
+_, _, UNTRAINED_VOTE, _ = BASELINES
+
+Votes = tuple[EvaluationRow, ...]
+
+
+def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
+    """KNN accuracies of a subject: those of its evaluation, or measured beside the raw input.
+
+    Args:
+        judged: an encoder beside samples; without labels there are no votes.
+        seen: features of all samples by place.
+    """
+    source = judged.source
+    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
+        file = judged.folder.evaluation
+        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
+        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
+        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
+            return record.rows
+    if source.labels is None:
+        return ()
+    bank, queries = _asked(source.labels, judged.split)
+    named = {UNTRAINED_VOTE if name == UNTRAINED else name: (z_ND[bank], z_ND[queries]) for name, z_ND in seen.items()}
+    raw = [to_unit_float(source.store.fetch(part.tolist())) for part in (bank, queries)]
+    named[RAW_INPUT] = (raw[0].flatten(1), raw[1].flatten(1))
+    if source.kind == "images" and raw[0].shape[1] > 1:
+        named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
+    return votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
+
+
+def votes_of_features(z_ND: Tensor, labels_N: Tensor, class_names: tuple[str, ...], split: Split) -> Votes:
+    """The kNN accuracy of features from anywhere."""
+    bank, queries = _asked(labels_N, split)
+    return votes({REPRESENTATION: (z_ND[bank], z_ND[queries])}, (labels_N[bank], labels_N[queries]), class_names)
+
+
+def votes(
+    features: Mapping[str, tuple[Tensor, Tensor]], labels: tuple[Tensor, Tensor], class_names: tuple[str, ...]
+) -> Votes:
+    """One row for each set of features, all of the same queries.
+
+    Args:
+        features: of bank and queries, by name.
+        labels: of bank and queries.
+        class_names: of all classes.
+
+    Returns:
+        Nothing where there are fewer queries than ``MIN_QUERIES``, or fewer than two classes.
+    """
+    if len(labels[1]) < MIN_QUERIES or len(labels[0].unique()) < 2:
+        return ()
+    rows = []
+    for name, (bank_ND, queries_QD) in features.items():
+        k = min(NEAREST, len(bank_ND))
+        asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
+        row = Row.of(Measured(name, KNN, CATALOGUE[KNN].measure(asked)), class_names)
+        rows.append(EvaluationRow.model_validate({**row.to_dict(), "settings": {"k": k}}))
+    return tuple(rows)
+
+
+def _asked(labels_N: Tensor, split: Split) -> tuple[Tensor, Tensor]:
+    """Positions of labelled samples that vote and that are asked about, evenly spaced where there are many."""
+    bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
+    return evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)

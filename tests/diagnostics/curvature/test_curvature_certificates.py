@@ -6,13 +6,13 @@ import pytest
 import torch
 from small_problems import encoder, make, problem
 
-from counterpoint.diagnostics.curvature.curvature_certificates import Certificate, certificates
+from counterpoint.diagnostics.curvature.curvature_certificates import ProductCheck, certificates
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator, chunked_products, kept_products
 
 WEIGHT, BIAS = "f.2.weight", "f.2.bias"
 
 
-def by_name(operator: HessianOperator, *layer: str) -> dict[str, Certificate]:
+def by_name(operator: HessianOperator, *layer: str) -> dict[str, ProductCheck]:
     found = certificates(operator, layer, generator=torch.Generator().manual_seed(3))
     return {certificate.name: certificate for certificate in found}
 

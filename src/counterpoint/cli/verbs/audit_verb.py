@@ -46,8 +46,8 @@ def run(flags: argparse.Namespace) -> int:
     if flags.json not in (None, "-"):
         check_new_file(Path(flags.json), [".json"], overwrite=flags.overwrite, flag="--json")
     from counterpoint.audit.auditing import audit  # deferred: loads torch
-    from counterpoint.report.audit_page import AUDIT_PAGE, write_audit  # deferred: not without a page
-    from counterpoint.report.document import check_target  # deferred: not without a page
+    from counterpoint.report.audit_page import AUDIT_PAGE, render_audit  # deferred: not without a page
+    from counterpoint.report.document import check_target, write_page  # deferred: not without a page
 
     if out is not None:
         check_target(AUDIT_PAGE, Path(out))
@@ -56,6 +56,6 @@ def run(flags: argparse.Namespace) -> int:
     if flags.json not in (None, "-"):
         print(shown(found.save(flags.json)))
     if out is not None:
-        print(shown(write_audit(found, out)))
+        print(shown(write_page(AUDIT_PAGE, out, lambda: render_audit(found))))
     is_unhealthy = flags.fail_on is not None and found.level in LEVELS[LEVELS.index(flags.fail_on) :]
     return UNHEALTHY if is_unhealthy else 0

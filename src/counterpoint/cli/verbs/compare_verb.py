@@ -54,9 +54,13 @@ def run(flags: argparse.Namespace) -> int:
         flags.runs, metrics=_names(flags.metrics), features=_names(flags.features), evaluation=flags.evaluation
     )
     if target is not None:
-        from counterpoint.report.comparison_page import write_comparison  # deferred: loads NumPy and Pillow
+        from counterpoint.report.comparison_page import (  # deferred: loads NumPy and Pillow
+            COMPARISON_PAGE,
+            render_comparison,
+        )
+        from counterpoint.report.document import write_page  # deferred: loads NumPy and Pillow
 
-        write_comparison(found, target)
+        write_page(COMPARISON_PAGE, target, lambda: render_comparison(found))
     print_found(found, flags, target)
     return 0
 

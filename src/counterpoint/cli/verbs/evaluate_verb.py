@@ -97,9 +97,13 @@ def run(flags: argparse.Namespace) -> int:
 
         evaluation = evaluate(subject, **asked)
     if page is not None:
-        from counterpoint.report.evaluation_page import write_evaluation  # deferred: loads NumPy and Pillow
+        from counterpoint.report.document import write_page  # deferred: loads NumPy and Pillow
+        from counterpoint.report.evaluation_page import (  # deferred: loads NumPy and Pillow
+            EVALUATION_PAGE,
+            render_evaluation,
+        )
 
-        write_evaluation(evaluation, page)
+        write_page(EVALUATION_PAGE, page, lambda: render_evaluation(evaluation))
     print_found(evaluation, flags, page)
     return 0
 

@@ -62,9 +62,10 @@ def run(flags: argparse.Namespace) -> int:
         check_page(SEARCH_PAGE, target)
     found = _found(flags)
     if target is not None:
-        from counterpoint.report.search_page import write_search  # deferred: loads NumPy and Pillow
+        from counterpoint.report.document import write_page  # deferred: loads NumPy and Pillow
+        from counterpoint.report.search_page import SEARCH_PAGE, render_search  # deferred: loads NumPy and Pillow
 
-        write_search(found, target)
+        write_page(SEARCH_PAGE, target, lambda: render_search(found))
     print_found(found, flags, target)
     return 0
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from counterpoint.diagnostics.checks.collapse_checks import COLD, UNEVEN, is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Check, Finding, plain
-from counterpoint.diagnostics.pair_look import PairLook
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.remedies import HIGHER_TEMPERATURE, LARGER_BATCH, LOWER_TEMPERATURE, USUAL_BATCH, advice
 
 HANDFUL = 0.03  # of the negatives, that an anchor weighs at least
@@ -155,7 +155,7 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
     )
 
 
-def _weighing(evidence: Evidence) -> PairLook | None:
+def _weighing(evidence: Evidence) -> PairRecord | None:
     """What was seen of pairs; None where the loss weighs none, or all samples coincide."""
     look = evidence.pairs
     return None if look is None or look.why or is_full_collapse(evidence.places[EMBEDDING]) else look

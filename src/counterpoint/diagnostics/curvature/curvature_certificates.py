@@ -9,7 +9,7 @@ from torch import Tensor
 
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator
-from counterpoint.diagnostics.curvature.spectrum_records import Certificate
+from counterpoint.diagnostics.curvature.spectrum_records import ProductCheck
 
 LIMITS = {torch.float64: 1e-10, torch.float32: 1e-4}
 VALUE_ROUNDING = 1e3  # eps, relative: a loss that changes by less is called unchanged
@@ -17,7 +17,7 @@ VALUE_ROUNDING = 1e3  # eps, relative: a loss that changes by less is called unc
 
 def certificates(
     operator: HessianOperator, last_layer: Sequence[str] = (), *, generator: torch.Generator | None = None
-) -> tuple[Certificate, ...]:
+) -> tuple[ProductCheck, ...]:
     r"""Symmetry, and the two identities of a last linear layer before a loss that sees directions only.
 
     For random u and v, :math:`u^\top H v = v^\top H u`. Where the loss does not change if the last layer's weight W
@@ -44,11 +44,11 @@ def certificates(
     hu_P, hv_P = operator @ u_P, operator @ v_P
     size = max(float(u_P.norm() * hv_P.norm()), float(v_P.norm() * hu_P.norm()))
     defect = abs(float(u_P @ hv_P) - float(v_P @ hu_P)) / size if size else 0.0
-    found = [Certificate("symmetry", defect, limit, "u'Hv = v'Hu for two Gaussian vectors")]
+    found = [ProductCheck("symmetry", defect, limit, "u'Hv = v'Hu for two Gaussian vectors")]
     known = {name: operator.loss.parameters[name] for name in last_layer}
     if not known:
         words = "the encoder does not end in a linear layer"
-        return (*found, *(Certificate(name, None, limit, words) for name in ("scale", "rotation")))
+        return (*found, *(ProductCheck(name, None, limit, words) for name in ("scale", "rotation")))
     gradient = dict(zip(operator.loss.parameters, operator.loss.split(gradient_P), strict=True))
     typical = float(hu_P.norm() / u_P.norm())
     turning_DD = _antisymmetric(next(iter(known.values())), generator)
@@ -65,14 +65,14 @@ def certificates(
     ):
         if not _is_unchanged(operator, changed):
             words = f"the loss is not the same for another {name} of {layer}"
-            found.append(Certificate(name, None, limit, words))
+            found.append(ProductCheck(name, None, limit, words))
             continue
         direction_P = operator.loss.placed(direction)
         expected_P, product_P = operator.loss.placed(expected), operator @ direction_P
         size = max(float(expected_P.norm()), float(product_P.norm()), typical * float(direction_P.norm()))
         defect = float((product_P - expected_P).norm()) / size if size else 0.0
         equation = "H W = -g_W" if name == "scale" else "H(AW) = A g_W"
-        found.append(Certificate(name, defect, limit, f"{equation} for {layer}"))
+        found.append(ProductCheck(name, defect, limit, f"{equation} for {layer}"))
     return tuple(found)
 
 

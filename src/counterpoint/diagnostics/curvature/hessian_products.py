@@ -15,7 +15,7 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
 from counterpoint.diagnostics.curvature.layer_curvature import ShortSecondDerivatives
-from counterpoint.diagnostics.curvature.spectrum_records import Route
+from counterpoint.diagnostics.curvature.spectrum_records import ProductRoute
 
 PART_BYTES = 32 * 2**20  # of the graph of one part: small enough that a processor's cache helps
 
@@ -35,7 +35,7 @@ class HessianOperator:
     loss: CoupledLoss
     gradient_P: Tensor
     value: float
-    route: Route
+    route: ProductRoute
     product: Callable[[Tensor], Tensor]
 
     @property
@@ -117,7 +117,7 @@ def kept_products(
     def product(v_P: Tensor) -> Tensor:
         return flat(_pulled_back(gradient, leaves, loss.split(v_P), keeps=True))
 
-    route = Route("kept", loss.num_samples, needed, reason)
+    route = ProductRoute("kept", loss.num_samples, needed, reason)
     return HessianOperator(loss, flat(gradient).detach(), float(value.detach()), route, product)
 
 
@@ -179,7 +179,7 @@ def chunked_products(
     for chunk, g in zip(loss.chunks(chunk_size), cotangent.split(chunk_size), strict=True):
         _add(gradient, _seeded(loss, chunk, g))
     return HessianOperator(
-        loss, flat(gradient), float(value.detach()), Route("chunked", chunk_size, needed, reason), product
+        loss, flat(gradient), float(value.detach()), ProductRoute("chunked", chunk_size, needed, reason), product
     )
 
 

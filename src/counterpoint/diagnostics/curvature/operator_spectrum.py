@@ -14,10 +14,10 @@ from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, lanczo
 from counterpoint.diagnostics.curvature.mass_brackets import mass_up_to, masses, trace_estimate
 from counterpoint.diagnostics.curvature.spectrum_records import (
     Bracket,
-    Certificate,
-    CurvePoint,
     Eigenvalue,
     OperatorSpectrum,
+    ProductCheck,
+    ShareBounds,
 )
 
 NUM_THRESHOLDS = 25  # points of the curve of bounds
@@ -92,7 +92,7 @@ def operator_spectrum(
     )
 
 
-def _measured_noise(first: Tridiagonal, symmetry: Certificate) -> float:
+def _measured_noise(first: Tridiagonal, symmetry: ProductCheck) -> float:
     """What products are wrong by, from their asymmetry: the norm of an error of random entries of that size."""
     assert symmetry.defect is not None
     # |H v| for a unit vector, times the length of a Gaussian one.
@@ -119,7 +119,7 @@ def _eigenvalues(found: Ritz, places: Tensor, noise: float) -> tuple[Eigenvalue,
     return tuple(Eigenvalue(value, error + noise) for value, error in pairs)
 
 
-def _curve(found: Sequence[Tridiagonal], low: float, high: float, noise: float) -> tuple[CurvePoint, ...]:
+def _curve(found: Sequence[Tridiagonal], low: float, high: float, noise: float) -> tuple[ShareBounds, ...]:
     """Bounds at thresholds that lie densest around zero, where most eigenvalues are."""
     largest = max(abs(low), abs(high))
     if largest == 0:
@@ -133,5 +133,5 @@ def _curve(found: Sequence[Tridiagonal], low: float, high: float, noise: float) 
     for threshold in thresholds:
         parts = [mass_up_to(each, threshold, noise=noise) for each in found]
         mean = Bracket(sum(p.low for p in parts) / len(parts), sum(p.high for p in parts) / len(parts))
-        points.append(CurvePoint(threshold, mean))
+        points.append(ShareBounds(threshold, mean))
     return tuple(points)

@@ -9,7 +9,7 @@ RouteName = Literal["kept", "chunked"]
 
 
 @dataclass(frozen=True)
-class Route:
+class ProductRoute:
     """How products are computed, and why.
 
     Attributes:
@@ -26,7 +26,7 @@ class Route:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class ProductCheck:
     """A check of the products.
 
     Attributes:
@@ -81,7 +81,7 @@ class Masses:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TraceEstimate:
     """A number with its standard error."""
 
     value: float
@@ -91,7 +91,7 @@ class Estimate:
     def interval(self) -> Bracket:
         """95 %, as of a normal distribution.
 
-        >>> Estimate(10.0, 0.0).interval
+        >>> TraceEstimate(10.0, 0.0).interval
         Bracket(low=10.0, high=10.0)
         """
         return Bracket(self.value - NORMAL * self.error, self.value + NORMAL * self.error)
@@ -112,7 +112,7 @@ class Eigenvalue:
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class ShareBounds:
     """Bounds on the share of eigenvalues up to a threshold, averaged over the probes."""
 
     threshold: float
@@ -148,14 +148,14 @@ class OperatorSpectrum:
     signs: Masses
     largest: tuple[Eigenvalue, ...]
     smallest: tuple[Eigenvalue, ...]
-    trace: Estimate
-    curve: tuple[CurvePoint, ...]
+    trace: TraceEstimate
+    curve: tuple[ShareBounds, ...]
     ritz_values: tuple[tuple[float, ...], ...]
     ritz_weights: tuple[tuple[float, ...], ...]
     noise: float
     orthogonality: float
     is_exhausted: bool
-    certificates: tuple[Certificate, ...]
+    certificates: tuple[ProductCheck, ...]
     vectors_KP: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -1,13 +1,21 @@
-"""Where do its classes lie? Class means beside the optimum that theory states for the run's loss and class counts."""
+"""Where do its classes lie? Class means beside the optimum that theory states for the run's loss and class counts.
 
+One record fills this section, the page of ``counterpoint geometry --run``, and its text.
+"""
+
+# C classes
+
+import math
 from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.report.charts.figures import columns, missing, panel_width, readings
+from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
+from counterpoint.report.charts.figures import HALF, columns, data_table, missing, panel_width, readings
 from counterpoint.report.charts.series_style import run_title
-from counterpoint.report.class_panels import class_figures, class_words
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
+from counterpoint.report.theory_pages.matrix_figure import MatrixPanel, matrix_figure
+from counterpoint.report.wording import count, listing, number, percent
 
 
 def classes_section(runs: Sequence[RunRecord]) -> Markup:
@@ -41,6 +49,149 @@ def _absent(runs: Sequence[RunRecord]) -> list[Markup]:
         elif run.diagnosis.classes is None:
             notes.append(element("p", f"{run.name} has no labels, or none with two classes.", class_="missing"))
     return notes
+
+
+MAX_ROWS = 40  # classes of a table
+MAX_NAMED = 6
+HOW_TO_READ = "Rows and columns are classes; 1 is the same direction, 0 a right angle."
+
+
+def class_words(record: ClassRecord) -> list[str]:
+    """What the record says, in sentences, the answer first.
+
+    >>> class_words(ClassRecord(within_share=0.25, why_no_optimum="VICReg is not covered"))[1]
+    'No optimum to compare with: VICReg is not covered.'
+    """
+    words = [] if record.optimum is None else _distance_words(record.optimum)
+    if record.within_share is not None:
+        tail = "" if record.optimum is None else "; the optimum has none there"
+        words.append(f"{percent(record.within_share)} of the variance lies within classes{tail}.")
+    words += _rare_words(record)
+    if record.num_unlabelled:
+        words.append(f"{count(record.num_unlabelled, 'sample')} without a class are left out.")
+    if record.why_no_optimum:
+        words.append(f"No optimum to compare with: {record.why_no_optimum}.")
+    return words
+
+
+def class_figures(record: ClassRecord, width: float = HALF) -> Markup:
+    """Both matrices side by side, the classes as a table, and the certificate; without an optimum the table alone."""
+    return join(_matrices(record, width), _class_table(record), _certificate(record.optimum))
+
+
+def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the table of classes: samples, spread, and mean cosine with the other classes."""
+    head = ["class", "samples", "spread", "mean cosine", "at the optimum", "largest difference"]
+    if record.optimum is None:
+        return head[:3], [_cells(record, row) for row in record.rows]
+    compared = zip(record.rows, record.optimum.measured, record.optimum.optimum, strict=False)
+    return head, [
+        [*_cells(record, row), number(_mean_but(a, place), 3), number(_mean_but(b, place), 3), _largest(record, a, b)]
+        for place, (row, a, b) in enumerate(compared)
+    ]
+
+
+def certificate_rows(optimum: OptimumRecord) -> list[list[str]]:
+    """What is known of the optimum: question, risk, bound, status."""
+    asked = [[name, value] for name, value in optimum.question.items()]
+    known = [
+        ["risk", number(optimum.risk, 10)],
+        ["lower bound", "none" if optimum.lower_bound is None else number(optimum.lower_bound, 10)],
+        ["relative gap", "none" if optimum.relative_gap is None else number(optimum.relative_gap, 2)],
+        ["status", optimum.status],
+    ]
+    return [*asked, *known]
+
+
+def _distance_words(optimum: OptimumRecord) -> list[str]:
+    """How far, where most, and what merges."""
+    ends = "" if optimum.low is None else f" (95 % interval {number(optimum.low)} to {number(optimum.high)})"
+    held_out = "" if optimum.held_out is None else f"; of held-out samples {number(optimum.held_out)}"
+    words = [
+        f"The cosines of class means are {number(optimum.distance)}{ends} from those at the optimum of the run's own "
+        f"loss, as the root mean square over pairs of classes{held_out}."
+    ]
+    if len(optimum.pair) > 1 and optimum.largest is not None:
+        words.append(f"They differ most for {listing(optimum.pair)}: by {number(optimum.largest)}.")
+    if not optimum.is_certified:
+        words.append(f"The optimum is not certified: {optimum.status}.")
+    return words + [f"At the optimum {listing(group)} merge into one vector." for group in optimum.merged]
+
+
+def _rare_words(record: ClassRecord) -> list[str]:
+    """Whether rare classes have fallen together, beside what theory has."""
+    rare = [row.name for row in record.rows if row.is_rare]
+    if record.rare_cosine is None or not record.is_imbalanced:
+        return []
+    ends = "" if record.low is None else f" (95 % interval {number(record.low)} to {number(record.high)})"
+    beside = [
+        f"{number(value)} {where}"
+        for value, where in (
+            (record.optimum.rare_cosine if record.optimum else None, "at the optimum"),
+            (record.frequent_cosine, "between frequent classes"),
+        )
+        if value is not None
+    ]
+    named = listing([*rare[:MAX_NAMED], *([f"{len(rare) - MAX_NAMED} more"] if len(rare) > MAX_NAMED else [])])
+    tail = f"; it is {listing(beside)}" if beside else ""
+    return [f"Centred means of the rare classes ({named}) have cosine {number(record.rare_cosine)}{ends}{tail}."]
+
+
+def _matrices(record: ClassRecord, width: float) -> Markup | None:
+    """Measured beside optimum."""
+    optimum = record.optimum
+    if optimum is None or not optimum.measured or not optimum.optimum:
+        return None
+    names = [row.name for row in record.rows]
+    panels = [
+        matrix_figure(MatrixPanel(title, _numbers(rows), names, names), note, width)
+        for title, rows, note in (
+            ("Cosines of class means, measured", optimum.measured, HOW_TO_READ),
+            ("The same at the optimum", optimum.optimum, ""),
+        )
+    ]
+    return element("div", panels, class_="panels panels-2")
+
+
+def _class_table(record: ClassRecord) -> Markup:
+    head, rows = class_rows(record)
+    rest = f"and {count(len(rows) - MAX_ROWS, 'class', 'classes')} more" if len(rows) > MAX_ROWS else ""
+    return join(data_table("Classes", head, rows[:MAX_ROWS]), element("p", rest, class_="note") if rest else None)
+
+
+def _certificate(optimum: OptimumRecord | None) -> Markup | None:
+    """The question, the bound, and what a reader must know."""
+    if optimum is None:
+        return None
+    notes = [element("p", note, class_="note") for note in optimum.notes]
+    return join(data_table("The optimum", ["", "value"], certificate_rows(optimum)), notes)
+
+
+def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
+    """A matrix whose unknown entries are NaN."""
+    return [[math.nan if value is None else value for value in row] for row in rows]
+
+
+def _cells(record: ClassRecord, row: ClassRow) -> list[str]:
+    return [
+        f"{row.name}{' (rare)' if row.is_rare and record.is_imbalanced else ''}",
+        number(row.count),
+        number(row.spread),
+    ]
+
+
+def _mean_but(row: Sequence[float | None], place: int) -> float | None:
+    """Mean of a row without its entry of the diagonal."""
+    others = [value for at, value in enumerate(row) if at != place and value is not None]
+    return sum(others) / len(others) if others else None
+
+
+def _largest(record: ClassRecord, measured: Sequence[float | None], optimum: Sequence[float | None]) -> str:
+    """The largest difference of a row, with its sign and class."""
+    pairs = zip(measured, optimum, record.rows, strict=False)
+    found = [(a - b, row.name) for a, b, row in pairs if a is not None and b is not None]
+    value, name = max(found, key=lambda each: abs(each[0]), default=(0.0, ""))
+    return f"{'+' if value > 0 else ''}{number(value, 2)} with {name}" if name else "–"
 
 
 SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", classes_section)

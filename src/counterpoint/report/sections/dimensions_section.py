@@ -8,7 +8,7 @@ from counterpoint.core.collection import Collection
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import absences
 from counterpoint.report.charts.series_style import run_title
-from counterpoint.report.picture_sheets import SHARES, Pictures, pictures_of
+from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.concept_overview import ALMOST_ALWAYS, PURE
@@ -89,7 +89,7 @@ def _options(pairs: Sequence[tuple[str, str]]) -> list[Markup]:
     return [element("option", words, value=key) for key, words in pairs]
 
 
-def _list(run: RunRecord, shown: Pictures | None, num_runs: int) -> Markup:
+def _list(run: RunRecord, shown: PicturePlaces | None, num_runs: int) -> Markup:
     """All dimensions of one run by their numbers, or as many of the strongest as a page can hold."""
     known = run.samples
     total, limit = len(known.dims), MOST_DIMS // num_runs
@@ -112,7 +112,7 @@ def _list(run: RunRecord, shown: Pictures | None, num_runs: int) -> Markup:
     )
 
 
-def _item(known: Collection, dim: int, shown: Pictures | None, per_dim: int) -> Markup:
+def _item(known: Collection, dim: int, shown: PicturePlaces | None, per_dim: int) -> Markup:
     """One dimension."""
     dims = known.dims
     fires, expected, purity = (float(each[dim]) for each in (dims.fires_D, dims.expected_D, dims.purity_D))
@@ -140,7 +140,7 @@ def _item(known: Collection, dim: int, shown: Pictures | None, per_dim: int) -> 
     )
 
 
-def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: Pictures | None) -> Markup | None:
+def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: PicturePlaces | None) -> Markup | None:
     """The strongest samples: pictures, or names where there are none."""
     if not top:
         return None

@@ -18,14 +18,20 @@ from counterpoint.report.charts.figures import (
     panels,
     readings,
 )
-from counterpoint.report.charts.line_chart import Line, label_room, line_chart
+from counterpoint.report.charts.line_chart import (
+    MAX_POINTS,
+    Line,
+    floor_reference,
+    label_room,
+    line_chart,
+    log_values,
+    spectrum_band,
+)
 from counterpoint.report.charts.series_style import PLACE_DASHES, RUN_MARKERS, Style, run_title
-from counterpoint.report.charts.spectrum_lines import MAX_POINTS, floor_reference, log_values, spectrum_band
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.theory_pages.panels import MatrixPanel
-from counterpoint.report.theory_pages.theory_panels import matrix_figure
+from counterpoint.report.theory_pages.matrix_figure import MatrixPanel, matrix_figure
 from counterpoint.report.wording import number
 
 MOST_DRAWN = 9  # layers with a spectrum of their own; the table has all

@@ -5,17 +5,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterpoint.core.markup import Markup, join
+from counterpoint.core.markup import Markup, element, join
+from counterpoint.diagnostics.evidence import HELD_OUT, TRAINING, HeldOutRecord
 from counterpoint.report.charts.chart_frame import ChartText, Frame, Swatch, area_swatch, svg, swatch_legend
-from counterpoint.report.charts.figures import HALF, WIDE, absences, data_table, figure, panel_width, panels, readings
+from counterpoint.report.charts.figures import (
+    HALF,
+    WIDE,
+    absences,
+    columns,
+    data_table,
+    figure,
+    panel_width,
+    panels,
+    readings,
+)
 from counterpoint.report.charts.line_chart import step_area
 from counterpoint.report.charts.point_chart import NamedPoint, point_plane
-from counterpoint.report.charts.series_style import Style, place_style, run_style, run_tag
+from counterpoint.report.charts.series_style import Style, place_style, run_style, run_tag, run_title
 from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.held_out_table import held_out_tables
-from counterpoint.report.wording import NO_BREAK, cosine, number, percent
+from counterpoint.report.sections.headline import DIAGNOSTICS
+from counterpoint.report.wording import NO_BREAK, cosine, count, figure_of, number, percent
 
 LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
 
@@ -199,6 +210,55 @@ def _cosine_table(edges: Sequence[float], positive: Sequence[float], negative: S
         if positive[place] or negative[place]
     ]
     return data_table("Cosines of pairs", ["cosine", "two views of one sample", "different samples"], rows)
+
+
+def held_out_tables(runs: Sequence[RunRecord]) -> Markup | None:
+    """A table for each run whose parts were measured; None where none were."""
+    known = [(run, run.diagnosis.held_out) for run in runs if run.diagnosis and run.diagnosis.held_out]
+    if not known:
+        return None
+    tables = [join(run_title(run.name, run.order, len(runs)), _held_out_table(record)) for run, record in known]
+    return join(element("h3", "Training samples beside held-out ones"), columns(tables))
+
+
+def held_out_words(record: HeldOutRecord) -> str:
+    """How much better views of training samples agree, and how many held-out samples were trained on.
+
+    >>> held_out_words(HeldOutRecord(gap=0.125, low=0.1, high=0.15, num_held_out=80, num_either=2))[:59]
+    'Views of training samples agree by 0.125 more in cosine (95'
+    """
+    words = []
+    if record.gap is not None:
+        more = "more" if record.gap >= 0 else "less"
+        words.append(
+            f"Views of training samples agree by {number(abs(record.gap))} {more} in cosine (95 % interval of the "
+            f"difference {number(record.low)} to {number(record.high)})."
+        )
+    if record.num_held_out:
+        found = record.num_either or 0
+        whole = count(record.num_held_out, "held-out sample")
+        words.append(
+            f"Of {whole} {number(found) if found else 'no one'} equal{'s' if found < 2 else ''} a training sample."
+        )
+    return " ".join(words)
+
+
+def _held_out_table(record: HeldOutRecord) -> Markup:
+    """Metrics in rows, both parts in columns; of as many samples of either."""
+    parts = [record.parts[name] for name in (TRAINING, HELD_OUT) if name in record.parts]
+    rows = [
+        [metric.short, *(figure_of(metric.unit, part.figures.get(metric.name)) for part in parts)]
+        for metric in DIAGNOSTICS.values()
+        if parts and all(part.figures.get(metric.name) is not None for part in parts)
+    ]
+    sizes = f"Of {count(parts[0].num_samples, 'sample')} of either part, evenly spaced." if parts else ""
+    return join(
+        element("p", held_out_words(record), class_="reading"),
+        data_table("Training samples beside held-out ones", ["embedding", "training", "held out"], rows)
+        if rows
+        else None,
+        element("p", sizes, class_="note") if rows else None,
+    )
 
 
 SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", plane_section)

@@ -9,15 +9,17 @@ from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import Metric
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
-from counterpoint.report.charts.line_chart import Line, label_room, line_chart
-from counterpoint.report.charts.series_style import place_style, run_tag
-from counterpoint.report.charts.spectrum_lines import (
+from counterpoint.report.charts.line_chart import (
     MAX_POINTS,
+    Line,
     floor_reference,
+    label_room,
+    line_chart,
     log_values,
     rounding,
     spectrum_band,
 )
+from counterpoint.report.charts.series_style import place_style, run_tag
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.diagnostics.pair_look import NearPair, PairLook, TemperatureRow
+from counterpoint.diagnostics.pair_record import NearPair, PairRecord, TemperatureRow
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, columns, data_table, figure, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
@@ -37,11 +37,11 @@ def temperature_section(runs: Sequence[RunRecord], num_pairs: int = NUM_PAIRS) -
     return join(readings(runs, _words), drawn, columns(galleries) if galleries and num_pairs else None, absent)
 
 
-def _look(run: RunRecord) -> PairLook | None:
+def _look(run: RunRecord) -> PairRecord | None:
     return run.diagnosis.pairs if run.diagnosis else None
 
 
-def _rows(look: PairLook) -> list[TemperatureRow]:
+def _rows(look: PairRecord) -> list[TemperatureRow]:
     """The table; a file may hold what is no temperature."""
     return [row for row in look.temperatures if row.temperature > 0]
 
@@ -56,7 +56,7 @@ def _words(run: RunRecord) -> str:
     return " ".join(filter(None, (_temperature_words(look), _class_words(look), _copy_words(look))))
 
 
-def _temperature_words(look: PairLook) -> str:
+def _temperature_words(look: PairRecord) -> str:
     """At this temperature, at half of it and at twice."""
     if look.effective_negatives is None:
         return ""
@@ -71,7 +71,7 @@ def _temperature_words(look: PairLook) -> str:
     return f"At temperature {number(look.temperature)} {count}{'; ' if beside else ''}{', '.join(beside)}."
 
 
-def _class_words(look: PairLook) -> str:
+def _class_words(look: PairRecord) -> str:
     """How much of the push goes against the anchor's own class."""
     if look.class_mass is None or look.class_chance is None:
         return ""
@@ -81,7 +81,7 @@ def _class_words(look: PairLook) -> str:
     )
 
 
-def _copy_words(look: PairLook) -> str:
+def _copy_words(look: PairRecord) -> str:
     """How many samples have near-copies."""
     if look.copy_share is None:
         return ""
@@ -109,20 +109,20 @@ def _figure(run: RunRecord, rows: Sequence[TemperatureRow], x_axis: Axis, num_ru
     return figure(title, HOW_TO_READ if num_runs == 1 else "", draw, panel_width(num_runs), table)
 
 
-def _share(row: TemperatureRow, look: PairLook) -> float | None:
+def _share(row: TemperatureRow, look: PairRecord) -> float | None:
     """Of the negatives that count."""
     if row.effective_negatives is None or not look.num_negatives:
         return None
     return row.effective_negatives / look.num_negatives
 
 
-def _own_place(rows: Sequence[TemperatureRow], look: PairLook) -> int | None:
+def _own_place(rows: Sequence[TemperatureRow], look: PairRecord) -> int | None:
     """The row of the run's own temperature."""
     places = [place for place, row in enumerate(rows) if row.temperature == look.temperature]
     return places[0] if places and rows[places[0]].effective_negatives is not None else None
 
 
-def _table(run: RunRecord, rows: Sequence[TemperatureRow], look: PairLook) -> Markup:
+def _table(run: RunRecord, rows: Sequence[TemperatureRow], look: PairRecord) -> Markup:
     """All figures at each temperature."""
     head = ["temperature", "negatives that count", "entropy", "gradient", "loss", "chance", "floor", "way to the floor"]
     cells = [
@@ -141,7 +141,7 @@ def _cell(value: float | None) -> str:
     return "–" if value is None else number(value)
 
 
-def _gallery(run: RunRecord, look: PairLook, num_pairs: int, num_runs: int) -> Markup:
+def _gallery(run: RunRecord, look: PairRecord, num_pairs: int, num_runs: int) -> Markup:
     """The closest pairs of one run, closest first."""
     cards = [_card(run, pair) for pair in look.nearest[:num_pairs]]
     title = element("p", element("strong", PAIRS_TITLE), class_="panels-title")

@@ -14,9 +14,8 @@ from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import data_table, figure, panel_width, panels
 from counterpoint.report.charts.line_chart import Line, label_room, line_chart
 from counterpoint.report.charts.ticks import Axis, linear_axis
-from counterpoint.report.theory_pages.panels import MatrixPanel
-from counterpoint.report.theory_pages.theory_document import TheorySection
-from counterpoint.report.theory_pages.theory_panels import CHART_HEIGHT, matrix_figure, series_style
+from counterpoint.report.document import PageSection
+from counterpoint.report.theory_pages.matrix_figure import CHART_HEIGHT, MatrixPanel, matrix_figure, series_style
 from counterpoint.report.wording import MINUS, NO_BREAK, count, number
 from counterpoint.theory.collapse.phase import PhaseDiagram
 from counterpoint.theory.collapse.rebalancing import RebalancingPlan
@@ -37,7 +36,7 @@ COLUMN_NOTE = (
 )
 
 
-def phase_section(diagram: PhaseDiagram) -> TheorySection:
+def phase_section(diagram: PhaseDiagram) -> PageSection:
     """The diagram as a section of a page."""
     content = join(
         element("p", _lede(diagram), class_="lede reading"),
@@ -45,7 +44,7 @@ def phase_section(diagram: PhaseDiagram) -> TheorySection:
         element("div", element("p", CHART_NOTE, class_="note"), class_="remarks"),
         panels([_chart(diagram, place) for place in range(len(diagram.temperatures))]),
     )
-    return TheorySection("phases", "Phase diagram", "From which share on do minorities merge?", content)
+    return PageSection("phases", "Phase diagram", "From which share on do minorities merge?", content)
 
 
 def share_words(rest: float) -> str:
@@ -126,9 +125,9 @@ def _negatives(number_of: float) -> str:
     return "infinitely many" if math.isinf(number_of) else number(number_of)
 
 
-def rebalancing_section(plan: RebalancingPlan) -> TheorySection:
+def rebalancing_section(plan: RebalancingPlan) -> PageSection:
     """Both plans as a section of a page."""
-    return TheorySection("rebalancing", "Rebalancing", "What brings balance back?", _content(plan))
+    return PageSection("rebalancing", "Rebalancing", "What brings balance back?", _content(plan))
 
 
 def balance_words(plan: RebalancingPlan) -> str:

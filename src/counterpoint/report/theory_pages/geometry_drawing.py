@@ -19,9 +19,8 @@ from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.report.charts.chart_frame import ChartText, spread_labels, svg, text, text_width
 from counterpoint.report.charts.figures import HALF, data_table, figure
 from counterpoint.report.charts.series_style import GLYPHS, marker
-from counterpoint.report.theory_pages.panels import MatrixPanel
-from counterpoint.report.theory_pages.theory_document import TheorySection, check_theory_target, theory_document
-from counterpoint.report.theory_pages.theory_panels import matrix_figure, series_style
+from counterpoint.report.document import THEORY_PAGE, PageSection, check_target, theory_document
+from counterpoint.report.theory_pages.matrix_figure import MatrixPanel, matrix_figure, series_style
 from counterpoint.report.wording import count, listing, number, percent
 from counterpoint.theory.geometry.optimal_geometry import Geometry
 
@@ -71,7 +70,7 @@ def write_geometry(
     out: str | Path,
     *,
     question: Mapping[str, str],
-    more: Sequence[TheorySection] = (),
+    more: Sequence[PageSection] = (),
     remarks: Remarks = NO_REMARKS,
 ) -> Path:
     """Write the page; an earlier one is replaced.
@@ -90,7 +89,7 @@ def write_geometry(
         RunError: ``out`` cannot be written, or is something else than such a page.
     """
     target = Path(out)
-    check_theory_target(target)
+    check_target(THEORY_PAGE, target)
     write_text(target, render_geometry(geometry, question=question, more=more, remarks=remarks))
     return target
 
@@ -99,15 +98,15 @@ def render_geometry(
     geometry: Geometry,
     *,
     question: Mapping[str, str],
-    more: Sequence[TheorySection] = (),
+    more: Sequence[PageSection] = (),
     remarks: Remarks = NO_REMARKS,
 ) -> Markup:
     """Render the page."""
     sections = [
-        TheorySection("answer", "Answer", "Do classes merge?", _answer(geometry, remarks)),
-        TheorySection("picture", "Picture", "Where do the classes lie?", _pictures(geometry)),
+        PageSection("answer", "Answer", "Do classes merge?", _answer(geometry, remarks)),
+        PageSection("picture", "Picture", "Where do the classes lie?", _pictures(geometry)),
         *more,
-        TheorySection("question", "Question", "What was asked?", _question(geometry, question)),
+        PageSection("question", "Question", "What was asked?", _question(geometry, question)),
     ]
     facts = " · ".join(f"{name} {value}" for name, value in question.items())
     title = f"Optimal geometry of {count(len(geometry.proportions), 'class', 'classes')}"

@@ -8,11 +8,21 @@ refute a mu, and say at which mu the inequality holds where it was looked at, bu
 """
 
 import math
+import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.errors import UsageError
+from counterpoint.core.derived_files import read_derived
+from counterpoint.core.errors import CounterpointError, UsageError
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.shown import shown_lines
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.runs.curvature_record import HessianSpectrum
+
+WIDTH = 100  # columns
 
 
 @dataclass(frozen=True)
@@ -143,3 +153,45 @@ def linear_rate(
         refuted=refuted if math.isfinite(refuted) else None,
         largest_step=largest_step,
     )
+
+
+def rate_of_run(folder: RunFolder) -> LinearRate:
+    """What the inequality says of the states in a run's ``spectrum.json``.
+
+    Raises:
+        UsageError: ``counterpoint spectrum`` has not written the file.
+        RunError: the file is damaged.
+    """
+    if not folder.spectrum.exists():
+        raise UsageError(f"{folder.path} has no {folder.spectrum.name}; `counterpoint spectrum` writes it")
+    spectrum = HessianSpectrum.from_dict(read_derived(folder, folder.spectrum), folder.spectrum.name)
+    states = [
+        RateState(
+            state.found.value,
+            state.found.gradient_norm,
+            max(state.found.largest[0].value, -state.found.smallest[0].value),
+        )
+        for state in spectrum.states
+    ]
+    rate = read_resolved(folder).optim.learning_rate
+    return linear_rate(states, floor=spectrum.floor, largest_step=rate if isinstance(rate, float) else None)
+
+
+def main(words: Sequence[str]) -> int:
+    """Print the sentences for one run folder."""
+    if len(words) != 1:
+        print("usage: python -m reproductions.mio2021.linear_rate RUN", file=sys.stderr)
+        return 2
+    try:
+        said = rate_of_run(RunFolder(Path(words[0])))
+    except CounterpointError as error:
+        print(error, file=sys.stderr)
+        return 2
+    lines = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in said.sentences()]
+    head = "Linear rates (mio2021, section 2.5), for plain descent on the batch of the spectrum:"
+    print(shown_lines("\n".join([head, *lines])))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

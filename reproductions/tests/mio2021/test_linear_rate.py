@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.curvature.linear_rate import LinearRate, RateState, linear_rate
+from reproductions.mio2021.linear_rate import LinearRate, RateState, linear_rate
 
 CURVATURES_P = torch.tensor([0.2, 1.0, 5.0], dtype=torch.float64)
 

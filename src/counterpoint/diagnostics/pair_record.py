@@ -3,9 +3,19 @@
 Plain records that load without torch.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from counterpoint.core.run_records import Figure, Listed, Record, Text
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval; the ends are None where it has none."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 class TemperatureRow(Record):
@@ -61,7 +71,7 @@ class NearPair(Record):
     is_copy: bool = False
 
 
-class PairLook(Record):
+class PairRecord(Record):
     """Pairs of a run, in batches of its own size. Figures of alpha are None where the loss weighs no pairs.
 
     Attributes:
@@ -118,7 +128,7 @@ class PairLook(Record):
     def class_lift(self) -> float | None:
         """How many times as much weight falls on the own class as chance would give.
 
-        >>> PairLook(class_mass=0.5, class_chance=0.1).class_lift
+        >>> PairRecord(class_mass=0.5, class_chance=0.1).class_lift
         5.0
         """
         return self.class_mass / self.class_chance if self.class_mass is not None and self.class_chance else None
@@ -127,7 +137,7 @@ class PairLook(Record):
         return "\n".join(_lines(self))
 
 
-def _lines(look: PairLook) -> list[str]:
+def _lines(look: PairRecord) -> list[str]:
     """The table that a terminal shows."""
     if look.why:
         return [f"pairs: {look.why}"]
