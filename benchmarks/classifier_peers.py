@@ -27,7 +27,7 @@ from torch import Tensor
 
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import standardise
-from counterpoint.evaluation.softmax_regression import Problem, fit
+from counterpoint.evaluation.softmax_regression import SoftmaxRegression, fit
 
 OURS = "Counterpoint"
 CLASSES, NEIGHBOURS, TEMPERATURE, INVERSE_PENALTY = 10, 200, 0.1, 0.1
@@ -58,9 +58,9 @@ class Drawn:
     queries_QD: Tensor
 
     @functools.cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> SoftmaxRegression:
         """Of the linear probe."""
-        return Problem(standardise(self.bank_ND, self.queries_QD).bank_ND, self.labels_N, INVERSE_PENALTY)
+        return SoftmaxRegression(standardise(self.bank_ND, self.queries_QD).bank_ND, self.labels_N, INVERSE_PENALTY)
 
     @functools.cached_property
     def votes(self) -> Tensor:

@@ -15,7 +15,7 @@ from counterpoint.core.numerics import rowwise
 from counterpoint.core.stored_rows import ChangedRows, ReadRows, Rows, row_slices
 from counterpoint.core.thread_parts import in_order
 from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
-from counterpoint.evaluation.softmax_regression import Fit, Problem, fit
+from counterpoint.evaluation.softmax_regression import Fit, SoftmaxRegression, fit
 
 ROWS = 2048  # that one thread standardises at a time
 
@@ -125,9 +125,8 @@ class Probe:
 def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
     """Fit to labelled features.
 
-    Features are standardised by the labelled samples' mean and deviation. The loss is the one of
-    ``softmax_regression.Problem``, minimised until the norm of its gradient is at most 1e-5; nothing is random and no
-    learning rate is to be tuned.
+    Features are standardised by the labelled samples' mean and deviation. The loss is that of ``SoftmaxRegression``,
+    minimised until the norm of its gradient is at most 1e-5; nothing is random and no learning rate is to be tuned.
 
     Args:
         bank_ND: features of labelled samples, in memory or on disk.
@@ -145,7 +144,7 @@ def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVER
     check_positive(inverse_penalty, "inverse_penalty")
     classes_C, class_N = numbered(labels_N)
     scaling = fit_scaling(bank_ND)
-    return Probe(classes_C, scaling, fit(Problem(scaling.of_rows(bank_ND), class_N, inverse_penalty)))
+    return Probe(classes_C, scaling, fit(SoftmaxRegression(scaling.of_rows(bank_ND), class_N, inverse_penalty)))
 
 
 def probe_of(known: Labelled) -> Probe:
