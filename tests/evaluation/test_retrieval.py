@@ -142,7 +142,7 @@ def test_a_run_is_evaluated_by_retrieval_and_by_a_quarter_only_where_they_are_na
     names = ["mAP@10", "precision@10", "quarter kept"]
     rows = [row for row in cp.evaluate(run, metrics=names, quiet=True).rows if row.features == "representation"]
     assert [row.protocol for row in rows] == names
-    assert all(row.outcome.low is not None for row in rows)
+    assert all(row.low is not None for row in rows)
     assert not {row.protocol for row in cp.evaluate(run, quiet=True).rows} & set(names)
 
 

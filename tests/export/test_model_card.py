@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import counterpoint as cp
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, Split, packed_hits
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, RunStatus, packed_hits
 from counterpoint.core.written_tables import as_code, as_text, markdown_table
 from counterpoint.export.card_limits import limits
 from counterpoint.export.model_card import share
@@ -62,7 +62,7 @@ def test_what_is_not_measurably_better_than_a_baseline_is_said_to_be_so(make_enc
 
     def said(right: int) -> str:
         record = EvaluationRecord(
-            split=Split(num_queries=100), rows=(row("representation", right), row("raw input", 50))
+            split=EvaluationSplit(num_queries=100), rows=(row("representation", right), row("raw input", 50))
         )
         status = RunStatus(status="finished", class_counts=(90, 10), num_train=100)
         return "\n".join(limits(make_encoder().card, status, record, None))

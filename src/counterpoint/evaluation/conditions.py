@@ -9,7 +9,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, UsageError, unknown_name
 from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
-from counterpoint.core.run_records import BASELINE, BASELINES
+from counterpoint.core.run_records import BASELINE, BASELINES, EvaluationRow
 from counterpoint.core.stored_rows import whole
 from counterpoint.data.corrupted import check_pictures, chosen_corruptions, chosen_severities
 from counterpoint.data.parts import with_names
@@ -21,7 +21,7 @@ from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, Fea
 from counterpoint.evaluation.other_sources import Matched, matched, other_figures
 from counterpoint.evaluation.outcome import CATALOGUE
 from counterpoint.evaluation.robustness import KNN, MCE, PROBE, RELATIVE, Asked, Conditions, corruption_figures, frozen
-from counterpoint.evaluation.scoring import Labelled, Measured
+from counterpoint.evaluation.scoring import Labelled
 from counterpoint.evaluation.selection import Selection, chosen_orders, selection_figures
 from counterpoint.evaluation.subject import Subject, name_skipped
 
@@ -116,7 +116,7 @@ def open_others(subject: Subject, asked: EvaluationSettings, reporter: Reporter)
     return Others(found, None if asked.rank_on is None else _opened(subject, asked.rank_on, reporter))
 
 
-def in_conditions(clean: Clean, others: Others, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+def in_conditions(clean: Clean, others: Others, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     """Every figure that was asked for beside those on clean queries."""
     figures = _under_corruptions(clean, asked, reporter) if asked.corruptions else []
     for source, found in others.ood:
@@ -124,7 +124,7 @@ def in_conditions(clean: Clean, others: Others, asked: EvaluationSettings, repor
     return figures + (_curves(clean, others.ranked, asked, reporter) if asked.selection else [])
 
 
-def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     """Accuracies under corruptions, of the learned features and of the reference."""
     names = chosen_corruptions(asked.corruptions)
     reference = REFERENCES[asked.reference]
@@ -143,7 +143,7 @@ def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Report
     return figures
 
 
-def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) -> list[Measured]:
+def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) -> list[EvaluationRow]:
     """Accuracies of the learned features on another source."""
     name = Path(other.name).name
     if found.told():
@@ -156,13 +156,15 @@ def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) 
     return figures
 
 
-def _curves(clean: Clean, ranked_on: Source | None, asked: EvaluationSettings, reporter: Reporter) -> list[Measured]:
+def _curves(
+    clean: Clean, ranked_on: Source | None, asked: EvaluationSettings, reporter: Reporter
+) -> list[EvaluationRow]:
     """Curves over the number of features kept, of the learned features."""
     own = [each for each in clean.metrics if not each.needs and each.name != CLASSIFIER]
     metrics = own if asked.metrics and not asked.protocol else CURVES
     selection = Selection(chosen_orders(asked.selection), metrics, asked.selection_step, asked.rank_on or "")
     ranked = {} if ranked_on is None else represent_as(clean.own, ranked_on)(ranked_on.store)
-    figures: list[Measured] = []
+    figures: list[EvaluationRow] = []
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(selection.orders)) as advance:
         for each in clean.own:
             figures += selection_figures(

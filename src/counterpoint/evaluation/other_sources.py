@@ -9,9 +9,10 @@ import torch
 
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import ON
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.data.source import Source
 from counterpoint.evaluation.robustness import Asked, Frozen, Represent, frozen_scores
-from counterpoint.evaluation.scoring import Measured
+from counterpoint.evaluation.scoring import row_of
 
 MOST_NAMED = 10  # classes that a sentence lists
 
@@ -68,7 +69,7 @@ def matched(other: Source, class_names: Sequence[str]) -> Matched:
 
 def other_figures(
     classifiers: Mapping[str, Frozen], represent: Represent, other: Matched, *, protocol: str, name: str
-) -> list[Measured]:
+) -> list[EvaluationRow]:
     """Accuracies of frozen classifiers on another source.
 
     Args:
@@ -81,6 +82,6 @@ def other_figures(
     num_classes = int(other.asked.labels_Q.unique().numel())
     settings = {"source": name, "classes": num_classes, "left out": other.told() or "nothing"}
     return [
-        Measured(features, f"{protocol} {ON} {name}", replace(score, settings={**score.settings, **settings}))
+        row_of(features, f"{protocol} {ON} {name}", replace(score, settings={**score.settings, **settings}))
         for features, score in frozen_scores(classifiers, represent, other.asked).items()
     ]

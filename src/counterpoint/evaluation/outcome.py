@@ -1,20 +1,19 @@
-"""What an evaluation found: rows of figures beside the split they were measured on, as text and as plain values."""
+"""What an evaluation found: rows of figures beside the split they were measured on, as text and as tables."""
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
+from counterpoint.core.metric import Metric, is_apart, loaded_metrics, metric_under
 from counterpoint.core.notebook import NUMBER, paragraph, table, view
-from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, Split
+from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, EvaluationSplit
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
 from counterpoint.evaluation.named_protocols import chosen_protocols
-from counterpoint.evaluation.scoring import Estimate, Measured, Proportion
 from counterpoint.nn.layer_outputs import REPRESENTATION
 
 CATALOGUE = loaded_metrics("evaluation")
@@ -26,104 +25,28 @@ WIDTH, NAME, CELL, COLUMNS = 100, 20, 16, 5  # places of a line, of a name, of a
 
 
 @dataclass(frozen=True)
-class Row:
-    """One figure: which features, which metric with which settings, and the outcome."""
-
-    features: str
-    protocol: str
-    settings: dict[str, Any]
-    outcome: Proportion | Estimate
-    classes: Mapping[str, Proportion] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, measured: Measured, class_names: Sequence[str] = ()) -> "Row":
-        """The row of a score; without names, its classes are left out."""
-        score = measured.score
-        classes = {class_names[number]: share for number, share in score.classes.items()} if class_names else {}
-        return cls(measured.features, measured.protocol, dict(score.settings), score.outcome, classes)
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether it stands in a table of its own: under a corruption, or on a curve."""
-        return is_apart(self.protocol)
-
-    @property
-    def accuracy(self) -> Proportion:
-        """The outcome of a metric that counts queries.
-
-        Raises:
-            TypeError: the metric counts none.
-        """
-        if isinstance(self.outcome, Estimate):
-            raise TypeError(f"{self.protocol} is no share of the queries; its figure is outcome.value")
-        return self.outcome
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in ``evaluation.json``."""
-        name = "value" if isinstance(self.outcome, Estimate) else "accuracy"
-        known = {key: value for key, value in asdict(self.outcome).items() if key != "hits" or value is not None}
-        outcome = {name if key == "value" else key: value for key, value in known.items()}
-        found = {"features": self.features, "protocol": self.protocol, "settings": self.settings, **outcome}
-        if self.classes:
-            found["classes"] = {
-                name: {"correct": share.correct, "total": share.total} for name, share in self.classes.items()
-            }
-        return EvaluationRow.model_validate(found).written()
-
-    def __str__(self) -> str:
-        return self.line(LEAST_WIDTH)
-
-    def cell(self) -> str:
-        """The figure in a table with columns, with half its interval."""
-        metric, outcome = metric_under(CATALOGUE, self.protocol), self.outcome
-        assert metric is not None
-        is_share = metric.unit == "share"
-        # Smaller ones have an exponent, and places are few.
-        figure = (
-            metric.written(outcome.value) if is_share else f"{outcome.value:.{3 if abs(outcome.value) >= 0.01 else 2}g}"
-        )
-        if outcome.low is None or outcome.high is None:
-            return figure
-        half = (outcome.high - outcome.low) / 2
-        return f"{figure} ±{f'{100 * half:.1f}' if is_share else f'{half:.1g}'}"
-
-    @property
-    def figures(self) -> str:
-        """The figure with its interval, where it has one."""
-        metric, outcome = metric_under(CATALOGUE, self.protocol), self.outcome
-        assert metric is not None
-        ends = [metric.written(end) for end in (outcome.low, outcome.high) if end is not None]
-        return f"{metric.written(outcome.value)} {f'({ends[0]} to {ends[1]})' if len(ends) == 2 else ''}".rstrip()
-
-    def line(self, width: int) -> str:
-        """A line of a table whose protocols take so many places."""
-        metric = metric_under(CATALOGUE, self.protocol)
-        assert metric is not None
-        outcome = self.outcome
-        ends = [metric.written(end) for end in (outcome.low, outcome.high) if end is not None]
-        figure = f"{metric.written(outcome.value):>9}   {' to '.join(ends)}"
-        return f"{self.features:<21} {self.protocol:<{width}}{figure}".rstrip()
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """All rows of one subject, and on which samples.
 
     Attributes:
-        rows: metric by metric, features by features.
-        split: the samples.
-        facts: of an encoder from elsewhere.
-        protocols: names of the published tables that were asked for.
+        record: what is written: the figures, metric by metric, features by features, and the split.
         path: the file that it was written to.
         name: of the subject.
     """
 
-    rows: tuple[Row, ...]
-    split: dict[str, Any]
-    facts: Mapping[str, Any] | None = None
-    protocols: tuple[str, ...] = ()
+    record: EvaluationRecord
     path: Path | None = None
     name: str = ""
+
+    @property
+    def rows(self) -> tuple[EvaluationRow, ...]:
+        """The figures."""
+        return self.record.rows
+
+    @property
+    def split(self) -> EvaluationSplit:
+        """The samples."""
+        return self.record.split
 
     def accuracy(self, features: str, protocol: str = KNN) -> float:
         """The figure of one row.
@@ -131,22 +54,14 @@ class Evaluation:
         Raises:
             KeyError: no such row.
         """
-        for row in self.rows:
-            if (row.features, row.protocol) == (features, protocol):
-                return row.outcome.value
-        raise KeyError(f"no row for {features!r} with {protocol!r}")
+        row = self.record.row(features, protocol)
+        if row is None or row.figure is None:
+            raise KeyError(f"no row for {features!r} with {protocol!r}")
+        return row.figure
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""
-        facts: dict[str, Any] = {} if self.facts is None else {"encoder": dict(self.facts)}
-        facts |= {"protocol": list(self.protocols)} if self.protocols else {}
-        split = Split.model_validate(self.split).written()
-        return {**facts, "split": split, "rows": [row.to_dict() for row in self.rows]}
-
-    @property
-    def record(self) -> EvaluationRecord:
-        """As a file has it."""
-        return EvaluationRecord.model_validate(self.to_dict())
+        return self.record.written()
 
     def seed_table(self) -> list[list[str]]:
         """One run has no figures over seeds."""
@@ -166,7 +81,7 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         """In a notebook; figures under corruptions and along curves are counted only."""
-        plain = [row for row in self.rows if not row.is_apart]
+        plain = [row for row in self.rows if not is_apart(row.protocol)]
         apart = len(self.rows) - len(plain)
         more = f"and {apart} figures under corruptions or along curves, in to_csv()" if apart else ""
         said = [paragraph(text) for text in (more, *self.remarks()) if text]
@@ -176,17 +91,17 @@ class Evaluation:
     def samples(self) -> str:
         """Which samples the figures are about, in words."""
         split = self.split
-        counts = f"{split['num_queries']} queries, {split['num_bank']} labelled samples, {split['num_classes']} classes"
-        rest = f"; {split['num_unlabelled']:,} samples without a label take no part" if split["num_unlabelled"] else ""
-        return f"{shown(split['source'])}: {counts} ({split['how']}){rest}"
+        counts = f"{split.num_queries} queries, {split.num_bank} labelled samples, {split.num_classes} classes"
+        rest = f"; {split.num_unlabelled:,} samples without a label take no part" if split.num_unlabelled else ""
+        return f"{shown(split.source)}: {counts} ({split.how}){rest}"
 
     def __str__(self) -> str:
         # Hundreds of figures under corruptions and along curves have tables of their own.
-        plain = [row for row in self.rows if not row.is_apart]
+        plain = [row for row in self.rows if not is_apart(row.protocol)]
         lines = _listed(plain) if len({row.protocol for row in plain}) <= MOST_LISTED else _in_columns(plain)
-        written = [EvaluationRow.model_validate(row.to_dict()) for row in self.rows if row.is_apart]
         lines += _wrapped(self._paired())
-        conditions = [*corruption_lines(written), *curve_lines(written)]
+        apart = [row for row in self.rows if is_apart(row.protocol)]
+        conditions = [*corruption_lines(apart), *curve_lines(apart)]
         tables = _wrapped(self._tables())
         return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *conditions, *[""][: len(tables)], *tables])
 
@@ -198,7 +113,7 @@ class Evaluation:
         """What published tables the figures can be held against, and what is not alike."""
         found = []
         measured = {row.protocol for row in self.rows}
-        for protocol in chosen_protocols(self.protocols):
+        for protocol in chosen_protocols(self.record.protocol):
             if not measured & set(protocol.metrics):
                 continue  # left out, which was said
             figures = f"{', '.join(protocol.metrics)} of {', '.join(protocol.layers)}"
@@ -208,7 +123,7 @@ class Evaluation:
 
     def _paired(self) -> list[str]:
         """What the representation has more than each encoder that the user named, in pairs on the same queries."""
-        rows = [EvaluationRow.model_validate(row.to_dict()) for row in self.rows if not row.is_apart]
+        rows = [row for row in self.rows if not is_apart(row.protocol)]
         own = {row.protocol: row for row in rows if row.features == REPRESENTATION}
         found: dict[str, list[str]] = {}
         for row in rows:
@@ -220,26 +135,58 @@ class Evaluation:
         return [f"{REPRESENTATION} minus {name}, in pairs: {'; '.join(words)}" for name, words in found.items()]
 
 
-def _with_features_in_columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def _with_features_in_columns(rows: Sequence[EvaluationRow]) -> tuple[list[str], list[list[str]]]:
     """Head and lines of a table with a line for each metric."""
     features = list(dict.fromkeys(row.features for row in rows))
     known = {(row.protocol, row.features): row for row in rows}
     cells = [
-        [protocol, *(known[key].figures if (key := (protocol, name)) in known else "" for name in features)]
+        [protocol, *(with_interval(known[key]) if (key := (protocol, name)) in known else "" for name in features)]
         for protocol in dict.fromkeys(row.protocol for row in rows)
     ]
     return ["metric", *features], cells
 
 
-def _listed(rows: Sequence[Row]) -> list[str]:
+def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
+    """The record of a row's metric, and its figure."""
+    metric, figure = metric_under(CATALOGUE, row.protocol), row.figure
+    assert metric is not None
+    assert figure is not None
+    return metric, figure
+
+
+def with_interval(row: EvaluationRow) -> str:
+    """The figure with its interval, where it has one."""
+    metric, figure = _metric_and_figure(row)
+    ends = [metric.written(end) for end in (row.low, row.high) if end is not None]
+    return f"{metric.written(figure)} {f'({ends[0]} to {ends[1]})' if len(ends) == 2 else ''}".rstrip()
+
+
+def _cell(row: EvaluationRow) -> str:
+    """The figure in a table with columns, with half its interval."""
+    metric, figure = _metric_and_figure(row)
+    is_share = metric.unit == "share"
+    # Smaller ones have an exponent, and places are few.
+    written = metric.written(figure) if is_share else f"{figure:.{3 if abs(figure) >= 0.01 else 2}g}"
+    if row.low is None or row.high is None:
+        return written
+    half = (row.high - row.low) / 2
+    return f"{written} ±{f'{100 * half:.1f}' if is_share else f'{half:.1g}'}"
+
+
+def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
     """A line for each figure."""
-    names = "accuracy" if all(isinstance(row.outcome, Proportion) for row in rows) else "value"
+    names = "accuracy" if all(row.accuracy is not None for row in rows) else "value"
     width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
-    head = f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"
-    return [head, *(row.line(width) for row in rows)]
+    lines = [f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"]
+    for row in rows:
+        metric, figure = _metric_and_figure(row)
+        ends = [metric.written(end) for end in (row.low, row.high) if end is not None]
+        written = f"{metric.written(figure):>9}   {' to '.join(ends)}"
+        lines.append(f"{row.features:<21} {row.protocol:<{width}}{written}".rstrip())
+    return lines
 
 
-def _in_columns(rows: Sequence[Row]) -> list[str]:
+def _in_columns(rows: Sequence[EvaluationRow]) -> list[str]:
     """A line for each metric, with features in columns, several tables below each other where they are many."""
     features = list(dict.fromkeys(row.features for row in rows))
     known = {(row.protocol, row.features): row for row in rows}
@@ -253,7 +200,7 @@ def _in_columns(rows: Sequence[Row]) -> list[str]:
         for protocol in dict.fromkeys(row.protocol for row in rows):
             cells = [known.get((protocol, name)) for name in own]
             if any(cells):
-                lines.append(_line(protocol, ["" if cell is None else cell.cell() for cell in cells]))
+                lines.append(_line(protocol, ["" if cell is None else _cell(cell) for cell in cells]))
     return [*lines, "figures with half their 95 % interval, where they have one"]
 
 
@@ -276,10 +223,8 @@ def _wrapped(texts: Sequence[str]) -> list[str]:
     return [line for text in texts for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
 
 
-def _csv_cells(row: Row) -> list[object]:
+def _csv_cells(row: EvaluationRow) -> list[object]:
     """The cells of one figure."""
-    metric, outcome = metric_under(CATALOGUE, row.protocol), row.outcome
-    assert metric is not None
-    counts = [getattr(outcome, name, None) for name in ("correct", "total")]
-    known = [row.features, row.protocol, metric.unit, outcome.value, outcome.low, outcome.high]
-    return [*known, *counts, json.dumps(row.settings)]
+    metric, figure = _metric_and_figure(row)
+    known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
+    return [*known, row.correct, row.total, json.dumps(dict(row.settings))]

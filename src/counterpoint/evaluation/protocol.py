@@ -19,7 +19,7 @@ from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import EvaluationRecord, Split, read_record
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.shown import shown
 from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.core.thread_parts import side_by_side
@@ -32,8 +32,8 @@ from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
 from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
 from counterpoint.evaluation.named_protocols import with_protocols
 from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation, Row
-from counterpoint.evaluation.scoring import Labelled, Measured
+from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation
+from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -152,32 +152,34 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
     protocol = _Protocol(bank, queries, asked, measurable, takes_all=takes_all)
     split = _describe_split(subject, bank, queries)
-    if split["num_unlabelled"]:
-        reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
+    if split.num_unlabelled:
+        reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
     if subject.excluded:
         which = "classes that" if len(subject.excluded) > 1 else "a class that"
         names = ", ".join(list(subject.excluded)[:10])
-        reporter.say(f"{split['num_excluded']:,} queries of {which} the bank lacks are left out: {names}")
-    if missing := split["absent_classes"]:
+        reporter.say(f"{split.num_excluded:,} queries of {which} the bank lacks are left out: {names}")
+    if missing := split.absent_classes:
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
     gathered = gather(subject, asked, reporter)
     known = {each.name: _labelled(each, subject, protocol) for each in gathered.sets}
     rows = _figures(gathered, known, protocol, reporter)
     clean = Clean(subject, gathered.sets, known, queries, protocol.metrics)
-    rows += tuple(Row.of(measured) for measured in in_conditions(clean, others, asked, reporter))
-    split["num_shared"] = gathered.num_shared(bank, queries)
-    if split["num_shared"]:
-        shared = f"{split['num_shared']:,} of {len(queries):,} queries are in the bank, too"
+    rows += tuple(in_conditions(clean, others, asked, reporter))
+    split = split.model_copy(update={"num_shared": gathered.num_shared(bank, queries)})
+    if split.num_shared:
+        shared = f"{split.num_shared:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
     path = place_of(subject, asked)
-    evaluation = Evaluation(rows, split, subject.facts, asked.protocol, path, subject.name)
-    rows_to_write = [*evaluation.to_dict()["rows"], *_earlier_rows(evaluation, subject, asked, reporter)]
-    write_derived(subject.folder, path, {**evaluation.to_dict(), "rows": rows_to_write})
+    facts: dict[str, Any] = {} if subject.facts is None else {"encoder": dict(subject.facts)}
+    facts |= {"protocol": asked.protocol} if asked.protocol else {}
+    record = EvaluationRecord(**facts, split=split, rows=rows)
+    earlier = _earlier_rows(record, path, subject, asked, reporter)
+    write_derived(subject.folder, path, record.model_copy(update={"rows": (*rows, *earlier)}).written())
     if subject.folder is None or path != subject.folder.evaluation:
         rest = "" if subject.folder is None or asked.out is not None else OWN_ONLY
         reporter.say(f"wrote {path}{rest}")
-    return evaluation
+    return Evaluation(record, path, subject.name)
 
 
 def place_of(subject: Subject, asked: EvaluationSettings) -> Path:
@@ -201,22 +203,19 @@ def place_of(subject: Subject, asked: EvaluationSettings) -> Path:
 
 
 def _earlier_rows(
-    evaluation: Evaluation, subject: Subject, asked: EvaluationSettings, reporter: Reporter
-) -> list[dict[str, Any]]:
+    record: EvaluationRecord, path: Path, subject: Subject, asked: EvaluationSettings, reporter: Reporter
+) -> list[EvaluationRow]:
     """Rows of an earlier record that stay: of the same encoder and split, where their metric was not asked for."""
-    path = evaluation.path
-    assert path is not None
     earlier = read_record(EvaluationRecord, read_earlier(subject.folder, path, reporter.say), str(path))
-    measured = {(row.features, row.protocol) for row in evaluation.rows}
-    split = Split.model_validate(evaluation.split)
+    measured = {(row.features, row.protocol) for row in record.rows}
     # A record of an earlier version has no fingerprint of its queries.
-    is_same = earlier.split in (split, split.model_copy(update={"query_fingerprint": None}))
+    is_same = earlier.split in (record.split, record.split.model_copy(update={"query_fingerprint": None}))
     # A run's own folder has records of it alone; a file that the user names may be of another run.
     if subject.facts is None:
         is_same &= asked.out is None
     else:  # two modules of one name may be different ones
         is_same &= subject.encoder.card.architecture != CUSTOM and earlier.encoder == dict(subject.facts)
-    return [row.written() for row in earlier.rows if is_same and (row.features, row.protocol) not in measured]
+    return [row for row in earlier.rows if is_same and (row.features, row.protocol) not in measured]
 
 
 @dataclass(frozen=True)
@@ -258,7 +257,7 @@ def _measurable(
 
 def _figures(
     gathered: Gathered, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
-) -> tuple[Row, ...]:
+) -> tuple[EvaluationRow, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [
         (features, metric)
@@ -270,7 +269,7 @@ def _figures(
     lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
 
-        def figure(place: int) -> Row | None:
+        def figure(place: int) -> EvaluationRow | None:
             features, metric = tasks[place]
             try:
                 row = _row(features, metric, known[features.name])
@@ -279,10 +278,11 @@ def _figures(
                     raise
                 lacking[metric.name] = str(error)
                 return None
-            if math.isnan(row.outcome.value):
+            assert row.figure is not None
+            if math.isnan(row.figure):
                 lacking[metric.name] = "there is nothing among these samples that it measures"
                 return None
-            advance(f"{row.features}, {row.protocol}: {metric.written(row.outcome.value)}")
+            advance(f"{row.features}, {row.protocol}: {metric.written(row.figure)}")
             return row
 
         # Probes take longer than votes: begun last, one of them would run alone while the other threads wait.
@@ -319,12 +319,13 @@ def _labelled(features: FeatureSet, subject: Subject, protocol: _Protocol) -> La
     )
 
 
-def _row(features: FeatureSet, metric: Metric, known: Labelled) -> Row:
+def _row(features: FeatureSet, metric: Metric, known: Labelled) -> EvaluationRow:
     """One metric on one set of features."""
     if isinstance(known.bank_ND, StoredRows) and not metric.in_parts:
         known = replace(known, bank_ND=whole(known.bank_ND))
-    row = Row.of(Measured(features.name, metric.name, metric.measure(known)), known.class_names)
-    return replace(row, settings={**row.settings, **features.about})
+    score = metric.measure(known)
+    score = replace(score, settings={**score.settings, **features.about})
+    return row_of(features.name, metric.name, score, known.class_names)
 
 
 def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:
@@ -346,24 +347,24 @@ def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:
     return bank, queries
 
 
-def _describe_split(subject: Subject, bank: Tensor, queries: Tensor) -> dict[str, Any]:
+def _describe_split(subject: Subject, bank: Tensor, queries: Tensor) -> EvaluationSplit:
     """What a reader must know about the samples."""
-    names, labels = list(subject.source.class_names), subject.source.labels
+    names, labels = subject.source.class_names, subject.source.labels
     assert labels is not None
     asked, num_excluded = set(labels[queries].tolist()), sum(subject.excluded.values())
-    excluded = {"excluded_classes": list(subject.excluded), "num_excluded": num_excluded} if num_excluded else {}
-    return {
-        "source": Path(subject.source.name).name,
-        "num_unlabelled": int((labels < 0).sum()) - num_excluded,
-        "num_bank": len(bank),
-        "num_queries": len(queries),
-        "num_classes": len(names),
-        "class_names": names,
-        "absent_classes": [names[number] for number in labels[bank].unique().tolist() if number not in asked],
-        "how": _how(subject),
-        "query_fingerprint": query_fingerprint(subject.source, queries),
+    excluded = {"excluded_classes": tuple(subject.excluded), "num_excluded": num_excluded} if num_excluded else {}
+    return EvaluationSplit(
+        source=Path(subject.source.name).name,
+        num_unlabelled=int((labels < 0).sum()) - num_excluded,
+        num_bank=len(bank),
+        num_queries=len(queries),
+        num_classes=len(names),
+        class_names=names,
+        absent_classes=tuple(names[number] for number in labels[bank].unique().tolist() if number not in asked),
+        how=_how(subject),
+        query_fingerprint=query_fingerprint(subject.source, queries),
         **excluded,
-    }
+    )
 
 
 def _how(subject: Subject) -> str:

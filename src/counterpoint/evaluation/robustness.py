@@ -11,13 +11,13 @@ from torch import Tensor
 
 from counterpoint.core.metric import UNDER, Metric
 from counterpoint.core.paired_shares import LEVEL
-from counterpoint.core.run_records import unpacked_hits
+from counterpoint.core.run_records import EvaluationRow, unpacked_hits
 from counterpoint.data.corrupted import CorruptedStore
 from counterpoint.data.parts import ChosenStore
 from counterpoint.data.stores import Store
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
-from counterpoint.evaluation.scoring import Estimate, Labelled, Measured, Proportion, Score, accuracy
+from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score, accuracy, row_of
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100
@@ -209,7 +209,7 @@ def corruption_figures(
     asked: Asked,
     conditions: Conditions,
     advance: Callable[[], None] = lambda: None,
-) -> list[Measured]:
+) -> list[EvaluationRow]:
     """Accuracies under every corruption at every severity, and what they sum up to.
 
     Args:
@@ -230,14 +230,14 @@ def corruption_figures(
             advance()
     each = {name: Robustness(clean[name], found[name], len(conditions.severities)) for name in classifiers}
     figures = [
-        Measured(name, f"{conditions.protocol} {UNDER} {corruption} {severity}", score)
+        row_of(name, f"{conditions.protocol} {UNDER} {corruption} {severity}", score)
         for name, corrupted in found.items()
         for (corruption, severity), score in corrupted.items()
     ]
     return figures + _summaries(each, conditions)
 
 
-def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[Measured]:
+def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[EvaluationRow]:
     """The single figures of each set of features."""
     settings = {
         "classifier": conditions.protocol,
@@ -247,7 +247,7 @@ def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[M
     }
     reference = each.get(conditions.reference)
     return [
-        Measured(
+        row_of(
             name,
             metric,
             Score(estimate, settings if metric == ERROR else {**settings, "reference": f"{conditions.reference}"}),

@@ -16,7 +16,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.jackknife import jackknife_half_width
 from counterpoint.core.paired_shares import Z_95
-from counterpoint.core.run_records import packed_hits
+from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
 from counterpoint.core.stored_rows import Rows
 
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
@@ -172,13 +172,28 @@ class Score:
     classes: Mapping[int, Proportion] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A score of some features under a protocol, which may be a metric's name and a condition (``core.metric``)."""
+def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str] = ()) -> EvaluationRow:
+    """A score as the record of an evaluation has it.
 
-    features: str
-    protocol: str
-    score: Score
+    Args:
+        features: what it is a figure of.
+        protocol: a metric's name, perhaps with a condition (``core.metric``).
+        score: the figure.
+        class_names: of all classes; empty leaves the shares of the classes out.
+    """
+    outcome = score.outcome
+    figure: dict[str, Any] = {"low": outcome.low, "high": outcome.high}
+    if isinstance(outcome, Estimate):
+        figure["value"] = outcome.value
+    else:
+        figure |= {"accuracy": outcome.value, "correct": outcome.correct, "total": outcome.total}
+        figure |= {} if outcome.hits is None else {"hits": outcome.hits}
+    if score.classes and class_names:
+        figure["classes"] = {
+            class_names[number]: ClassShare(correct=share.correct, total=share.total)
+            for number, share in score.classes.items()
+        }
+    return EvaluationRow(features=features, protocol=protocol, settings=dict(score.settings), **figure)
 
 
 def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any]) -> Score:

@@ -82,8 +82,9 @@ class FineTuned:
 
     def _row(self, features: str, protocol: str) -> EvaluationRow:
         """A row by its names."""
-        rows = map(EvaluationRow.model_validate, self.evaluation.to_dict()["rows"])
-        return next(row for row in rows if (row.features, row.protocol) == (features, protocol))
+        row = self.evaluation.record.row(features, protocol)
+        assert row is not None
+        return row
 
 
 def fine_tune(

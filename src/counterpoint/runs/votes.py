@@ -3,6 +3,7 @@
 # N samples, D features
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -11,9 +12,9 @@ from counterpoint.core.derived_files import read_derived
 from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED
-from counterpoint.evaluation.outcome import CATALOGUE, KNN, Row
+from counterpoint.evaluation.outcome import CATALOGUE, KNN
 from counterpoint.evaluation.protocol import MIN_QUERIES
-from counterpoint.evaluation.scoring import Labelled, Measured
+from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.view_pairs import evenly_spaced
 
@@ -71,8 +72,8 @@ def votes(
     for name, (bank_ND, queries_QD) in features.items():
         k = min(NEAREST, len(bank_ND))
         asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
-        row = Row.of(Measured(name, KNN, CATALOGUE[KNN].measure(asked)), class_names)
-        rows.append(EvaluationRow.model_validate({**row.to_dict(), "settings": {"k": k}}))
+        score = replace(CATALOGUE[KNN].measure(asked), settings={"k": k})
+        rows.append(row_of(name, KNN, score, class_names))
     return tuple(rows)
 
 

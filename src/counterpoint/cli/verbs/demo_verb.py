@@ -113,10 +113,10 @@ def _train(case: Case, folder: Path, flags: argparse.Namespace) -> dict[Path, "E
 
 def paid(data: str, evaluation: "Evaluation") -> str:
     """Whether learning paid, by kNN: the interval of the representation lies above those of all baselines."""
-    outcomes = {row.features: row.accuracy for row in evaluation.rows if row.protocol == "knn"}
-    learned = outcomes["representation"]
-    others = {name: outcome for name, outcome in outcomes.items() if name in BASELINES}
-    best = max(others, key=lambda name: others[name].value)
-    is_better = learned.low > others[best].high
+    votes = {row.features: row for row in evaluation.rows if row.protocol == "knn"}
+    learned = votes["representation"]
+    best = max((row for name, row in votes.items() if name in BASELINES), key=lambda row: row.accuracy or 0.0)
+    is_better = learned.low > best.high
     verdict = "learning pays" if is_better else "no measurable gain from learning"
-    return f"{data}: {verdict}: kNN {learned.value:.1%} with what was learned, {others[best].value:.1%} with {best}"
+    shares = f"{learned.accuracy:.1%} with what was learned, {best.accuracy:.1%} with {best.features}"
+    return f"{data}: {verdict}: kNN {shares}"
