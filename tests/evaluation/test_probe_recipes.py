@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
 from counterpoint.evaluation import probe_recipes as recipes
 from counterpoint.evaluation.probe_recipes import Recipe, train_probe
@@ -21,6 +22,8 @@ ALL = [
     recipes.LARS_COSINE,
     replace(recipes.ADAM, features="unit"),
 ]
+
+METRICS = loaded_metrics("evaluation")
 
 
 def overlapping(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -113,7 +116,7 @@ def test_the_figure_is_of_the_last_epoch_and_the_best_one_is_named(monkeypatch: 
     labels = torch.tensor([0, 1, 0, 1])
     epochs = torch.tensor([[0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 1], [0, 1, 1, 1]])
     monkeypatch.setattr(recipes, "train_probe", lambda *_, **__: epochs)
-    score = recipes.adam_score(Labelled(torch.eye(4), labels, torch.eye(4), labels, k=1, temperature=0.1))
+    score = METRICS["adam probe"].measure(Labelled(torch.eye(4), labels, torch.eye(4), labels, k=1, temperature=0.1))
     assert isinstance(score.outcome, Proportion)
     assert (score.outcome.correct, score.outcome.total) == (3, 4)
     assert score.settings["best epoch, chosen on the queries"] == "100.0% after epoch 2"

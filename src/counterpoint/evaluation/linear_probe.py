@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise
 from counterpoint.core.stored_rows import ChangedRows, ReadRows, Rows, row_slices
 from counterpoint.core.thread_parts import in_order
@@ -168,7 +168,7 @@ def probe_settings(probe: Probe, inverse_penalty: float) -> dict[str, Any]:
 
 
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="linear probe",
         title="Linear probe",
         short="linear probe",
@@ -176,14 +176,8 @@ METRICS = (
         "features of labelled samples.",
         source="alain2017",
         measure=probe_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
         wording="a linear classifier fitted to the frozen vectors of the bank names each query",
         headline="representation",
-        leads="is ahead",
         in_parts=True,
     ),
 )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, Optimizer
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise, unit_rows
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.thread_parts import one_thread
@@ -164,31 +164,6 @@ def recipe_score(known: Labelled, recipe: Recipe) -> Score:
     return accuracy(predicted_EQ[-1], known.labels_Q, settings)
 
 
-def adam_score(known: Labelled) -> Score:
-    """The probe of alphacl2022's released code, which reports its best epoch."""
-    return recipe_score(known, ADAM)
-
-
-def unit_score(known: Labelled) -> Score:
-    """The same on features of unit length, as they come from losses on the sphere."""
-    return recipe_score(known, replace(ADAM, features="unit"))
-
-
-def sgd_score(known: Labelled) -> Score:
-    """The probe of directclr2022's released code, which reports its best epoch."""
-    return recipe_score(known, SGD_COSINE)
-
-
-def fast_sgd_score(known: Labelled) -> Score:
-    """The probe of ncl2024's released code for ImageNet-100."""
-    return recipe_score(known, SGD_CONSTANT)
-
-
-def lars_score(known: Labelled) -> Score:
-    """The probe of ncl2024's released code for CIFAR."""
-    return recipe_score(known, LARS_COSINE)
-
-
 # Differs from the papers' probes where those saw crops and flips of pictures: here features are those of the pictures.
 ADAM = Recipe("adam", 3e-4, 1e-3, batch_size=128, epochs=50, features="standardised")
 # Differs from directclr2022's code, which makes this schedule and never steps it: its rate stays 0.1.
@@ -199,89 +174,59 @@ SGD_CONSTANT = Recipe("sgd", 1.0, 0.0, batch_size=256, epochs=50)
 LARS_COSINE = Recipe("lars", 0.4, 1e-4, batch_size=256, epochs=50, schedule="cosine", warmup_epochs=10)
 
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="adam probe",
         title="Adam probe",
         short="Adam probe",
         definition="Share of queries that get their own class from a linear classifier that Adam trained for "
         "50 epochs on standardised features.",
         source="alphacl2022",
-        measure=adam_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, ADAM),
         wording="a softmax classifier trained by Adam on standardised features names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="unit probe",
         title="Adam probe on unit features",
         short="Adam probe, unit features",
         definition="Share of queries that get their own class from a linear classifier that Adam trained for "
         "50 epochs on features of unit length.",
         source="alphacl2022",
-        measure=unit_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, replace(ADAM, features="unit")),
         wording="a softmax classifier trained by Adam on features of unit length names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="sgd probe",
         title="SGD probe",
         short="SGD probe",
         definition="Share of queries that get their own class from a linear classifier that SGD trained for "
         "100 epochs along a cosine.",
         source="directclr2022",
-        measure=sgd_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, SGD_COSINE),
         wording="a softmax classifier trained by SGD along a cosine names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="fast sgd probe",
         title="SGD probe at a constant rate",
         short="fast SGD probe",
         definition="Share of queries that get their own class from a linear classifier that SGD trained for "
         "50 epochs at the rate 1.",
         source="ncl2024",
-        measure=fast_sgd_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, SGD_CONSTANT),
         wording="a softmax classifier trained by SGD at a constant rate names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="lars probe",
         title="LARS probe",
         short="LARS probe",
         definition="Share of queries that get their own class from a linear classifier that LARS trained for "
         "50 epochs.",
         source="ncl2024",
-        measure=lars_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, LARS_COSINE),
         wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",
-        leads="is ahead",
         on_request=True,
     ),
 )

@@ -116,7 +116,7 @@ def paid(data: str, evaluation: "Evaluation") -> str:
     votes = {row.features: row for row in evaluation.rows if row.protocol == "knn"}
     learned = votes["representation"]
     best = max((row for name, row in votes.items() if name in BASELINES), key=lambda row: row.accuracy or 0.0)
-    is_better = learned.low > best.high
+    is_better = (learned.low or 0.0) > (best.high or 0.0)
     verdict = "learning pays" if is_better else "no measurable gain from learning"
     shares = f"{learned.accuracy:.1%} with what was learned, {best.accuracy:.1%} with {best.features}"
     return f"{data}: {verdict}: kNN {shares}"
