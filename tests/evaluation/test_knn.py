@@ -176,19 +176,9 @@ def test_the_score_is_by_the_vote_that_was_asked_for_and_says_so() -> None:
 
 
 def test_a_preset_keeps_its_neighbours_whatever_was_asked_for() -> None:
-    assert METRICS["knn-20"].measure(labelled(30, k=3)).settings == {
-        "k": 20,
-        "temperature": 0.1,
-        "similarity": "cosine",
-    }
-    assert METRICS["knn-200"].measure(labelled(200, k=3)).settings == {
-        "k": 200,
-        "temperature": 0.1,
-        "similarity": "cosine",
-    }
-
-
-def test_a_preset_says_what_it_needs() -> None:
+    for k in (20, 200):
+        settings = METRICS[f"knn-{k}"].measure(labelled(k, k=3)).settings
+        assert settings == {"k": k, "temperature": 0.1, "similarity": "cosine"}
     with pytest.raises(UsageError, match="knn-200 needs at least 200 labelled samples, got 199; use knn with --k"):
         METRICS["knn-200"].measure(labelled(199))
 
