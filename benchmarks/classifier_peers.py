@@ -26,7 +26,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.linear_probe import standardise
+from counterpoint.evaluation.linear_probe import fit_scaling
 from counterpoint.evaluation.softmax_regression import SoftmaxRegression, fit
 
 OURS = "Counterpoint"
@@ -60,7 +60,7 @@ class Drawn:
     @functools.cached_property
     def problem(self) -> SoftmaxRegression:
         """Of the linear probe."""
-        return SoftmaxRegression(standardise(self.bank_ND, self.queries_QD).bank_ND, self.labels_N, INVERSE_PENALTY)
+        return SoftmaxRegression(fit_scaling(self.bank_ND)(self.bank_ND), self.labels_N, INVERSE_PENALTY)
 
     @functools.cached_property
     def votes(self) -> Tensor:

@@ -14,7 +14,7 @@ import counterpoint as cp
 from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.evaluation import feature_tables, linear_probe, nearest, opening, protocol, softmax_regression
 from counterpoint.evaluation.knn import Vote
-from counterpoint.evaluation.linear_probe import fit_probe, standardise
+from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling
 from counterpoint.evaluation.nearest import SIMILARITIES
 from counterpoint.evaluation.outcome import CATALOGUE
 from counterpoint.evaluation.scoring import Labelled
@@ -44,11 +44,11 @@ def table(tmp_path: Path) -> StoredRows:
 
 def test_standardised_rows_are_those_of_the_copy_in_memory(small_parts: None, table: StoredRows) -> None:
     queries = torch.from_numpy(draw(20, 5)[0])
-    stored, held = standardise(table, queries), standardise(whole(table), queries)
-    assert isinstance(held.bank_ND, torch.Tensor)
-    assert not isinstance(stored.bank_ND, torch.Tensor)  # nothing is computed before it is read
-    assert torch.equal(whole(stored.bank_ND), held.bank_ND)
-    assert torch.equal(stored.queries_QD, held.queries_QD)
+    stored, held = fit_scaling(table), fit_scaling(whole(table))
+    rows = stored.of_rows(table)
+    assert not isinstance(rows, torch.Tensor)  # nothing is computed before it is read
+    assert torch.equal(whole(rows), held.of_rows(whole(table)))
+    assert torch.equal(stored(queries), held(queries))
 
 
 def test_the_probes_bits_are_those_of_a_bank_in_memory(small_parts: None, table: StoredRows) -> None:

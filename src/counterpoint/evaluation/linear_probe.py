@@ -42,19 +42,6 @@ class Scaling:
         return self(rows_ND) if isinstance(rows_ND, Tensor) else ChangedRows(rows_ND, self)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Features as a classifier takes them.
-
-    Attributes:
-        bank_ND: of labelled samples; those of rows on disk are computed each time that they are read.
-        queries_QD: of those that are asked about.
-    """
-
-    bank_ND: ReadRows
-    queries_QD: Tensor
-
-
 def fit_scaling(bank_ND: Rows) -> Scaling:
     """Mean and standard deviation of the labelled samples.
 
@@ -67,12 +54,6 @@ def fit_scaling(bank_ND: Rows) -> Scaling:
     rounding_D = len(bank_ND) * torch.finfo(torch.float64).eps * mean_D.abs()
     deviation_D[deviation_D <= rounding_D] = torch.inf
     return Scaling(mean_D, deviation_D)
-
-
-def standardise(bank_ND: Rows, queries_QD: Tensor) -> Prepared:
-    """Subtract the labelled samples' mean and divide by their standard deviation; a constant feature becomes 0."""
-    scaling = fit_scaling(bank_ND)
-    return Prepared(scaling.of_rows(bank_ND), scaling(queries_QD))
 
 
 def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:

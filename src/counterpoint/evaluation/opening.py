@@ -26,10 +26,9 @@ from counterpoint.data.sources import ALL, open_source
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.feature_tables import IN_MEMORY
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
-from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
 from counterpoint.evaluation.vector_table import READERS, Table, is_table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side

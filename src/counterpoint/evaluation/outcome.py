@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.metric import Metric, is_apart, loaded_metrics, metric_under
+from counterpoint.core.metric import Metric, in_condition, is_apart, loaded_metrics, metric_under
 from counterpoint.core.notebook import NUMBER, paragraph, table, view
-from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, EvaluationSplit
+from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, EvaluationSplit, corruption_means
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
-from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
 from counterpoint.evaluation.named_protocols import chosen_protocols
 from counterpoint.nn.layer_outputs import REPRESENTATION
 
@@ -21,6 +20,8 @@ KNN, PROBE = "knn", "linear probe"
 LEAST_WIDTH = 15  # of the names of protocols in a table
 INTERVALS = "Figures with their 95 % interval, where they have one."
 MOST_LISTED = 2  # metrics; of more, a table has features in columns
+MOST_CORRUPTED, MOST_SIZES = 4, 9  # features and sizes of a curve in columns
+CONDITION, WIDE_CELL = 22, 19  # places of a name of a corruption, and of a column beside it
 WIDTH, NAME, CELL, COLUMNS = 100, 20, 16, 5  # places of a line, of a name, of a column, and how many of these
 
 
@@ -228,3 +229,37 @@ def _csv_cells(row: EvaluationRow) -> list[object]:
     metric, figure = _metric_and_figure(row)
     known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
     return [*known, row.correct, row.total, json.dumps(dict(row.settings))]
+
+
+def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:
+    """A line for each corruption: mean accuracy over severities, features in columns."""
+    lines: list[str] = []
+    for classifier, by_corruption in corruption_means(rows).items():
+        features = list(dict.fromkeys(name for each in by_corruption.values() for name in each))[:MOST_CORRUPTED]
+        head = "".join(f"{name[: WIDE_CELL - 2]:>{WIDE_CELL}}" for name in features)
+        lines += ["", f"{classifier} fitted to clean samples, under corruptions: accuracy, mean over severities"]
+        lines.append(f"{'corruption':<{CONDITION}}{head}")
+        for corruption, by_features in by_corruption.items():
+            shares = (f"{by_features[name]:.1%}" if name in by_features else "" for name in features)
+            lines.append(f"{corruption:<{CONDITION}}{''.join(f'{share:>{WIDE_CELL}}' for share in shares)}".rstrip())
+    return lines
+
+
+def curve_lines(rows: Sequence[EvaluationRow]) -> list[str]:
+    """A line for each order of the features: a metric with the first k of them, some k in columns."""
+    curves: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
+    for row in rows:
+        kept, order = row.settings.get("kept"), row.settings.get("order")
+        if isinstance(kept, int) and row.figure is not None:
+            curve = curves.setdefault((in_condition(row.protocol)[0], row.features), {})
+            curve.setdefault(str(order), {})[kept] = row.figure
+    lines: list[str] = []
+    for (metric, features), by_order in curves.items():
+        sizes = sorted({size for curve in by_order.values() for size in curve})
+        shown = [sizes[round(place * (len(sizes) - 1) / (MOST_SIZES - 1))] for place in range(MOST_SIZES)]
+        columns = list(dict.fromkeys(shown)) if len(sizes) > MOST_SIZES else sizes
+        lines += ["", f"{metric} of the {features}, with the first features of an order"]
+        lines.append(f"{'features kept':<34}{''.join(f'{size:>7,}' for size in columns)}")
+        for order, curve in by_order.items():
+            lines.append(f"{order:<34}{''.join(f'{curve[size]:>7.3f}' for size in columns)}")
+    return lines

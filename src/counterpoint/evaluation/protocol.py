@@ -29,13 +29,13 @@ from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
-from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
+from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
+from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.named_protocols import with_protocols
 from counterpoint.evaluation.opening import Samples, open_subject
 from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation
 from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.layer_outputs import EMBEDDING
 
@@ -256,7 +256,7 @@ def _measurable(
 
 
 def _figures(
-    gathered: Gathered, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
+    gathered: FeatureSets, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
 ) -> tuple[EvaluationRow, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [

@@ -11,10 +11,9 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.class_directions import Z_95
 from counterpoint.diagnostics.evidence import HELD_OUT, TRAINING, HeldOutRecord
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.evaluation.features import Features, content_hashes
+from counterpoint.evaluation.features import Features, content_hashes, evenly_spaced
 from counterpoint.evaluation.scoring import wilson
 from counterpoint.evaluation.subject import Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced
 
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 FEWEST = 20  # samples of either part

@@ -16,9 +16,8 @@ from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.diagnostics.pair_look import PairLook
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import extract, untrained_encoder
+from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of
 from counterpoint.evaluation.subject import Subject, untrained_backbone
-from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.class_comparison import judged_classes
@@ -68,7 +67,7 @@ def gather_evidence(judged: Subject, threshold: float, *, checkpoint: str | None
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
     told = _shortcut(views.pop(COLOURS, None), views.get(EMBEDDING))
     if backbone is not None:
-        untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
+        untrained = with_norms_of(blank_encoder(backbone, encoder), source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
         own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
         seen[UNTRAINED] = own.representation

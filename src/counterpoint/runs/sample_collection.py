@@ -25,7 +25,7 @@ from counterpoint.core.collection import (
 from counterpoint.core.numerics import unit_rows
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import class_purity, expected_activation, is_active
-from counterpoint.evaluation.view_pairs import evenly_spaced
+from counterpoint.evaluation.features import evenly_spaced
 
 BLOCK = 512  # pictures decoded, and rows compared, at once
 LOSSLESS_SIDE = 16  # up to which a PNG is as small as anything

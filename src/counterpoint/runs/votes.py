@@ -12,11 +12,11 @@ from counterpoint.core.derived_files import read_derived
 from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED
+from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.outcome import CATALOGUE, KNN
 from counterpoint.evaluation.protocol import MIN_QUERIES
 from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced
 
 MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
 NEAREST, TEMPERATURE = 20, 0.1
