@@ -47,7 +47,7 @@ def test_standardised_rows_are_those_of_the_copy_in_memory(small_parts: None, ta
     stored, held = fit_scaling(table), fit_scaling(whole(table))
     rows = stored.of_rows(table)
     assert not isinstance(rows, torch.Tensor)  # nothing is computed before it is read
-    assert torch.equal(whole(rows), held.of_rows(whole(table)))
+    assert torch.equal(whole(rows), held(whole(table)))
     assert torch.equal(stored(queries), held(queries))
 
 

@@ -175,7 +175,7 @@ def factor_importance(codes_ND: Tensor, factors_NF: Tensor, *, seed: int = 0) ->
     codes, factors = codes_ND[drawn].double().numpy(), factors_NF[drawn].numpy()
 
     def fit(factor: int) -> tuple[np.ndarray, float]:
-        model = RandomForestClassifier(NUM_TREES, max_features=None, random_state=seed)
+        model = RandomForestClassifier(NUM_TREES, max_features=None, random_state=seed)  # pyright: ignore[reportArgumentType]
         model.fit(codes[:num_train], factors[:num_train, factor])
         return model.feature_importances_, model.score(codes[num_train:], factors[num_train:, factor])
 
