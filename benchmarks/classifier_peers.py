@@ -269,10 +269,9 @@ def busy_process() -> Iterator[None]:
 
 
 def compare_in_one_thread() -> None:
-    """Print a line for each size and solver: wall seconds, and the norm of the gradient where it ends."""
-    print(
-        "| samples x features | one thread | seconds | beside a busy process | gradient norm |\n|---|---|---:|---:|---:|"
-    )
+    """Print a line for each size and solver: medians of seconds, and the norm of the gradient where it ends."""
+    print("| samples x features | one thread | seconds | of a processor | beside a busy process | gradient norm |")
+    print("|---|---|---:|---:|---:|---:|")
     solvers: dict[str, Callable[[Drawn], Tensor]] = {
         OURS: weights_of_ours,
         "scikit-learn, float32, tol 1e-5": lambda drawn: weights_of_scikit_learn(drawn, 1e-5),
@@ -282,21 +281,24 @@ def compare_in_one_thread() -> None:
         drawn = draw(sizes)
         rounds = 3 if sizes.num_samples >= FULL.num_samples else 9
         for name, solve in solvers.items():
-            cells = []
             with threadpool_limits(1):
                 norm = float(drawn.problem.loss_and_slope(solve(drawn))[1].norm())
-                for company in (contextlib.nullcontext(), busy_process()):
-                    with company:
-                        cells.append(f"{statistics.median(_seconds(solve, drawn) for _ in range(rounds)):.3f}")
+                wall, processor = _seconds(solve, drawn, rounds)
+                with busy_process():
+                    beside, _ = _seconds(solve, drawn, rounds)
             shape = f"{sizes.num_samples:,} x {sizes.num_features}"
-            print(f"| {shape} | {name} | {' | '.join(cells)} | {norm:.1e} |", flush=True)
+            print(f"| {shape} | {name} | {wall:.3f} | {processor:.3f} | {beside:.3f} | {norm:.1e} |", flush=True)
 
 
-def _seconds(solve: Callable[[Drawn], Tensor], drawn: Drawn) -> float:
-    """Wall seconds of one call."""
-    start = time.perf_counter()
-    solve(drawn)
-    return time.perf_counter() - start
+def _seconds(solve: Callable[[Drawn], Tensor], drawn: Drawn, rounds: int) -> tuple[float, float]:
+    """Medians over calls: of the clock, and of the processor."""
+    walls, processors = [], []
+    for _ in range(rounds):
+        start, own = time.perf_counter(), time.process_time()
+        solve(drawn)
+        walls.append(time.perf_counter() - start)
+        processors.append(time.process_time() - own)
+    return statistics.median(walls), statistics.median(processors)
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ from counterpoint.evaluation.features import (
     raw_chunks,
     with_norms_of,
 )
-from counterpoint.evaluation.opening import open_baseline
+from counterpoint.evaluation.foreign_subject import open_baseline
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.trained_run import encoder_at, steps_asked
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION, check_layers
