@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import counterpoint as cp
-from counterpoint.evaluation.outcome import Evaluation
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.scoring import t_interval
 
 METHODS = ("simclr", "ncl")

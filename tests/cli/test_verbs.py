@@ -21,7 +21,7 @@ from counterpoint.core.run_contents import create_seeds
 from counterpoint.core.run_records import EvaluationRecord, SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
-from counterpoint.evaluation.outcome import Evaluation
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.scoring import Score, row_of, wilson
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS

@@ -9,7 +9,7 @@ import pytest
 import counterpoint as cp
 from counterpoint.core.markup import VOID_TAGS
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit
-from counterpoint.evaluation.outcome import with_interval
+from counterpoint.evaluation.evaluation_result import with_interval
 
 EVIL = "<script>alert(1)</script>"
 ALLOWED = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}

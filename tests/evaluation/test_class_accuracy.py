@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import linear_probe
 from counterpoint.evaluation.class_accuracy import balanced, of_sizes
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score, accuracy, mean_share, wilson
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, accuracy, mean_share, wilson
 from oracles.number_checks import assert_numbers
 
 LABELS = torch.arange(200) % 5
@@ -96,7 +96,7 @@ TAIL = (METRICS["tail many"].measure, METRICS["tail medium"].measure, METRICS["t
 def test_a_group_without_a_class_has_no_figure() -> None:
     labels = tail([5, 5])
     many = METRICS["tail many"].measure(known(torch.eye(2)[labels], labels))
-    assert isinstance(many.outcome, Estimate)
+    assert isinstance(many.outcome, IntervalEstimate)
     assert math.isnan(many.outcome.value)
     assert many.settings["classes"] == 0
 

@@ -21,7 +21,7 @@ from counterpoint.evaluation.disentanglement import (
     factor_importance,
     factor_information,
 )
-from counterpoint.evaluation.scoring import Estimate, Labelled
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled
 from oracles import disentanglement_oracle as oracle
 from oracles.number_checks import assert_numbers
 
@@ -263,7 +263,7 @@ def measured(codes: Tensor, factors: Tensor, name: str) -> float:
     border, labels = 2 * len(codes) // 3, factors[:, 0]
     known = Labelled(codes[:border], labels[:border], codes[border:], labels[border:], k=1, temperature=1.0)
     score = loaded_metrics("evaluation")[name].measure(replace(known, factors_MF=factors))
-    assert isinstance(score.outcome, Estimate)
+    assert isinstance(score.outcome, IntervalEstimate)
     return score.outcome.value
 
 

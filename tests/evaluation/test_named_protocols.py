@@ -7,9 +7,9 @@ from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
 from counterpoint.core.validation import build
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.named_protocols import ALL, CATALOGUE, with_protocols
-from counterpoint.evaluation.outcome import Evaluation
-from counterpoint.evaluation.scoring import Estimate, Score, row_of, wilson
+from counterpoint.evaluation.scoring import IntervalEstimate, Score, row_of, wilson
 from counterpoint.nn.layer_outputs import OUTPUTS
 
 PAPERS = {"alphacl2022", "mio2021", "directclr2022", "ncl2024"}
@@ -55,7 +55,7 @@ def test_an_unknown_protocol_is_told_with_the_nearest() -> None:
 
 
 def test_long_names_and_small_figures_fit_a_hundred_columns() -> None:
-    small, share = Estimate(0.000656, 0.0004, 0.0009), wilson(3893, 10_000)
+    small, share = IntervalEstimate(0.000656, 0.0004, 0.0009), wilson(3893, 10_000)
     features = ["representation", "projected", "embedding", "untrained encoder", "timm:resnet18"]
     rows = [
         row_of(name, protocol, Score(outcome, {}))

@@ -18,8 +18,8 @@ from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_file import query_fingerprint
+from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.features import extract
-from counterpoint.evaluation.outcome import KNN, PROBE
 from counterpoint.evaluation.trained_run import open_trained
 from hit_rows import packed
 from oracles import class_votes as oracle

@@ -14,12 +14,12 @@ from counterpoint.data.corrupted import corrupt
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source
 from counterpoint.data.stores import MemoryStore, Store
-from counterpoint.evaluation.conditions import LabelledSamples, frozen, frozen_scores, matched
+from counterpoint.evaluation.distribution_shift import LabelledSamples, frozen, frozen_scores, matched
+from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.outcome import KNN, PROBE
 from counterpoint.evaluation.robustness import Robustness, mean_corruption_errors
-from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score, accuracy
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Proportion, Score, accuracy
 from oracles.number_checks import assert_numbers
 
 
@@ -62,7 +62,7 @@ def test_a_classifier_is_its_own_measure() -> None:
     own = robustness(0.1, OWN)
     found = mean_corruption_errors(own, own)
     for name in ("mCE", "relative mCE"):
-        assert found[name] == Estimate(1.0, 1.0, 1.0)
+        assert found[name] == IntervalEstimate(1.0, 1.0, 1.0)
 
 
 def test_without_errors_of_the_reference_there_is_no_ratio() -> None:

@@ -15,7 +15,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
 from counterpoint.evaluation import sepin as module
-from counterpoint.evaluation.scoring import Estimate, Labelled
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled
 from counterpoint.evaluation.sepin import Separability, contrastive_sepin
 from oracles import sepin_oracle as oracle
 from oracles.number_checks import assert_numbers
@@ -102,11 +102,11 @@ def test_bad_input_is_named(function: Any, given: dict[str, Any], sentence: str)
         function(**given)
 
 
-def of_views(z0: Tensor, z1: Tensor, name: str) -> Estimate:
+def of_views(z0: Tensor, z1: Tensor, name: str) -> IntervalEstimate:
     labels = torch.arange(len(z0)) % 2
     known = Labelled(z0, labels, z0, labels, k=1, temperature=1.0, views=(z0, z1))
     outcome = loaded_metrics("evaluation")[name].measure(known).outcome
-    assert isinstance(outcome, Estimate)
+    assert isinstance(outcome, IntervalEstimate)
     return outcome
 
 

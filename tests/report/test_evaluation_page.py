@@ -10,8 +10,8 @@ from run_folders import ATTACK
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
-from counterpoint.evaluation.outcome import Evaluation
-from counterpoint.evaluation.scoring import Estimate, Proportion, Score, row_of, wilson
+from counterpoint.evaluation.evaluation_result import Evaluation
+from counterpoint.evaluation.scoring import IntervalEstimate, Proportion, Score, row_of, wilson
 from counterpoint.report.evaluation_page import write_evaluation
 from counterpoint.runs.seed_evaluation import SeedEvaluation, SeedRow
 from hit_rows import packed
@@ -34,7 +34,7 @@ def evaluation(name: str = "ncl", **known: Any) -> Evaluation:
     rows = (
         row_of("representation", "knn", Score(share(90), {"k": 20, "temperature": 0.1})),
         row_of("timm:resnet18", "knn", Score(share(70), {"k": 20, "temperature": 0.1, "baseline": "timm:resnet18"})),
-        row_of("representation", "sepin", Score(Estimate(0.25, 0.2, 0.3), {})),
+        row_of("representation", "sepin", Score(IntervalEstimate(0.25, 0.2, 0.3), {})),
         row_of("representation", "linear probe under fog 3", Score(share(55), {"corruption": "fog", "severity": 3})),
     )
     record = {"rows": rows, "split": SPLIT, **known}

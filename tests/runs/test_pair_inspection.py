@@ -14,7 +14,7 @@ from counterpoint.diagnostics.pair_look import NearPair, PairLook
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
-from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses import InfoNCE, SigmoidPair
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.temperature_section import temperature_section

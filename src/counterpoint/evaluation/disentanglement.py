@@ -14,7 +14,7 @@ from counterpoint.core.checks import check_dense, check_features
 from counterpoint.core.metric import Metric
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score, jackknife
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, jackknife
 
 BINS = 20
 GROUPS, FEWEST_IN_GROUPS = 10, 200  # of samples, for intervals
@@ -262,7 +262,7 @@ def _importance_score(known: Labelled, figure: Callable[[FactorImportance], floa
     codes_ND, factors_MF = _codes(known)
     samples = min(len(codes_ND), LARGEST_TRAIN + LARGEST_TEST)
     settings = {"predictor": "random forest", "trees": NUM_TREES, "samples": samples, "factors": factors_MF.shape[1]}
-    return Score(Estimate(figure(found)), settings)
+    return Score(IntervalEstimate(figure(found)), settings)
 
 
 METRICS = (

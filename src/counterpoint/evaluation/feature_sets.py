@@ -22,7 +22,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import own_classes
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
-    Features,
+    SampleFeatures,
     blank_encoder,
     content_hashes,
     extract,
@@ -40,6 +40,7 @@ from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED, _ = BASELINES
 INITIAL = "initial encoder"
+Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,12 @@ def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encod
 
 def _passed(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
-) -> list[Features]:
+) -> list[SampleFeatures]:
     """Features of the samples of each source."""
     if subject.is_features:
         # On disk, if they lie there.
         rows = [cast(RowsStore, source.store).rows for source in subject.sources]
-        return [Features({REPRESENTATION: each}, content_hashes(each)) for each in rows]
+        return [SampleFeatures({REPRESENTATION: each}, content_hashes(each)) for each in rows]
     check_layers(encoder, layers)
     total = sum(map(num_pieces, subject.sources))
     with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
@@ -163,7 +164,7 @@ def _passed(
 
 
 def _with_classes(
-    features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[Features], reporter: Reporter
+    features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[SampleFeatures], reporter: Reporter
 ) -> FeatureSet:
     """The embedding with the classes that the encoder's own classifier gives; other features, as they are."""
     if features.name != EMBEDDING or encoder.classifier is None:
@@ -213,7 +214,7 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
     return [_of_layer(UNTRAINED, found, Origin(begin, REPRESENTATION), about)]
 
 
-def represent_as(sets: Sequence[FeatureSet], source: Source) -> Callable[[Store], dict[str, Tensor]]:
+def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
     """What gives features of the samples of any store, by the names of the sets.
 
     Args:
@@ -244,7 +245,7 @@ def _itself(encoder: Encoder) -> Encoder:
 
 
 def _of_layer(
-    name: str, found: Sequence[Features], origin: Origin, about: Mapping[str, Any] = MappingProxyType({})
+    name: str, found: Sequence[SampleFeatures], origin: Origin, about: Mapping[str, Any] = MappingProxyType({})
 ) -> FeatureSet:
     """One layer's features by source."""
     return FeatureSet(name, tuple(each.layers[origin.layer] for each in found), dict(about), origin=origin)

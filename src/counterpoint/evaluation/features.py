@@ -39,7 +39,7 @@ NOTHING_ELSE: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Features:
+class SampleFeatures:
     """Features of the samples of a source, in its order.
 
     Attributes:
@@ -75,7 +75,7 @@ def extract(
     key: str | None = None,
     begin: Callable[[], object] = lambda: None,
     advance: Advance = lambda: None,
-) -> Features:
+) -> SampleFeatures:
     """Pass every sample through the encoder once, or take what the cache has of it.
 
     Args:
@@ -97,7 +97,7 @@ def extract(
         pass_rows(encoder, source, missing, rows=rows, write=write, advance=advance)
 
     found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
-    return Features({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
+    return SampleFeatures({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
 
 
 def pass_rows(
@@ -117,7 +117,7 @@ def pass_rows(
     Args:
         encoder: on the device where it computes.
         source: the samples.
-        names: layers of the encoder; and ``CONTENT``, see ``Features.content_N``.
+        names: layers of the encoder; and ``CONTENT``, see ``SampleFeatures.content_N``.
         rows: which samples.
         write: takes the first row of a part, and its arrays by name; called by several threads.
         advance: called once per piece.
@@ -149,7 +149,7 @@ def num_pieces(source: Source) -> int:
 
 
 def content_hashes(rows: Rows) -> np.ndarray:
-    """Hash of what each row holds, as ``Features.content_N``."""
+    """Hash of what each row holds, as ``SampleFeatures.content_N``."""
     return np.concatenate([_hashes(rows[part]) for part in row_slices(len(rows), CHUNK)]).view("V16")[:, 0]
 
 

@@ -10,9 +10,9 @@ from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.work_parts import Part
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.feature_sets import gather
-from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import Evaluation
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import checked_settings, evaluate_opened
 from counterpoint.evaluation.shared_tables import shared_by
 

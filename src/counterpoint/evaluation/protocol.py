@@ -16,19 +16,19 @@ from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import Metric
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow
-from counterpoint.core.stored_rows import StoredRows, whole
+from counterpoint.core.stored_rows import whole
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
-from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
+from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_others
 from counterpoint.evaluation.evaluation_file import described_split, write_evaluation
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.named_protocols import with_protocols
-from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation
 from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
@@ -273,9 +273,7 @@ def _labelled(features: FeatureSet, subject: Subject, protocol: _Protocol) -> La
 
 def _row(features: FeatureSet, metric: Metric, known: Labelled) -> EvaluationRow:
     """One metric on one set of features."""
-    if isinstance(known.bank_ND, StoredRows) and not metric.in_parts:
-        known = replace(known, bank_ND=whole(known.bank_ND))
-    score = metric.measure(known)
+    score = metric.measure(known if metric.in_parts else known.in_memory())
     score = replace(score, settings={**score.settings, **features.about})
     return row_of(features.name, metric.name, score, known.class_names)
 

@@ -12,7 +12,7 @@ from counterpoint.core.checks import check_choice, check_labels
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
 from counterpoint.evaluation.nearest import nearest
-from counterpoint.evaluation.scoring import Z_95, Estimate, Labelled, Score, check_known
+from counterpoint.evaluation.scoring import Z_95, IntervalEstimate, Labelled, Score, check_known
 
 Definition = Literal["pytorch-geometric", "ncl2024"]
 RETRIEVED = 10
@@ -81,7 +81,7 @@ def average_precision(
     return (hits_QK * precision_QK).sum(dim=1) / relevant_Q.clamp(max=k)
 
 
-def mean_over_queries(value_Q: Tensor) -> Estimate:
+def mean_over_queries(value_Q: Tensor) -> IntervalEstimate:
     r"""A mean and its 95 % interval, :math:`\bar v \pm 1.96\, s / \sqrt{n}`; NaN are left out.
 
     The interval is about other queries from the same source, with this bank and this encoder.
@@ -93,16 +93,16 @@ def mean_over_queries(value_Q: Tensor) -> Estimate:
         DataError: all are NaN.
 
     >>> mean_over_queries(torch.tensor([0.0, 1.0, 0.0, 1.0, float("nan")]))
-    Estimate(value=0.5, low=-0.06..., high=1.06...)
+    IntervalEstimate(value=0.5, low=-0.06..., high=1.06...)
     """
     value_Q = value_Q[~value_Q.isnan()].double()
     if len(value_Q) == 0:
         raise DataError("no query can be scored: the bank has no sample of their classes")
     mean = float(value_Q.mean())
     if len(value_Q) == 1:
-        return Estimate(mean)
+        return IntervalEstimate(mean)
     spread = Z_95 * float(value_Q.std()) / math.sqrt(len(value_Q))
-    return Estimate(mean, mean - spread, mean + spread)
+    return IntervalEstimate(mean, mean - spread, mean + spread)
 
 
 def _score(known: Labelled, definition: Definition) -> Score:
@@ -115,7 +115,9 @@ def _score(known: Labelled, definition: Definition) -> Score:
     features = known.queries_QD, known.labels_Q, known.bank_ND, known.labels_N
     mean = mean_over_queries(average_precision(*features, k=RETRIEVED, definition=definition))
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (mean.low, mean.high))
-    return Score(Estimate(mean.value, low, high), {"definition": definition, "k": RETRIEVED, "similarity": "cosine"})
+    return Score(
+        IntervalEstimate(mean.value, low, high), {"definition": definition, "k": RETRIEVED, "similarity": "cosine"}
+    )
 
 
 METRICS = (

@@ -10,7 +10,7 @@ import numpy as np
 from counterpoint.core.metric import Metric
 from counterpoint.core.paired_shares import LEVEL
 from counterpoint.core.run_records import unpacked_hits
-from counterpoint.evaluation.scoring import Estimate, Proportion, Score
+from counterpoint.evaluation.scoring import IntervalEstimate, Proportion, Score
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100
@@ -44,7 +44,9 @@ def _hits(score: Score) -> np.ndarray:
     return np.array(unpacked_hits(outcome.hits or "", outcome.total))
 
 
-def mean_corruption_errors(own: Robustness, reference: Robustness | None, *, seed: int = 0) -> dict[str, Estimate]:
+def mean_corruption_errors(
+    own: Robustness, reference: Robustness | None, *, seed: int = 0
+) -> dict[str, IntervalEstimate]:
     r"""Errors under corruptions as single figures, each with a bootstrap interval over the queries.
 
     With the error :math:`E_{s,c}` at severity s of corruption c, and :math:`E^r_{s,c}` of the reference,
@@ -105,14 +107,14 @@ def _ratio(own_BC: np.ndarray, reference_BC: np.ndarray) -> np.ndarray:
     return ratio_BC.mean(axis=1)
 
 
-def _estimate(value_B: np.ndarray) -> Estimate | None:
+def _estimate(value_B: np.ndarray) -> IntervalEstimate | None:
     """The first value, between quantiles of the others; without these where a resample has none."""
     if np.isnan(value_B[0]):
         return None
     if np.isnan(value_B).any():
-        return Estimate(float(value_B[0]))
+        return IntervalEstimate(float(value_B[0]))
     low, high = np.quantile(value_B[1:], [LEVEL / 2, 1 - LEVEL / 2])
-    return Estimate(float(value_B[0]), float(low), float(high))
+    return IntervalEstimate(float(value_B[0]), float(low), float(high))
 
 
 METRICS = (

@@ -17,7 +17,7 @@ from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score, row_of
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, row_of
 
 Arrange = Callable[[Tensor], Tensor]
 KEPT_SHARE = 0.25
@@ -187,7 +187,7 @@ def quarter_score(known: Labelled) -> Score:
     }
     gained, lost = int((kept_Q & ~with_all_Q).sum()), int((with_all_Q & ~kept_Q).sum())
     total = len(kept_Q)
-    return Score(Estimate((gained - lost) / total, *score_interval(gained, lost, total)), settings)
+    return Score(IntervalEstimate((gained - lost) / total, *score_interval(gained, lost, total)), settings)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score
 
 MOST_PAIRS = 1 << 17  # of a block, which one thread takes: 1 MiB
 
@@ -44,12 +44,12 @@ class Separability:
             raise ValueError(f"k must be between 1 and the number of dimensions, {len(self.information_D)}, got {k}")
         return float(self.information_D.topk(k).values.mean())
 
-    def estimate(self, k: int) -> Estimate:
+    def estimate(self, k: int) -> IntervalEstimate:
         """SEPIN@k with its 95 % normal interval over the samples, for the dimensions that are the largest."""
         value = self.at(k)
         found_N = self.found_ND[:, self.information_D.topk(k).indices].mean(dim=1)
         spread = Z_95 * float(found_N.std()) / len(found_N) ** 0.5
-        return Estimate(value, value - spread, value + spread)
+        return IntervalEstimate(value, value - spread, value + spread)
 
 
 def contrastive_sepin(

@@ -26,8 +26,8 @@ from counterpoint.data.views.looks import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.evaluation_result import PROBE, Evaluation
 from counterpoint.evaluation.feature_sets import INITIAL
-from counterpoint.evaluation.outcome import PROBE, Evaluation
 from counterpoint.evaluation.protocol import evaluate_opened
 from counterpoint.evaluation.subject import beside, open_queries
 from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved

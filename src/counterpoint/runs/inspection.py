@@ -34,7 +34,7 @@ from counterpoint.diagnostics.feature_roles import DrawnCorrelation, drawn_corre
 from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
+from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.trained_run import ALL
 from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table

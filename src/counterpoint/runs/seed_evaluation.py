@@ -17,7 +17,7 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.outcome import CATALOGUE, LEAST_WIDTH, corruption_lines, curve_lines
+from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, corruption_lines, curve_lines
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.scoring import t_interval
 from counterpoint.evaluation.trained_run import read_resolved

@@ -12,8 +12,8 @@ from counterpoint.core.derived_files import read_derived
 from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
 from counterpoint.evaluation.features import evenly_spaced
-from counterpoint.evaluation.outcome import CATALOGUE, KNN
 from counterpoint.evaluation.protocol import MIN_QUERIES
 from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject

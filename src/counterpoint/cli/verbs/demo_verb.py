@@ -12,7 +12,7 @@ from counterpoint.core.run_records import BASELINES
 from counterpoint.core.shown import shown
 
 if TYPE_CHECKING:
-    from counterpoint.evaluation.outcome import Evaluation
+    from counterpoint.evaluation.evaluation_result import Evaluation
 
 PLACE, SUMMARY = 120, "two cases, one where learning pays and one where it does not"
 TEACH = """Train, evaluate and diagnose on two sets, and write a page about each. On drawn patterns learning pays:

@@ -15,7 +15,6 @@ from counterpoint.core.errors import DataError, UsageError, unknown_name
 from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import ON, UNDER, Metric
 from counterpoint.core.run_records import BASELINE, BASELINES, EvaluationRow
-from counterpoint.core.stored_rows import whole
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
 from counterpoint.data.parts import ChosenStore, with_names
 from counterpoint.data.source import Source
@@ -23,10 +22,10 @@ from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Store
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
-from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, represent_as
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
+from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, Represent, represent_as
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
-from counterpoint.evaluation.outcome import CATALOGUE, KNN, PROBE
 from counterpoint.evaluation.robustness import ERROR, MCE, RELATIVE, Robustness, mean_corruption_errors
 from counterpoint.evaluation.scoring import Labelled, Score, accuracy, row_of
 from counterpoint.evaluation.selection import Selection, chosen_orders, selection_figures
@@ -36,8 +35,6 @@ REFERENCES = {"pixels": PIXELS, "untrained": UNTRAINED, "none": ""}
 SEED = 0  # of corruptions
 MOST_NAMED = 10  # classes that a sentence lists
 CURVES = [CATALOGUE[name] for name in (PROBE, "mAP@10", "precision@10")]  # where no metric is named
-
-Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
 
 @dataclass(frozen=True)
@@ -171,9 +168,7 @@ class Clean:
 
     def labelled(self, name: str) -> Labelled:
         """Some features, with their bank in memory: probes and curves take all of it."""
-        known = self.known[name]
-        is_in_memory = isinstance(known.bank_ND, Tensor)  # its type is only promised
-        return known if is_in_memory else replace(known, bank_ND=whole(known.bank_ND))
+        return self.known[name].in_memory()
 
     @property
     def protocol(self) -> str:

@@ -22,8 +22,8 @@ from counterpoint.core.stored_rows import whole
 from counterpoint.core.validation import build
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import Evaluation
+from counterpoint.evaluation.evaluation_result import Evaluation
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 
