@@ -1,19 +1,22 @@
 """Helper of evaluation.py: kNN and linear probe on drawn features, beside faiss, lightly, solo-learn and scikit-learn.
 
-As a command it prints, as JSON, the extra peak memory of one implementation in a fresh process:
-task, implementation, samples, queries, features.
+As a command it prints what the linear probe takes in one thread, alone and beside a busy process. With the words task,
+implementation, samples, queries and features it prints, as JSON, the extra peak memory of one in a fresh process.
 """
 
 # N labelled samples, Q queries, D features, K neighbours
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
 import json
+import statistics
 import subprocess
 import sys
+import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +26,13 @@ import torch
 from measuring import Plan, Step, extra_of_call, paired_ratio, processor_seconds, quartiles, take_turns
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from counterpoint.core.stored_rows import whole
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.linear_probe import standardise
-from counterpoint.evaluation.softmax_regression import Problem, fit
+from counterpoint.evaluation.linear_probe import fit_scaling
+from counterpoint.evaluation.softmax_regression import SoftmaxRegression, fit
 
 OURS = "Counterpoint"
 CLASSES, NEIGHBOURS, TEMPERATURE, INVERSE_PENALTY = 10, 200, 0.1, 0.1
@@ -47,6 +52,7 @@ class Sizes:
 
 
 FULL, QUICK = Sizes(50_000, 10_000, 512), Sizes(2_000, 500, 32)
+ONE_THREAD = (Sizes(2_000, 10, 64), Sizes(8_000, 10, 256), Sizes(50_000, 10, 512))
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,9 @@ class Drawn:
     queries_QD: Tensor
 
     @functools.cached_property
-    def problem(self) -> Problem:
+    def problem(self) -> SoftmaxRegression:
         """Of the linear probe."""
-        return Problem(standardise(self.bank_ND, self.queries_QD).bank_ND, self.labels_N, INVERSE_PENALTY)
+        return SoftmaxRegression(fit_scaling(self.bank_ND)(self.bank_ND), self.labels_N, INVERSE_PENALTY)
 
     @functools.cached_property
     def votes(self) -> Tensor:
@@ -147,15 +153,19 @@ def loss_of_ours(drawn: Drawn) -> float:
     return fit(drawn.problem).loss
 
 
-def loss_of_scikit_learn(drawn: Drawn, tolerance: float) -> float:
-    """The loss where scikit-learn's solver ends."""
+def weights_of_scikit_learn(drawn: Drawn, tolerance: float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Where scikit-learn's solver ends."""
     problem = drawn.problem
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         peer = LogisticRegression(C=INVERSE_PENALTY, max_iter=1000, tol=tolerance)
-        peer.fit(problem.x_ND.numpy(), problem.class_N.numpy())
-    weights = torch.cat([torch.from_numpy(peer.coef_), torch.from_numpy(peer.intercept_)[:, None]], dim=1)
-    return problem.loss_and_slope(weights.double())[0]
+        peer.fit(whole(problem.x_ND).to(dtype).numpy(), problem.class_N.numpy())
+    return torch.cat([torch.from_numpy(peer.coef_), torch.from_numpy(peer.intercept_)[:, None]], dim=1).double()
+
+
+def loss_of_scikit_learn(drawn: Drawn, tolerance: float) -> float:
+    """The loss where scikit-learn's solver ends."""
+    return drawn.problem.loss_and_slope(weights_of_scikit_learn(drawn, tolerance))[0]
 
 
 Call = Callable[[Drawn], Tensor | float]
@@ -241,8 +251,61 @@ def _extra_mib(task: str, name: str, sizes: Sizes) -> float:
     return float(json.loads(finished.stdout.splitlines()[-1])["extra_mib"])
 
 
+def weights_of_ours(drawn: Drawn) -> Tensor:
+    """Where our solver ends."""
+    found = fit(drawn.problem)
+    return torch.cat([found.weight_CD, found.intercept_C[:, None]], dim=1)
+
+
+@contextlib.contextmanager
+def busy_process() -> Iterator[None]:
+    """Beside one process that computes without end."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def compare_in_one_thread() -> None:
+    """Print a line for each size and solver: medians of seconds, and the norm of the gradient where it ends."""
+    print("| samples x features | one thread | seconds | of a processor | beside a busy process | gradient norm |")
+    print("|---|---|---:|---:|---:|---:|")
+    solvers: dict[str, Callable[[Drawn], Tensor]] = {
+        OURS: weights_of_ours,
+        "scikit-learn, float32, tol 1e-5": lambda drawn: weights_of_scikit_learn(drawn, 1e-5),
+        "scikit-learn, float64, tol 1e-6": lambda drawn: weights_of_scikit_learn(drawn, 1e-6, torch.float64),
+    }
+    for sizes in ONE_THREAD:
+        drawn = draw(sizes)
+        rounds = 3 if sizes.num_samples >= FULL.num_samples else 9
+        for name, solve in solvers.items():
+            with threadpool_limits(1):
+                norm = float(drawn.problem.loss_and_slope(solve(drawn))[1].norm())
+                wall, processor = _seconds(solve, drawn, rounds)
+                with busy_process():
+                    beside, _ = _seconds(solve, drawn, rounds)
+            shape = f"{sizes.num_samples:,} x {sizes.num_features}"
+            print(f"| {shape} | {name} | {wall:.3f} | {processor:.3f} | {beside:.3f} | {norm:.1e} |", flush=True)
+
+
+def _seconds(solve: Callable[[Drawn], Tensor], drawn: Drawn, rounds: int) -> tuple[float, float]:
+    """Medians over calls: of the clock, and of the processor."""
+    walls, processors = [], []
+    for _ in range(rounds):
+        start, own = time.perf_counter(), time.process_time()
+        solve(drawn)
+        walls.append(time.perf_counter() - start)
+        processors.append(time.process_time() - own)
+    return statistics.median(walls), statistics.median(processors)
+
+
 def main() -> None:
-    """Load code on a few samples, then measure."""
+    """Compare in one thread; or load code on a few samples, then measure."""
+    if len(sys.argv) == 1:
+        compare_in_one_thread()
+        return
     task, name, *sizes, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
     drawn, call = draw(Sizes(*map(int, sizes))), TASKS[task][name]

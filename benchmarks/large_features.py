@@ -19,7 +19,7 @@ from counterpoint.core.stored_rows import new_array
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.features import PIECE, extract
-from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.load_subject import Samples, open_subject
 
 CLASSES, NUM_QUERIES = 10, 2000
 ROWS = 20_000  # drawn at a time

@@ -55,7 +55,7 @@ def evaluate_ours(run: Path, data: Pictures, width: int) -> dict[str, float]:
     """``cp.evaluate``."""
     known = cp.Run(run, data=data.images, labels=data.labels, encoder=small_network(width))
     rows = cp.evaluate(known, quiet=True).rows
-    return {f"{row.features}, {row.protocol}": row.accuracy.value for row in rows}
+    return {f"{row.features}, {row.protocol}": row.accuracy or 0.0 for row in rows}
 
 
 def votes(distances: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import counterpoint as cp
-from counterpoint.evaluation.outcome import Evaluation
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.scoring import t_interval
 
 METHODS = ("simclr", "ncl")
@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("-q", "--quiet", action="store_true")
     asked = parser.parse_args()
     by_method = [[measure(method, seed, asked) for seed in range(asked.seeds)] for method in METHODS]
-    queries = by_method[0][0].evaluation.split["num_queries"]
+    queries = by_method[0][0].evaluation.split.num_queries
     print(f"{asked.data}: {asked.seeds} seeds of each method, {queries:,} queries")
     print(f"{'figure':<27}{'ncl2024':<11}{'SimCLR':>11}{'NCL':>11}{'difference':>12}  95 % over seeds")
     are_held = True

@@ -18,8 +18,8 @@ from counterpoint.diagnostics.measure import CATALOGUE as DIAGNOSED
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_result import CATALOGUE as EVALUATED
 from counterpoint.evaluation.features import extract
-from counterpoint.evaluation.outcome import CATALOGUE as EVALUATED
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.runs.fine_tuning import fine_tune
@@ -111,7 +111,7 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
     test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
     asked = {"metrics": measures.metrics, "layers": measures.layers, **measures.evaluate}
     found = evaluate(run, **test, **asked, out=str(folder / "evaluation.json"), quiet=True)
-    return {f"{row.features}: {row.protocol}": float(row.outcome.value) for row in found.rows}
+    return {f"{row.features}: {row.protocol}": float(row.figure) for row in found.rows if row.figure is not None}
 
 
 @dataclass(frozen=True)

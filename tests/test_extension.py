@@ -98,12 +98,12 @@ EVALUATION_METRIC = """
 from sklearn.metrics import silhouette_score
 
 from counterpoint.core.metric import Metric
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score
 
 
 def silhouette(known: Labelled) -> Score:
     value = float(silhouette_score(known.queries_QD.numpy(), known.labels_Q.numpy()))
-    return Score(Estimate(value, value - 0.01, value + 0.01), {"distance": "Euclidean"})
+    return Score(IntervalEstimate(value, value - 0.01, value + 0.01), {"distance": "Euclidean"})
 
 
 METRICS = (

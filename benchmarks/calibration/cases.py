@@ -23,7 +23,7 @@ from counterpoint.diagnostics.evidence import Evidence
 from counterpoint.diagnostics.finding import LEVELS, Finding
 from counterpoint.diagnostics.findings import find
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.nn.trained import load
 from counterpoint.runs.inspection import evidence_of_features
 from counterpoint.runs.run_evidence import gather_evidence

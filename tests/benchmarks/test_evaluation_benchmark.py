@@ -36,8 +36,8 @@ def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     titles = [line for line in finished.stdout.splitlines() if line.startswith("### ")]
-    assert titles[0] == "### mAP@10 of 400 x 16, each sample among the others"
-    assert [title.split()[1] for title in titles] == ["mAP@10", "MIG", "MIG", "SEPIN@10"]
+    assert titles[0] == "### precision@10 of 80 queries against 320 x 16"
+    assert [title.split()[1] for title in titles] == ["precision@10", "MIG", "MIG", "SEPIN@10"]
     assert "At most 60 s: met." in finished.stdout
     rows = [line.strip("| ").split(" | ") for line in finished.stdout.splitlines() if line.startswith("| ")]
     timed = [row[0] for row in rows if row[1][0].isdigit()]

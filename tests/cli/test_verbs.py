@@ -18,11 +18,11 @@ from counterpoint.cli.verbs import demo_verb
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run_contents import create_seeds
-from counterpoint.core.run_records import SeedsRecord
+from counterpoint.core.run_records import EvaluationRecord, SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
-from counterpoint.evaluation.outcome import Evaluation, Row
-from counterpoint.evaluation.scoring import wilson
+from counterpoint.evaluation.evaluation_result import Evaluation
+from counterpoint.evaluation.scoring import Score, row_of, wilson
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.joint import JointEmbedding
@@ -267,8 +267,8 @@ def test_learning_pays_where_intervals_lie_apart(learned: tuple[int, int], pixel
         "untrained encoder": (20, 100),
         "embedding": (100, 100),
     }
-    rows = tuple(Row(name, "knn", {}, wilson(*share)) for name, share in shares.items())
-    words = demo_verb.paid("photos", Evaluation(rows, {}))
+    rows = tuple(row_of(name, "knn", Score(wilson(*share), {})) for name, share in shares.items())
+    words = demo_verb.paid("photos", Evaluation(EvaluationRecord(rows=rows)))
     assert ("learning pays" in words) == pays
     assert f"{learned[0]:.1f}%" in words
     assert "with pixels (PCA)" in words

@@ -8,8 +8,8 @@ import pytest
 
 import counterpoint as cp
 from counterpoint.core.markup import VOID_TAGS
-from counterpoint.evaluation.outcome import Row
-from counterpoint.evaluation.scoring import Proportion
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit
+from counterpoint.evaluation.evaluation_result import with_interval
 
 EVIL = "<script>alert(1)</script>"
 ALLOWED = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "details", "summary"}
@@ -86,13 +86,13 @@ def test_an_evaluation_is_a_table_with_features_in_columns(run: cp.Run) -> None:
     features = list(dict.fromkeys(row.features for row in evaluation.rows))
     assert page.texts[0] == evaluation.samples
     assert page.texts[1 : 2 + len(features)] == ["metric", *features]
-    assert all(row.figures in page.texts for row in evaluation.rows)
+    assert all(with_interval(row) in page.texts for row in evaluation.rows)
 
 
 def test_names_in_an_evaluation_are_escaped() -> None:
-    split = {"source": EVIL, "num_queries": 1, "num_bank": 2, "num_classes": 2, "num_unlabelled": 0, "how": EVIL}
-    row = Row(EVIL, "knn", {}, Proportion(value=0.5, low=0.1, high=0.9, correct=1, total=2))
-    page = read(cp.Evaluation((row,), split))
+    split = EvaluationSplit(source=EVIL, num_queries=1, num_bank=2, num_classes=2, num_unlabelled=0, how=EVIL)
+    row = EvaluationRow(features=EVIL, protocol="knn", accuracy=0.5, low=0.1, high=0.9, correct=1, total=2)
+    page = read(cp.Evaluation(EvaluationRecord(split=split, rows=(row,))))
     assert EVIL in page.texts
     assert page.texts[0].count(EVIL) == 2
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import counterpoint as cp
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.rundir import RunFolder
-from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
+from counterpoint.evaluation.trained_run import encoder_at, steps_asked
 from counterpoint.nn.trained import load_encoder
 
 STEPS = [0, 4, 8, 12]

@@ -11,13 +11,16 @@ import torch
 from sklearn.metrics import balanced_accuracy_score, recall_score
 from torch import Tensor
 
-from counterpoint.evaluation import class_accuracy, linear_probe
+from counterpoint.core.metric import loaded_metrics
+from counterpoint.evaluation import linear_probe
 from counterpoint.evaluation.class_accuracy import balanced, of_sizes
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score, accuracy, mean_share, wilson
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, accuracy, mean_share, wilson
 from oracles.number_checks import assert_numbers
 
 LABELS = torch.arange(200) % 5
 PREDICTED = torch.where(torch.arange(200) % 3 == 0, (LABELS + 1) % 5, LABELS)
+
+METRICS = loaded_metrics("evaluation")
 
 
 def tail(sizes: Sequence[int]) -> Tensor:
@@ -59,9 +62,9 @@ def test_the_interval_covers_the_mean_as_often_as_it_says(truth: Sequence[float]
 
 def test_perfect_and_constant_features() -> None:
     labels = tail([40, 10, 5])
-    for score in (class_accuracy.balanced_knn_score, class_accuracy.balanced_probe_score):
+    for score in (METRICS["balanced knn"].measure, METRICS["balanced probe"].measure):
         assert score(known(torch.eye(3)[labels], labels)).outcome.value == 1.0
-    constant = class_accuracy.balanced_probe_score(known(torch.ones(55, 3), labels))
+    constant = METRICS["balanced probe"].measure(known(torch.ones(55, 3), labels))
     assert_numbers(constant.outcome.value, 1 / 3)
     assert constant.settings["classes"] == 3
 
@@ -79,7 +82,7 @@ def test_the_probe_is_fitted_once_for_all_that_share_it(monkeypatch: pytest.Monk
     features, fit = torch.eye(3)[labels], linear_probe.fit_probe
     monkeypatch.setattr(linear_probe, "fit_probe", lambda *data, **rest: calls.append(data) or fit(*data, **rest))
     shared = known(features, labels)
-    for score in (linear_probe.probe_score, class_accuracy.balanced_probe_score, *TAIL):
+    for score in (linear_probe.probe_score, METRICS["balanced probe"].measure, *TAIL):
         score(shared)
     assert len(calls) == 1
     # Other features are another probe.
@@ -87,13 +90,13 @@ def test_the_probe_is_fitted_once_for_all_that_share_it(monkeypatch: pytest.Monk
     assert len(calls) == 2
 
 
-TAIL = (class_accuracy.many_score, class_accuracy.medium_score, class_accuracy.few_score)
+TAIL = (METRICS["tail many"].measure, METRICS["tail medium"].measure, METRICS["tail few"].measure)
 
 
 def test_a_group_without_a_class_has_no_figure() -> None:
     labels = tail([5, 5])
-    many = class_accuracy.many_score(known(torch.eye(2)[labels], labels))
-    assert isinstance(many.outcome, Estimate)
+    many = METRICS["tail many"].measure(known(torch.eye(2)[labels], labels))
+    assert isinstance(many.outcome, IntervalEstimate)
     assert math.isnan(many.outcome.value)
     assert many.settings["classes"] == 0
 

@@ -30,17 +30,18 @@ def test_its_row_is_the_share_of_held_out_samples_it_classifies(supervised: cp.R
     encoder, names = cp.load(supervised), np.array(["a", "b", "c"])[clusters.labels]
     held_out = split_source(len(names), torch.from_numpy(clusters.labels), 0.4).held_out.numpy()
     is_right = np.array(encoder.classify(clusters.data[held_out])) == names[held_out]
-    assert (row.accuracy.correct, row.accuracy.total) == (is_right.sum(), len(held_out))
-    assert row.accuracy.hits is not None
-    assert row.accuracy.low < row.accuracy.value < row.accuracy.high or row.accuracy.value == 1
+    assert (row.correct, row.total) == (is_right.sum(), len(held_out))
+    assert row.hits is not None
+    assert row.low is not None
+    assert row.high is not None
+    assert row.accuracy is not None
+    assert row.low < row.accuracy < row.high or row.accuracy == 1
 
 
 def test_its_row_is_the_same_whichever_layers_are_asked_for(supervised: cp.Run) -> None:
     whole = cp.evaluate(supervised, quiet=True).accuracy("embedding", "classifier")
     asked = cp.evaluate(supervised, metrics=("classifier",), layers=("embedding",), quiet=True)
-    assert [(row.features, row.protocol, row.outcome.value) for row in asked.rows] == [
-        ("embedding", "classifier", whole)
-    ]
+    assert [(row.features, row.protocol, row.figure) for row in asked.rows] == [("embedding", "classifier", whole)]
     with pytest.raises(UsageError, match="classifier is a row of the embedding; layers must name it, got represent"):
         cp.evaluate(supervised, metrics=("classifier",), layers=("representation",), quiet=True)
 

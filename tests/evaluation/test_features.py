@@ -20,11 +20,12 @@ from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation import features as module
 from counterpoint.evaluation.features import (
+    blank_encoder,
     calibrate_norms,
     extract,
     input_components,
     raw_chunks,
-    untrained_encoder,
+    with_norms_of,
 )
 from counterpoint.evaluation.subject import untrained_backbone
 from counterpoint.evaluation.trained_run import open_trained
@@ -95,9 +96,9 @@ def test_the_untrained_baseline_sees_training_samples_only_and_leaves_its_backbo
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     train = trained.split.train
     samples = trained.source.store.fetch(range(75))
-    baseline = untrained_encoder(backbone, trained.encoder, trained.source, train)
+    baseline = with_norms_of(blank_encoder(backbone, trained.encoder), trained.source, train)
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
-    by_queries = untrained_encoder(backbone, trained.encoder, trained.source, trained.split.held_out)
+    by_queries = with_norms_of(blank_encoder(backbone, trained.encoder), trained.source, trained.split.held_out)
     calibrated = calibrate_norms(backbone, [trained.encoder.prepare(samples[train])])
     with torch.no_grad():
         expected = calibrated(trained.encoder.prepare(samples))

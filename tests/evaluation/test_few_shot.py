@@ -8,12 +8,14 @@ from scipy import stats
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.evaluation import few_shot
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation.few_shot import draw_shots, few_shot_score
-from counterpoint.evaluation.scoring import Estimate, Labelled, t_interval
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, t_interval
 from oracles.number_checks import assert_numbers
 
 LABELS = torch.arange(120) % 3
+
+METRICS = loaded_metrics("evaluation")
 
 
 def known(features_N: Tensor) -> Labelled:
@@ -47,21 +49,21 @@ def test_the_interval_is_students(values: list[float]) -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    assert t_interval([0.4]) == Estimate(0.4)
+    assert t_interval([0.4]) == IntervalEstimate(0.4)
 
 
 def test_perfect_and_constant_features() -> None:
     perfect = few_shot_score(known(torch.eye(3)[LABELS]), 1)
-    assert perfect.outcome == Estimate(1.0, 1.0, 1.0)
+    assert perfect.outcome == IntervalEstimate(1.0, 1.0, 1.0)
     constant = few_shot_score(known(torch.ones(120, 2)), 5)
     assert_numbers(constant.outcome.value, 1 / 3)
 
 
 def test_more_shots_are_better_and_the_score_says_what_was_drawn() -> None:
     features = 2 * torch.eye(3)[LABELS] + torch.randn(120, 3, generator=torch.Generator().manual_seed(0))
-    one, many = few_shot.one_shot_score(known(features)), few_shot.twenty_shot_score(known(features))
+    one, many = METRICS["1-shot"].measure(known(features)), METRICS["20-shot"].measure(known(features))
     assert one.outcome.value < many.outcome.value
-    assert isinstance(one.outcome, Estimate)
+    assert isinstance(one.outcome, IntervalEstimate)
     assert one.outcome.low is not None
     assert one.outcome.low < one.outcome.value
     stated = {"shots": 1, "repetitions": 10, "seeds": "0 to 9"}

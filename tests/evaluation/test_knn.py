@@ -14,6 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import knn
 from counterpoint.evaluation.knn import WEIGHTINGS, Vote, knn_predict
 from counterpoint.evaluation.nearest import SIMILARITIES
@@ -22,6 +23,8 @@ from oracles import class_votes as oracle
 
 BANK = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]])
 LABELS = torch.tensor([2, 1, 1, 0])
+
+METRICS = loaded_metrics("evaluation")
 
 
 def draw(n: int, seed: int) -> Tensor:
@@ -159,7 +162,7 @@ def labelled(num_bank: int, **vote: Any) -> Labelled:
 
 def test_perfect_features_are_right_and_constant_ones_name_the_smallest_class() -> None:
     labels = torch.arange(40) % 4
-    for score in (knn.knn_score, knn.knn_20_score):
+    for score in (knn.knn_score, METRICS["knn-20"].measure):
         perfect = Labelled(torch.eye(4)[labels], labels, torch.eye(4)[labels], labels, k=5, temperature=0.1)
         assert score(perfect).outcome.value == 1.0
         constant = Labelled(torch.ones(40, 4), labels, torch.ones(40, 4), labels, k=20, temperature=0.1)
@@ -173,13 +176,11 @@ def test_the_score_is_by_the_vote_that_was_asked_for_and_says_so() -> None:
 
 
 def test_a_preset_keeps_its_neighbours_whatever_was_asked_for() -> None:
-    assert knn.knn_20_score(labelled(30, k=3)).settings == {"k": 20, "temperature": 0.1, "similarity": "cosine"}
-    assert knn.knn_200_score(labelled(200, k=3)).settings == {"k": 200, "temperature": 0.1, "similarity": "cosine"}
-
-
-def test_a_preset_says_what_it_needs() -> None:
+    for k in (20, 200):
+        settings = METRICS[f"knn-{k}"].measure(labelled(k, k=3)).settings
+        assert settings == {"k": k, "temperature": 0.1, "similarity": "cosine"}
     with pytest.raises(UsageError, match="knn-200 needs at least 200 labelled samples, got 199; use knn with --k"):
-        knn.knn_200_score(labelled(199))
+        METRICS["knn-200"].measure(labelled(199))
 
 
 BAD_VOTES: list[tuple[dict[str, Any], str]] = [

@@ -12,11 +12,11 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.stored_rows import StoredRows, whole
-from counterpoint.evaluation import feature_tables, linear_probe, nearest, opening, protocol, softmax_regression
+from counterpoint.evaluation import feature_tables, linear_probe, load_subject, nearest, scoring, softmax_regression
+from counterpoint.evaluation.evaluation_result import CATALOGUE
 from counterpoint.evaluation.knn import Vote
-from counterpoint.evaluation.linear_probe import fit_probe, standardise
+from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling
 from counterpoint.evaluation.nearest import SIMILARITIES
-from counterpoint.evaluation.outcome import CATALOGUE
 from counterpoint.evaluation.scoring import Labelled
 
 
@@ -44,11 +44,11 @@ def table(tmp_path: Path) -> StoredRows:
 
 def test_standardised_rows_are_those_of_the_copy_in_memory(small_parts: None, table: StoredRows) -> None:
     queries = torch.from_numpy(draw(20, 5)[0])
-    stored, held = standardise(table, queries), standardise(whole(table), queries)
-    assert isinstance(held.bank_ND, torch.Tensor)
-    assert not isinstance(stored.bank_ND, torch.Tensor)  # nothing is computed before it is read
-    assert torch.equal(whole(stored.bank_ND), held.bank_ND)
-    assert torch.equal(stored.queries_QD, held.queries_QD)
+    stored, held = fit_scaling(table), fit_scaling(whole(table))
+    rows = stored.of_rows(table)
+    assert not isinstance(rows, torch.Tensor)  # nothing is computed before it is read
+    assert torch.equal(whole(rows), held(whole(table)))
+    assert torch.equal(stored(queries), held(queries))
 
 
 def test_the_probes_bits_are_those_of_a_bank_in_memory(small_parts: None, table: StoredRows) -> None:
@@ -104,14 +104,14 @@ def test_a_file_too_large_for_the_memory_is_evaluated_as_it_would_be_there(
     samples = {"labels": labels, "test_data": queries, "test_labels": labels_Q, "quiet": True}
     names = ("knn", "linear probe", "1-shot")  # the last one takes the bank as a whole
     held = cp.evaluate("bank.npy", **samples, metrics=names)
-    monkeypatch.setattr(opening, "IN_MEMORY", 100)
+    monkeypatch.setattr(load_subject, "IN_MEMORY", 100)
     read = []
-    monkeypatch.setattr(protocol, "whole", lambda rows: read.append(rows) or whole(rows))
+    monkeypatch.setattr(scoring, "whole", lambda rows: read.append(rows) or whole(rows))
     stored = cp.evaluate("bank.npy", **samples, metrics=names)
     assert stored.rows == held.rows
     assert sum(isinstance(rows, StoredRows) for rows in read) == 1
     with_classes = [cp.evaluate("bank.npy", **samples, classes="0,2").rows]
-    monkeypatch.setattr(opening, "IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(load_subject, "IN_MEMORY", 1 << 20)
     assert [cp.evaluate("bank.npy", **samples, classes="0,2").rows] == with_classes
 
 
@@ -145,7 +145,7 @@ def test_a_large_file_that_cannot_be_used_is_refused(
 ) -> None:
     bank, labels = draw(500, 5)
     np.save(tmp_path / "big.npy", change(bank))
-    monkeypatch.setattr(opening, "IN_MEMORY", 100)
+    monkeypatch.setattr(load_subject, "IN_MEMORY", 100)
     with pytest.raises(cp.DataError, match=complaint) as caught:
         cp.evaluate(str(tmp_path / "big.npy"), labels=labels, quiet=True)
     assert "\n" not in str(caught.value)

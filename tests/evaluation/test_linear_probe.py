@@ -12,8 +12,7 @@ import torch
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from counterpoint.core.stored_rows import whole
-from counterpoint.evaluation.linear_probe import fit_probe, probe_score, standardise
+from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling, probe_score
 from counterpoint.evaluation.scoring import Labelled
 from oracles import penalised_logistic as oracle
 from tolerances import assert_close
@@ -109,15 +108,17 @@ def test_nothing_is_random() -> None:
 @pytest.mark.parametrize("value", [7.0, 7.1, 1e-3, -1e6])
 def test_a_constant_becomes_zero_although_its_mean_is_rounded(value: float) -> None:
     train = torch.full((50_000, 1), value)
-    assert not whole(standardise(train, train[:3]).bank_ND).any()
-    assert not standardise(train.double(), train[:3].double()).queries_QD.any()
+    assert not fit_scaling(train)(train).any()
+    assert not fit_scaling(train.double())(train[:3].double()).any()
 
 
 def test_features_are_standardised_as_scikit_learn_does() -> None:
     train = torch.randn(5000, 4, generator=torch.Generator().manual_seed(7)) * torch.tensor([1e-2, 1.0, 1e3, 5.0]) + 3
-    ours, peer = standardise(train, 2 * train[:9]), StandardScaler().fit(train.double().numpy())
-    assert_close(whole(ours.bank_ND), torch.from_numpy(peer.transform(train.double().numpy())), dtype=torch.float32)
-    assert_close(ours.queries_QD, torch.from_numpy(peer.transform(2 * train[:9].double().numpy())), dtype=torch.float32)
+    ours, peer = fit_scaling(train), StandardScaler().fit(train.double().numpy())
+    assert_close(ours(train), torch.from_numpy(peer.transform(train.double().numpy())), dtype=torch.float32)
+    assert_close(
+        ours(2 * train[:9]), torch.from_numpy(peer.transform(2 * train[:9].double().numpy())), dtype=torch.float32
+    )
 
 
 def labelled(features: Tensor, labels: Tensor) -> Labelled:

@@ -4,11 +4,12 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import described_metrics
+from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
 from counterpoint.core.validation import build
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.named_protocols import ALL, CATALOGUE, with_protocols
-from counterpoint.evaluation.outcome import Evaluation, Row
-from counterpoint.evaluation.scoring import Estimate, wilson
+from counterpoint.evaluation.scoring import IntervalEstimate, Score, row_of, wilson
 from counterpoint.nn.layer_outputs import OUTPUTS
 
 PAPERS = {"alphacl2022", "mio2021", "directclr2022", "ncl2024"}
@@ -54,17 +55,17 @@ def test_an_unknown_protocol_is_told_with_the_nearest() -> None:
 
 
 def test_long_names_and_small_figures_fit_a_hundred_columns() -> None:
-    small, share = Estimate(0.000656, 0.0004, 0.0009), wilson(3893, 10_000)
+    small, share = IntervalEstimate(0.000656, 0.0004, 0.0009), wilson(3893, 10_000)
     features = ["representation", "projected", "embedding", "untrained encoder", "timm:resnet18"]
     rows = [
-        Row(name, protocol, {}, outcome)
+        row_of(name, protocol, Score(outcome, {}))
         for protocol, outcome in (
             ("sepin@1", small), ("sepin@10", small), ("linear probe on silhouettes.npz", share), ("knn", share),
         )
         for name in features
     ]  # fmt: skip
-    split = {"source": "train.npz", "how": "", "num_queries": 9, "num_bank": 9, "num_classes": 2, "num_unlabelled": 0}
-    lines = str(Evaluation(tuple(rows), split)).splitlines()
+    split = EvaluationSplit(source="train.npz", num_queries=9, num_bank=9, num_classes=2, num_unlabelled=0)
+    lines = str(Evaluation(EvaluationRecord(split=split, rows=tuple(rows)))).splitlines()
     assert max(map(len, lines)) <= 100
     assert lines[lines.index("linear probe on silhouettes.npz") + 1].split() == ["38.9%", "±1.0"] * 5
     (cells,) = [line.split()[1:] for line in lines if line.startswith("sepin@10")]

@@ -18,7 +18,7 @@ from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation import online_knn
-from counterpoint.evaluation.online_knn import TrainingKNN
+from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import open_trained
 from oracles import class_votes
@@ -56,8 +56,8 @@ def moment(backbone: nn.Module, epoch: int = 1, *, is_last: bool = True) -> Epoc
     return EpochEnd(epoch=epoch, step=10 * epoch, is_last=is_last, method=Wiring(backbone))
 
 
-def measure(trained: Subject, **changes: Any) -> TrainingKNN:
-    return TrainingKNN(
+def measure(trained: Subject, **changes: Any) -> EpochKNN:
+    return EpochKNN(
         **{"source": trained.source, "split": trained.split, "encoder": trained.encoder, "every": 1} | changes
     )
 

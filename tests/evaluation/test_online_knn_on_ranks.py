@@ -21,7 +21,7 @@ from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.sharding import shard, whole_tensor
 from counterpoint.engine.weight_average import WeightAverage
-from counterpoint.evaluation.online_knn import TrainingKNN
+from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.nn.trained import Encoder, EncoderCard
 from oracles import class_votes
 from rank_processes import Result, run_on_ranks
@@ -75,7 +75,7 @@ def measured(*, is_sharded: bool) -> dict[str, Tensor]:
     else:  # shards have no average
         means["averaged"] = WeightAverage(method.state_dict(), 0.9)
     split = split_source(NUM_SAMPLES, source.labels, 0.4)
-    measures = {name: TrainingKNN(source, split, encoder, 1, mean) for name, mean in means.items()}
+    measures = {name: EpochKNN(source, split, encoder, 1, mean) for name, mean in means.items()}
     found: dict[str, Tensor] = {"train": split.train, "held_out": split.held_out}
     for step in range(NUM_STEPS):
         optimizer.zero_grad()

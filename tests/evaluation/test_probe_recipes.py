@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
 from counterpoint.evaluation import probe_recipes as recipes
-from counterpoint.evaluation.probe_recipes import Recipe, train_probe
+from counterpoint.evaluation.probe_recipes import ProbeRecipe, train_probe
 from counterpoint.evaluation.scoring import Labelled, Proportion
 
 ALL = [
@@ -22,6 +23,8 @@ ALL = [
     replace(recipes.ADAM, features="unit"),
 ]
 
+METRICS = loaded_metrics("evaluation")
+
 
 def overlapping(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Three classes in five features, which no classifier tells apart without error."""
@@ -30,7 +33,7 @@ def overlapping(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.eye(5)[labels] + torch.randn(n, 5, generator=generator), labels
 
 
-def by_autograd(bank: Tensor, labels: Tensor, queries: Tensor, recipe: Recipe, seed: int) -> Tensor:
+def by_autograd(bank: Tensor, labels: Tensor, queries: Tensor, recipe: ProbeRecipe, seed: int) -> Tensor:
     """Logits after the last epoch of a linear layer that torch differentiates and optimises."""
     layer = nn.Linear(bank.shape[1], 3)
     weight, bias = recipe.first_weights(3, bank.shape[1], seed)
@@ -53,7 +56,7 @@ def by_autograd(bank: Tensor, labels: Tensor, queries: Tensor, recipe: Recipe, s
 @pytest.mark.parametrize("schedule", ["constant", "epoch-cosine"])
 def test_a_probe_is_trained_as_torch_trains_a_linear_layer(optimizer: Any, schedule: Any) -> None:
     (bank, labels), (queries, _) = overlapping(50), overlapping(200, seed=1)
-    recipe = Recipe(optimizer, 0.05, 1e-3, batch_size=16, epochs=4, schedule=schedule)
+    recipe = ProbeRecipe(optimizer, 0.05, 1e-3, batch_size=16, epochs=4, schedule=schedule)
     logits = by_autograd(bank, labels, queries, recipe, seed=3)
     top = logits.topk(2, dim=1).values
     is_clear = top[:, 0] - top[:, 1] > 1e-4  # nearer than that rounding decides
@@ -63,7 +66,7 @@ def test_a_probe_is_trained_as_torch_trains_a_linear_layer(optimizer: Any, sched
 
 
 @pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: f"{recipe.optimizer} {recipe.schedule} {recipe.features}")
-def test_every_recipe_learns_what_is_separable_and_guesses_what_is_not(recipe: Recipe) -> None:
+def test_every_recipe_learns_what_is_separable_and_guesses_what_is_not(recipe: ProbeRecipe) -> None:
     """Batches of 8, since a recipe with thousands of steps on real data would have a hundred here."""
     labels = torch.arange(96) % 3
     perfect, recipe = torch.eye(3)[labels], replace(recipe, batch_size=8, epochs=12, warmup_epochs=0)
@@ -75,7 +78,7 @@ def test_every_recipe_learns_what_is_separable_and_guesses_what_is_not(recipe: R
 
 def test_seeds_decide_the_weights_and_the_orders_and_nothing_else_does() -> None:
     (bank, labels), (queries, _) = overlapping(50), overlapping(200, seed=1)
-    recipe = Recipe("sgd", 0.5, 0.0, batch_size=4, epochs=2)
+    recipe = ProbeRecipe("sgd", 0.5, 0.0, batch_size=4, epochs=2)
     first = train_probe(bank, labels, queries, recipe, seed=1)
     torch.manual_seed(99)
     state, usual = torch.get_rng_state(), torch.get_num_threads()
@@ -113,7 +116,7 @@ def test_the_figure_is_of_the_last_epoch_and_the_best_one_is_named(monkeypatch: 
     labels = torch.tensor([0, 1, 0, 1])
     epochs = torch.tensor([[0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 0, 1], [0, 1, 1, 1]])
     monkeypatch.setattr(recipes, "train_probe", lambda *_, **__: epochs)
-    score = recipes.adam_score(Labelled(torch.eye(4), labels, torch.eye(4), labels, k=1, temperature=0.1))
+    score = METRICS["adam probe"].measure(Labelled(torch.eye(4), labels, torch.eye(4), labels, k=1, temperature=0.1))
     assert isinstance(score.outcome, Proportion)
     assert (score.outcome.correct, score.outcome.total) == (3, 4)
     assert score.settings["best epoch, chosen on the queries"] == "100.0% after epoch 2"
@@ -122,7 +125,7 @@ def test_the_figure_is_of_the_last_epoch_and_the_best_one_is_named(monkeypatch: 
 
 def test_class_numbers_are_kept_and_one_class_is_refused() -> None:
     bank, labels = overlapping(30)
-    recipe = Recipe("adam", 0.01, 0.0, batch_size=8, epochs=1)
+    recipe = ProbeRecipe("adam", 0.01, 0.0, batch_size=8, epochs=1)
     wide = train_probe(bank.double(), labels, bank.double(), recipe)
     assert torch.equal(wide, train_probe(bank, labels, bank, recipe))
     assert set(train_probe(bank, 5 * labels + 2, bank, recipe)[-1].tolist()) <= {2, 7, 12}

@@ -14,19 +14,12 @@ from counterpoint.data.corrupted import corrupt
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source
 from counterpoint.data.stores import MemoryStore, Store
+from counterpoint.evaluation.distribution_shift import LabelledSamples, frozen, frozen_scores, matched
+from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.other_sources import matched
-from counterpoint.evaluation.robustness import (
-    KNN,
-    PROBE,
-    Asked,
-    Robustness,
-    frozen,
-    frozen_scores,
-    mean_corruption_errors,
-)
-from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score, accuracy
+from counterpoint.evaluation.robustness import Robustness, mean_corruption_errors
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Proportion, Score, accuracy
 from oracles.number_checks import assert_numbers
 
 
@@ -69,7 +62,7 @@ def test_a_classifier_is_its_own_measure() -> None:
     own = robustness(0.1, OWN)
     found = mean_corruption_errors(own, own)
     for name in ("mCE", "relative mCE"):
-        assert found[name] == Estimate(1.0, 1.0, 1.0)
+        assert found[name] == IntervalEstimate(1.0, 1.0, 1.0)
 
 
 def test_without_errors_of_the_reference_there_is_no_ratio() -> None:
@@ -112,7 +105,7 @@ def test_a_frozen_classifier_on_clean_queries_is_the_metric(protocol: str) -> No
         for name in features[0]
     }
     classifiers = {name: frozen(each, protocol) for name, each in known.items()}
-    asked = Asked(MemoryStore(queries), torch.arange(30), labels)
+    asked = LabelledSamples(MemoryStore(queries), torch.arange(30), labels)
     metric = probe_score if protocol == PROBE else knn_score
     for name, score in frozen_scores(classifiers, represent, asked).items():
         assert score == metric(known[name])
@@ -124,7 +117,7 @@ def test_under_a_corruption_the_corrupted_samples_are_asked_about() -> None:
         represent(MemoryStore(bank))["pixels"], bank_labels, torch.zeros(1, 64), labels[:1], k=1, temperature=1.0
     )
     chosen = torch.tensor([3, 8, 21, 4, 0])
-    asked = Asked(MemoryStore(queries), chosen, labels[chosen]).under("brightness", 5)
+    asked = LabelledSamples(MemoryStore(queries), chosen, labels[chosen]).under("brightness", 5)
     classifier = frozen(known, PROBE)
     (score,) = frozen_scores({"pixels": classifier}, represent, asked).values()
     brighter = corrupt(queries, "brightness", 5, ids_B=torch.arange(30))[chosen]
@@ -136,7 +129,7 @@ def test_under_a_corruption_the_corrupted_samples_are_asked_about() -> None:
 
 def test_a_corruption_has_its_bits_whichever_samples_are_asked_about() -> None:
     queries, labels = pictures(30, 1)
-    asked = Asked(MemoryStore(queries), torch.arange(30), labels).under("gaussian noise", 3, seed=4)
+    asked = LabelledSamples(MemoryStore(queries), torch.arange(30), labels).under("gaussian noise", 3, seed=4)
     assert torch.equal(asked.store.fetch([7]), asked.store.fetch(range(30))[7:8])
 
 

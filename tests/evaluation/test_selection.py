@@ -13,7 +13,7 @@ from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.paired_shares import score_interval
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.scoring import Estimate, Labelled, Proportion, Score
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Proportion, Score
 from counterpoint.evaluation.selection import ORDERS, quarter_score, selection_curve
 from oracles import selection_oracle as oracle
 from oracles.number_checks import assert_numbers
@@ -36,7 +36,7 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def ends(outcome: Estimate | Proportion) -> tuple[float, float]:
+def ends(outcome: IntervalEstimate | Proportion) -> tuple[float, float]:
     assert outcome.low is not None
     assert outcome.high is not None
     return outcome.low, outcome.high
@@ -48,7 +48,7 @@ def seen(known: Labelled, order: str, size: int, **settings: object) -> Labelled
 
     def measure(first: Labelled) -> Score:
         given.append(first)
-        return Score(Estimate(0.0), {})
+        return Score(IntervalEstimate(0.0), {})
 
     (point,) = selection_curve(known, order, measure, sizes=[size], **settings)  # pyright: ignore[reportArgumentType]
     assert point.num_features == size

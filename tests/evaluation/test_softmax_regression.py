@@ -11,13 +11,13 @@ from torch import Tensor
 
 from counterpoint.core.stored_rows import whole
 from counterpoint.evaluation import softmax_regression as solver
-from counterpoint.evaluation.softmax_regression import OPTIMALITY, Fit, Problem, fit
+from counterpoint.evaluation.softmax_regression import OPTIMALITY, Fit, SoftmaxRegression, fit
 from oracles import penalised_logistic as oracle
 
 SAMPLE_LOSS = 1e-5  # by which an optimum may differ from scikit-learn's
 
 
-def correlated(n: int, num_features: int, num_classes: int, *, dtype: torch.dtype = torch.float32) -> Problem:
+def correlated(n: int, num_features: int, num_classes: int, *, dtype: torch.dtype = torch.float32) -> SoftmaxRegression:
     """Overlapping classes in features of which each shares most of its variance with the others."""
     generator = torch.Generator().manual_seed(n)
     class_N = torch.arange(n) % num_classes
@@ -25,14 +25,14 @@ def correlated(n: int, num_features: int, num_classes: int, *, dtype: torch.dtyp
     centres = 0.3 * torch.randn(num_classes, num_features, generator=generator)
     x_ND = (centres[class_N] + torch.randn(n, num_features, generator=generator)) @ mixing
     x_ND = ((x_ND - x_ND.mean(0)) / x_ND.std(0, correction=0)).to(dtype)
-    return Problem(x_ND, class_N, 0.1)
+    return SoftmaxRegression(x_ND, class_N, 0.1)
 
 
 def coefficients(found: Fit) -> NDArray[np.float64]:
     return np.column_stack([found.weight_CD.numpy(), found.intercept_C.numpy()])
 
 
-def loss(problem: Problem, rows: NDArray[np.float64]) -> float:
+def loss(problem: SoftmaxRegression, rows: NDArray[np.float64]) -> float:
     return oracle.mean_loss(
         whole(problem.x_ND).double().numpy(), problem.class_N.numpy(), rows, problem.inverse_penalty
     )
@@ -43,7 +43,7 @@ def loss(problem: Problem, rows: NDArray[np.float64]) -> float:
 def test_the_optimum_is_scikit_learns(n: int, num_features: int, num_classes: int, inverse_penalty: float) -> None:
     """With and without the second moments as first curvature, and with one weight vector for two classes."""
     drawn = correlated(n, num_features, num_classes)
-    problem = Problem(drawn.x_ND, drawn.class_N, inverse_penalty)
+    problem = SoftmaxRegression(drawn.x_ND, drawn.class_N, inverse_penalty)
     peer = LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=10_000)
     peer.fit(whole(problem.x_ND).double().numpy(), problem.class_N.numpy())
     rows = np.column_stack([peer.coef_, peer.intercept_])
@@ -100,5 +100,5 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 def test_samples_sorted_by_class_are_no_obstacle(order: Tensor) -> None:
     problem = correlated(4000, 6, 4)
     by_class = torch.argsort(problem.class_N[order], stable=True)
-    found = fit(Problem(whole(problem.x_ND)[order][by_class], problem.class_N[order][by_class], 0.1))
+    found = fit(SoftmaxRegression(whole(problem.x_ND)[order][by_class], problem.class_N[order][by_class], 0.1))
     assert abs(found.loss - fit(problem).loss) < 1e-6

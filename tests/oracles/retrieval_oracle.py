@@ -14,7 +14,7 @@ def whole_numbers(rows: Rows) -> list[list[int]]:
     return [[numerator * (scale // denominator) for numerator, denominator in row] for row in ratios]
 
 
-def order_by_cosine(query: Sequence[float], bank: Rows, left_out: int | None = None) -> list[int]:
+def order_by_cosine(query: Sequence[float], bank: Rows) -> list[int]:
     """All places of the bank by falling cosine, the smaller among equals first; a zero vector has cosine 0."""
     (asked,), rows = whole_numbers([query]), whole_numbers(bank)
 
@@ -23,7 +23,7 @@ def order_by_cosine(query: Sequence[float], bank: Rows, left_out: int | None = N
         dot = sum(a * b for a, b in zip(asked, row, strict=True))
         return Fraction(dot * abs(dot), sum(b * b for b in row) or 1)
 
-    return sorted((j for j in range(len(bank)) if j != left_out), key=lambda j: (-signed_square(rows[j]), j))
+    return sorted(range(len(bank)), key=lambda j: (-signed_square(rows[j]), j))
 
 
 def average_precision(hits: Sequence[bool], num_relevant: int, definition: str) -> float:
@@ -34,20 +34,15 @@ def average_precision(hits: Sequence[bool], num_relevant: int, definition: str) 
     for rank in range(1, len(hits) + 1):
         if hits[rank - 1]:
             total += sum(hits[:rank]) / rank
-    if definition == "torchmetrics":
-        return total / sum(hits) if any(hits) else 0.0
-    if num_relevant == 0:
-        return math.nan
-    return total / (num_relevant if definition == "pytorch-metric-learning" else min(len(hits), num_relevant))
+    return total / min(len(hits), num_relevant) if num_relevant else math.nan
 
 
 def average_precisions(
-    queries: Rows, labels: Sequence[int], bank: Rows | None, bank_labels: Sequence[int] | None, k: int, definition: str
+    queries: Rows, labels: Sequence[int], bank: Rows, bank_labels: Sequence[int], k: int, definition: str
 ) -> list[float]:
-    """Of every query; without a bank the other queries are searched."""
+    """Of every query."""
     values = []
     for i, query in enumerate(queries):
-        searched, classes = (queries, labels) if bank is None or bank_labels is None else (bank, bank_labels)
-        found = [classes[j] == labels[i] for j in order_by_cosine(query, searched, i if bank is None else None)]
+        found = [bank_labels[j] == labels[i] for j in order_by_cosine(query, bank)]
         values.append(average_precision(found[:k], sum(found), definition))
     return values

@@ -1,10 +1,7 @@
-"""SEPIN from its definitions, in loops and by integration over a grid. Imports no tensor code."""
+"""SEPIN from its definitions, in loops. Imports no tensor code."""
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
 
 Rows = Sequence[Sequence[float]]
 
@@ -28,35 +25,12 @@ def information(z0: Rows, z1: Rows, temperature: float, negatives: Sequence[int]
     return math.fsum(values) / len(values)
 
 
-def contrastive(
-    z0: Rows, z1: Rows, temperature: float, negatives: Sequence[int], is_scaled_again: bool = False
-) -> list[float]:
+def contrastive(z0: Rows, z1: Rows, temperature: float, negatives: Sequence[int]) -> list[float]:
     """Eq. 15 for each dimension: with all of them, minus without it."""
     z0, z1 = [unit(row) for row in z0], [unit(row) for row in z1]
 
     def without(rows: Rows, dim: int) -> list[list[float]]:
-        rest = [[x for d, x in enumerate(row) if d != dim] for row in rows]
-        return [unit(row) for row in rest] if is_scaled_again else rest
+        return [[x for d, x in enumerate(row) if d != dim] for row in rows]
 
     whole = information(z0, z1, temperature, negatives)
     return [whole - information(without(z0, d), without(z1, d), temperature, negatives) for d in range(len(z0[0]))]
-
-
-def of_two_dimensions(codes: NDArray[np.float64], noise: float) -> list[float]:
-    """I(x; z_i | z_other) = h(z) - h(z_other) - h(noise), the entropies of mixtures of Gaussians on a fine grid."""
-    step = noise / 20
-    axes = [np.arange(column.min() - 7 * noise, column.max() + 7 * noise, step) for column in codes.T]
-
-    def bells(axis: NDArray[np.float64], column: NDArray[np.float64]) -> NDArray[np.float64]:
-        """One density for each sample, (n, points)."""
-        return np.exp(-(((axis - column[:, None]) / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
-
-    first, second = (bells(axis, column) for axis, column in zip(axes, codes.T, strict=True))
-    joint = first.T @ second / len(codes)
-    entropy = -float(np.sum(joint * np.log(joint + 1e-300))) * step**2
-    of_noise = math.log(2 * math.pi * math.e * noise**2) / 2
-    found = []
-    for other in (second, first):
-        density = other.mean(axis=0)
-        found.append(entropy + float(np.sum(density * np.log(density + 1e-300))) * step - of_noise)
-    return found

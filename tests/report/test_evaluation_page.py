@@ -9,9 +9,9 @@ from page_scan import scan_without_script
 from run_folders import ATTACK
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_records import Split
-from counterpoint.evaluation.outcome import Evaluation, Row
-from counterpoint.evaluation.scoring import Estimate, Proportion, wilson
+from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
+from counterpoint.evaluation.evaluation_result import Evaluation
+from counterpoint.evaluation.scoring import IntervalEstimate, Proportion, Score, row_of, wilson
 from counterpoint.report.document import write_page
 from counterpoint.report.evaluation_page import EVALUATION_PAGE, render_evaluation
 from counterpoint.runs.seed_evaluation import SeedEvaluation, SeedRow
@@ -31,14 +31,15 @@ def share(correct: int) -> Proportion:
     return replace(wilson(correct, 100), hits=packed(range(correct), 100))
 
 
-def evaluation(**known: Any) -> Evaluation:
+def evaluation(name: str = "ncl", **known: Any) -> Evaluation:
     rows = (
-        Row("representation", "knn", {"k": 20, "temperature": 0.1}, share(90)),
-        Row("timm:resnet18", "knn", {"k": 20, "temperature": 0.1, "baseline": "timm:resnet18"}, share(70)),
-        Row("representation", "sepin", {}, Estimate(0.25, 0.2, 0.3)),
-        Row("representation", "linear probe under fog 3", {"corruption": "fog", "severity": 3}, share(55)),
+        row_of("representation", "knn", Score(share(90), {"k": 20, "temperature": 0.1})),
+        row_of("timm:resnet18", "knn", Score(share(70), {"k": 20, "temperature": 0.1, "baseline": "timm:resnet18"})),
+        row_of("representation", "sepin", Score(IntervalEstimate(0.25, 0.2, 0.3), {})),
+        row_of("representation", "linear probe under fog 3", Score(share(55), {"corruption": "fog", "severity": 3})),
     )
-    return Evaluation(**{"rows": rows, "split": SPLIT, "name": "ncl", **known})
+    record = {"rows": rows, "split": SPLIT, **known}
+    return Evaluation(EvaluationRecord.model_validate(record), name=name)
 
 
 def read(path: Path) -> str:
@@ -51,7 +52,7 @@ def test_the_page_has_every_figure_and_what_stands_beside_it(tmp_path: Path) -> 
         write_page(
             EVALUATION_PAGE,
             tmp_path / "page.html",
-            lambda: render_evaluation(evaluation(protocols=("ncl2024-table2",))),
+            lambda: render_evaluation(evaluation(protocol=("ncl2024-table2",))),
         )
     )
     low, high = (f"{100 * end:.1f}" for end in (share(90).low, share(90).high))
@@ -65,7 +66,7 @@ def test_the_page_has_every_figure_and_what_stands_beside_it(tmp_path: Path) -> 
 
 def test_seeds_have_a_table_of_their_own(tmp_path: Path) -> None:
     row = SeedRow("embedding", "knn", {}, (0.5, 0.75), 0.625, 0.177, 0.1, 0.9)
-    found = SeedEvaluation("seeds", (3, 5), (row,), Split.model_validate(SPLIT))
+    found = SeedEvaluation("seeds", (3, 5), (row,), EvaluationSplit.model_validate(SPLIT))
     text = read(write_page(EVALUATION_PAGE, tmp_path / "page.html", lambda: render_evaluation(found)))
     assert "seeds, seeds 3, 5, on digits: 100 queries" in text
     own = ["62.5%", "17.7%", "10.0% to 90.0%", "50.0%", "75.0%"]
@@ -74,7 +75,7 @@ def test_seeds_have_a_table_of_their_own(tmp_path: Path) -> None:
 
 
 def test_names_of_others_stay_text(tmp_path: Path) -> None:
-    rows = (Row(ATTACK, "knn", {ATTACK: ATTACK}, share(3)),)
+    rows = (row_of(ATTACK, "knn", Score(share(3), {ATTACK: ATTACK})),)
     page = write_page(
         EVALUATION_PAGE,
         tmp_path / "p.html",

@@ -15,7 +15,7 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.runs.class_comparison import class_record, compare_classes

@@ -46,7 +46,7 @@ def test_it_is_a_run_like_any_other_that_begins_with_the_encoder(first: cp.Run, 
 def test_queries_are_those_held_out_of_the_first_training(first: cp.Run, tuned: cp.FineTuned) -> None:
     statuses = [run.folder.read_status() for run in (first, tuned.run)]
     assert statuses[0].split_fingerprint == statuses[1].split_fingerprint
-    assert tuned.evaluation.split["num_queries"] == 18
+    assert tuned.evaluation.split.num_queries == 18
 
 
 def test_the_frozen_probe_is_that_of_the_first_run_and_the_gain_is_in_pairs(first: cp.Run, tuned: cp.FineTuned) -> None:
@@ -78,13 +78,13 @@ def test_pictures_are_cropped_and_flipped_as_suits_them_and_no_more(tmp_path: Pa
 def test_few_labels_are_a_fixed_share_of_each_class_and_the_probe_has_the_same(first: cp.Run, tmp_path: Path) -> None:
     tuned = cp.fine_tune(first, epochs=1, quiet=True, out=str(tmp_path / "run"), **{"source.label_share": 0.1})
     assert tuned.run.folder.read_status().class_counts == (2, 2, 2)
-    assert (tuned.evaluation.split["num_bank"], tuned.evaluation.split["num_queries"]) == (6, 18)
+    assert (tuned.evaluation.split.num_bank, tuned.evaluation.split.num_queries) == (6, 18)
 
 
 def test_queries_of_their_own_leave_all_others_for_training(first: cp.Run, tmp_path: Path) -> None:
     tuned = cp.fine_tune(first, test_data=VECTORS[:30], test_labels=LABELS[:30], out=str(tmp_path / "run"), **SMALL)
     assert tuned.run.folder.read_status().num_train == 90
-    assert (tuned.evaluation.split["num_bank"], tuned.evaluation.split["num_queries"]) == (90, 30)
+    assert (tuned.evaluation.split.num_bank, tuned.evaluation.split.num_queries) == (90, 30)
 
 
 def test_a_module_of_the_callers_is_copied_and_never_changed(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def trained(folder: Path, settings: Sequence[str]) -> Evaluation:
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     evaluation = cp.evaluate(folder, quiet=True)
-    assert (evaluation.split["num_bank"], evaluation.split["num_queries"]) == (5000, 5000)
+    assert (evaluation.split.num_bank, evaluation.split.num_queries) == (5000, 5000)
     return evaluation
 
 

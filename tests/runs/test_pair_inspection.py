@@ -13,8 +13,8 @@ from counterpoint.core.run import Run
 from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
+from counterpoint.evaluation.features import evenly_spaced, view_pairs
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses import InfoNCE, SigmoidPair
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.temperature_section import temperature_section

@@ -28,7 +28,7 @@ def quality(folder: Path, method: str, seed: int) -> Quality:
     evaluation = cp.evaluate(run, quiet=True)
     (row,) = [row for row in evaluation.rows if (row.features, row.protocol) == ("representation", "knn")]
     assert row.settings["k"] == 20
-    assert row.accuracy.total == 359  # 20 % of 1,797, held out of training
+    assert row.total == 359  # 20 % of 1,797, held out of training
     figures = cp.diagnose(run, quiet=True).places[EMBEDDING]
     assert figures.class_consistency is not None
     return Quality(evaluation.accuracy("representation"), figures.sparsity, figures.class_consistency)

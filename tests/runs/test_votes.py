@@ -10,7 +10,7 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, Evidence
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.runs.run_evidence import gather_evidence
 
 # One grey level, 100, in three colours.

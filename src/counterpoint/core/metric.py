@@ -86,6 +86,17 @@ class Metric:
         return {"share": f"{value:.1%}", "cosine": f"{value:.2f}", "number": f"{value:.4g}"}[self.unit]
 
 
+def accuracy_metric(**fields: Any) -> Metric:
+    """The record of a metric that is a share of the queries that get their own class.
+
+    Args:
+        fields: of ``Metric``; those that all accuracies have alike may be left out.
+    """
+    interval = "95 % Wilson interval over the queries"
+    alike = {"low": 0.0, "high": 1.0, "unit": "share", "interval": interval, "is_higher_better": True}
+    return Metric(**{**alike, "leads": "is ahead", **fields})
+
+
 def in_condition(protocol: str) -> tuple[str, str]:
     """The metric of a protocol, and the condition that it was measured in; empty for none.
 
@@ -152,4 +163,6 @@ def loaded_metrics(package: str) -> Mapping[str, Metric]:
 def _described(call: ast.expr) -> Metric:
     """A record from its code; all fields but ``measure`` are literals."""
     assert isinstance(call, ast.Call)
-    return Metric(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg != "measure"})
+    assert isinstance(call.func, ast.Name)
+    make = {"Metric": Metric, "accuracy_metric": accuracy_metric}[call.func.id]
+    return make(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg != "measure"})

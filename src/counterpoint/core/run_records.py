@@ -189,7 +189,7 @@ class EpochRecord(Record):
         return self.model_dump(include={"epoch", "step", "images_per_second", "seconds"})
 
 
-class Split(Record):
+class EvaluationSplit(Record):
     """How the labelled samples of an evaluation were divided into a bank and queries.
 
     ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds;
@@ -290,10 +290,14 @@ def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[
 
 
 class EvaluationRecord(Record):
-    """``evaluation.json``, and each file of ``evaluations/``; ``encoder`` has the facts of one trained elsewhere."""
+    """``evaluation.json``, and each file of ``evaluations/``; ``encoder`` has the facts of one trained elsewhere.
+
+    ``protocol`` names the published tables that were asked for.
+    """
 
     encoder: Mapping[str, Any] = Field(default_factory=dict)
-    split: Split = Split()
+    protocol: Annotated[tuple[str, ...], Listed] = ()
+    split: EvaluationSplit = EvaluationSplit()
     rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
 
     def row(self, features: str, protocol: str) -> EvaluationRow | None:

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.scoring import Labelled, Score, mean_share
+from counterpoint.evaluation.scoring import Score, mean_share
 
 MANY, FEW = 100, 20  # labelled samples: classes with more are many-shot, with fewer few-shot (liu2019)
 
@@ -42,122 +42,72 @@ def of_sizes(score: Score, labels_N: Tensor, *, least: int, most: int | None) ->
     return Score(mean_share(list(chosen.values())), settings, chosen)
 
 
-def balanced_knn_score(known: Labelled) -> Score:
-    """Balanced accuracy of the nearest-neighbour vote."""
-    return balanced(knn_score(known), known.labels_N)
-
-
-def balanced_probe_score(known: Labelled) -> Score:
-    """Balanced accuracy of the linear probe."""
-    return balanced(probe_score(known), known.labels_N)
-
-
-def many_score(known: Labelled) -> Score:
-    """The linear probe on classes with more than 100 labelled samples."""
-    return of_sizes(probe_score(known), known.labels_N, least=MANY + 1, most=None)
-
-
-def medium_score(known: Labelled) -> Score:
-    """The linear probe on classes with 20 to 100 labelled samples."""
-    return of_sizes(probe_score(known), known.labels_N, least=FEW, most=MANY)
-
-
-def few_score(known: Labelled) -> Score:
-    """The linear probe on classes with fewer than 20 labelled samples."""
-    return of_sizes(probe_score(known), known.labels_N, least=0, most=FEW - 1)
-
-
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="balanced knn",
         title="Balanced kNN accuracy",
         short="balanced kNN",
         definition="Mean over the classes of the share of each class's queries that get it where the "
         "nearest labelled samples vote.",
         source="brodersen2010",
-        measure=balanced_knn_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: balanced(knn_score(known), known.labels_N),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
-        is_higher_better=True,
         wording="the mean over [{classes} ]classes of what the vote of the nearest samples gets right",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="balanced probe",
         title="Balanced linear probe",
         short="balanced probe",
         definition="Mean over the classes of the share of each class's queries that get it from a linear "
         "classifier on frozen features.",
         source="brodersen2010",
-        measure=balanced_probe_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: balanced(probe_score(known), known.labels_N),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
-        is_higher_better=True,
         wording="the mean over [{classes} ]classes of what a linear classifier gets right",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="tail many",
         title="Many-shot classes",
         short="many-shot classes",
         definition="Mean over the classes with more than 100 labelled samples of the share of each class's "
         "queries that get it from a linear classifier.",
         source="liu2019",
-        measure=many_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: of_sizes(probe_score(known), known.labels_N, least=MANY + 1, most=None),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
-        is_higher_better=True,
         wording="the mean over[ {classes}] classes with more than 100 labelled samples of what a linear classifier "
         "gets right",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="tail medium",
         title="Medium-shot classes",
         short="medium-shot classes",
         definition="Mean over the classes with 20 to 100 labelled samples of the share of each class's "
         "queries that get it from a linear classifier.",
         source="liu2019",
-        measure=medium_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: of_sizes(probe_score(known), known.labels_N, least=FEW, most=MANY),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
-        is_higher_better=True,
         wording="the mean over[ {classes}] classes with 20 to 100 labelled samples of what a linear classifier "
         "gets right",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="tail few",
         title="Few-shot classes",
         short="few-shot classes",
         definition="Mean over the classes with fewer than 20 labelled samples of the share of each class's "
         "queries that get it from a linear classifier.",
         source="liu2019",
-        measure=few_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: of_sizes(probe_score(known), known.labels_N, least=0, most=FEW - 1),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
-        is_higher_better=True,
         wording="the mean over[ {classes}] classes with fewer than 20 labelled samples of what a linear classifier "
         "gets right",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.scoring import Labelled, Score, accuracy
 from counterpoint.nn.trained import Encoder
@@ -63,7 +63,7 @@ def classifier_score(known: Labelled) -> Score:
 
 
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="classifier",
         title="Own classifier",
         short="own classifier",
@@ -71,12 +71,6 @@ METRICS = (
         "of runs that learn from labels.",
         source="ncl2024",
         measure=classifier_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
         wording="the classifier that was trained with the encoder names each query",
-        leads="is ahead",
     ),
 )

@@ -2,30 +2,24 @@
 
 # N samples, D dimensions of the code, F factors, B bins, V values of a factor, G groups of samples, R tables of counts
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_dense, check_features
+from counterpoint.core.checks import check_dense, check_features
 from counterpoint.core.metric import Metric
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.scoring import Estimate, Labelled, Score, jackknife
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, jackknife
 
 BINS = 20
 GROUPS, FEWEST_IN_GROUPS = 10, 200  # of samples, for intervals
 LARGEST_TRAIN, LARGEST_TEST = 10_000, 5_000  # samples that predictors of factors are fitted to and judged by
-PREDICTORS: Mapping[str, Callable[..., Any]] = {
-    # 1.0: all dimensions; the stubs only know texts.
-    "random forest": partial(RandomForestClassifier, n_estimators=10, max_features=1.0),  # pyright: ignore
-    "gradient boosting": GradientBoostingClassifier,
-}
+NUM_TREES = 10
 
 
 @dataclass(frozen=True)
@@ -153,21 +147,18 @@ class FactorImportance:
         return float(self.accuracy_F.mean())
 
 
-def factor_importance(
-    codes_ND: Tensor, factors_NF: Tensor, *, predictor: str = "random forest", seed: int = 0
-) -> FactorImportance:
+def factor_importance(codes_ND: Tensor, factors_NF: Tensor, *, seed: int = 0) -> FactorImportance:
     """DCI: fit a predictor to each factor and read from it which dimensions it uses.
 
     Importance is the mean decrease of impurity that a dimension brings. 10,000 samples are drawn for the fit and 5,000
     others for the accuracy; of fewer than 15,000, two thirds and the rest.
 
-    Source: eastwood2018 (random forests; here of 10 trees that choose among all dimensions at each split), and
-    locatello2019 (gradient boosting as scikit-learn has it, which takes minutes for factors of many values).
+    Source: eastwood2018 (random forests; here of 10 trees that choose among all dimensions at each split). Differs from
+    locatello2019, whose gradient boosting takes minutes for factors of many values.
 
     Args:
         codes_ND: features.
         factors_NF: the value of each factor by its number, whole numbers (n, f).
-        predictor: "random forest" or "gradient boosting".
         seed: of the samples and of the predictors.
 
     Raises:
@@ -179,13 +170,12 @@ def factor_importance(
     (1.0, 1.0, 1.0)
     """
     _check(codes_ND, factors_NF)
-    check_choice(predictor, "predictor", PREDICTORS)
     drawn = random_order(seed, 0, len(codes_ND))[: LARGEST_TRAIN + LARGEST_TEST]
     num_train = 2 * len(drawn) // 3
     codes, factors = codes_ND[drawn].double().numpy(), factors_NF[drawn].numpy()
 
     def fit(factor: int) -> tuple[np.ndarray, float]:
-        model = PREDICTORS[predictor](random_state=seed)
+        model = RandomForestClassifier(NUM_TREES, max_features=None, random_state=seed)  # pyright: ignore[reportArgumentType]
         model.fit(codes[:num_train], factors[:num_train, factor])
         return model.feature_importances_, model.score(codes[num_train:], factors[num_train:, factor])
 
@@ -271,8 +261,8 @@ def _importance_score(known: Labelled, figure: Callable[[FactorImportance], floa
     found: FactorImportance = known.once("factor importance", lambda: factor_importance(*_codes(known)))
     codes_ND, factors_MF = _codes(known)
     samples = min(len(codes_ND), LARGEST_TRAIN + LARGEST_TEST)
-    settings = {"predictor": "random forest", "trees": 10, "samples": samples, "factors": factors_MF.shape[1]}
-    return Score(Estimate(figure(found)), settings)
+    settings = {"predictor": "random forest", "trees": NUM_TREES, "samples": samples, "factors": factors_MF.shape[1]}
+    return Score(IntervalEstimate(figure(found)), settings)
 
 
 METRICS = (

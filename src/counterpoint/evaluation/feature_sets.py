@@ -1,14 +1,16 @@
 """All features that a protocol compares: layers of an encoder, at several checkpoints, and its baselines."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache as cached
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run_records import BASELINE, BASELINES, FEATURES
@@ -16,29 +18,29 @@ from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
 from counterpoint.data.stores import RowsStore, Store
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.classifier_accuracy import own_classes
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
-    Features,
+    SampleFeatures,
     blank_encoder,
-    calibrate_norms,
     content_hashes,
     extract,
     input_components,
     num_pieces,
     num_shared,
-    prepared,
     raw_chunks,
+    with_norms_of,
 )
-from counterpoint.evaluation.opening import open_baseline
+from counterpoint.evaluation.foreign_subject import open_baseline
 from counterpoint.evaluation.subject import Subject, untrained_backbone
+from counterpoint.evaluation.trained_run import encoder_at, steps_asked
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION, check_layers
 from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED, _ = BASELINES
 INITIAL = "initial encoder"
+Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class FeatureSet:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class FeatureSets:
     """What there is to compare.
 
     Attributes:
@@ -94,7 +96,7 @@ class Gathered:
         return num_shared(self.content_N[bank.numpy()].tolist(), self.content_N[queries.numpy()].tolist())
 
 
-def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Gathered:
+def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> FeatureSets:
     """Features of a subject and of its baselines.
 
     Args:
@@ -112,30 +114,30 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> G
     sets: list[FeatureSet] = []
     content: list[np.ndarray] = []
     for ending, encoder in _encoders(subject, asked.checkpoint):
-        found = _passed(encoder, subject, _needed(layers, encoder), f"features{ending}", reporter, cache=asked.cache)
+        # An encoder's own classifier, whose row is the embedding's, takes the representation.
+        needed = layers if encoder.classifier is None else tuple(dict.fromkeys((*layers, REPRESENTATION)))
+        found = _passed(encoder, subject, needed, f"features{ending}", reporter, cache=asked.cache)
         content = [each.content_N for each in found]
-        give = partial(_itself, encoder)
-        own = [
-            FeatureSet(f"{_shown(name)}{ending}", _parts(found, name), {}, origin=Origin(give, name)) for name in layers
-        ]
-        sets += [_with_classes(each, encoder, subject, found, reporter) for each in own]
+        for layer in layers:
+            name = f"{layer if layer in OUTPUTS else f'layer {layer}'}{ending}"
+            own = _of_layer(name, found, Origin(partial(_itself, encoder), layer))
+            sets.append(_with_classes(own, encoder, subject, found, reporter))
     if subject.is_features:
-        return Gathered((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
+        return FeatureSets((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
+
+    def add(name: str, encoder: Encoder, title: str, about: dict[str, Any]) -> None:
+        found = _passed(encoder, subject, [REPRESENTATION], title, reporter, cache=asked.cache)
+        sets.append(_of_layer(name, found, Origin(partial(_itself, encoder), REPRESENTATION), about))
+
     if subject.initial is not None:
-        found = _passed(
-            subject.initial, subject, [REPRESENTATION], "the initial encoder's features", reporter, cache=asked.cache
-        )
-        origin = Origin(partial(_itself, subject.initial), REPRESENTATION)
-        sets.append(FeatureSet(INITIAL, _parts(found, REPRESENTATION), {}, origin=origin))
+        add(INITIAL, subject.initial, "the initial encoder's features", {})
     sets += _untrained(subject, reporter, cache=asked.cache)
     for name, encoder in named.items():
-        found = _passed(encoder, subject, [REPRESENTATION], f"features of {name}", reporter, cache=asked.cache)
-        about, origin = {BASELINE: True}, Origin(partial(_itself, encoder), REPRESENTATION)
-        sets.append(FeatureSet(name, _parts(found, REPRESENTATION), about, origin=origin))
+        add(name, encoder, f"features of {name}", {BASELINE: True})
     components = input_components(subject.sources, subject.split.train, cache=asked.cache)
     name, origin = PIXELS if subject.source.kind == "images" else INPUT, Origin(function=components.project)
     sets.append(FeatureSet(name, components.scores, components.about, origin=origin))
-    return Gathered(tuple(sets), np.concatenate(content))
+    return FeatureSets(tuple(sets), np.concatenate(content))
 
 
 def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encoder]]:
@@ -146,17 +148,14 @@ def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encod
     return [(f" at step {step}", encoder_at(subject.folder, subject.encoder, step)) for step in steps]
 
 
-def _needed(layers: Sequence[str], encoder: Encoder) -> Sequence[str]:
-    """The layers, and the representation where the encoder's own classifier, whose row is the embedding's, takes it."""
-    return layers if encoder.classifier is None or REPRESENTATION in layers else (*layers, REPRESENTATION)
-
-
 def _passed(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
-) -> list[Features]:
+) -> list[SampleFeatures]:
     """Features of the samples of each source."""
     if subject.is_features:
-        return [_as_they_are(source) for source in subject.sources]
+        # On disk, if they lie there.
+        rows = [cast(RowsStore, source.store).rows for source in subject.sources]
+        return [SampleFeatures({REPRESENTATION: each}, content_hashes(each)) for each in rows]
     check_layers(encoder, layers)
     total = sum(map(num_pieces, subject.sources))
     with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
@@ -165,19 +164,13 @@ def _passed(
 
 
 def _with_classes(
-    features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[Features], reporter: Reporter
+    features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[SampleFeatures], reporter: Reporter
 ) -> FeatureSet:
     """The embedding with the classes that the encoder's own classifier gives; other features, as they are."""
     if features.name != EMBEDDING or encoder.classifier is None:
         return features
     r_ND = torch.cat([each.representation for each in found])
     return replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
-
-
-def _as_they_are(source: Source) -> Features:
-    """Features that need no encoder, on disk if they lie there."""
-    assert isinstance(source.store, RowsStore)
-    return Features({REPRESENTATION: source.store.rows}, content_hashes(source.store.rows))
 
 
 def _named(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> dict[str, Encoder]:
@@ -207,13 +200,7 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
         return []
     encoder, train, bank = subject.encoder, subject.split.train, subject.sources[0]
     blank = blank_encoder(backbone, encoder)
-    begun: list[nn.Module] = []
-
-    def begin() -> Encoder:
-        if not begun:  # once for all that pass through it
-            begun.append(calibrate_norms(blank.backbone, prepared(blank, bank, train)))
-        return blank
-
+    begin = cached(lambda: with_norms_of(blank, bank, train))  # once for all that pass through it
     digest = hashlib.sha256(train.numpy().tobytes()).hexdigest()[:16]
     # Of the weights before their norms are set, which is what this key spares.
     key = f"untrained {key_of(blank)} {bank.fingerprint} {digest}" if cache else None
@@ -224,10 +211,10 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}
-    return [FeatureSet(UNTRAINED, _parts(found, REPRESENTATION), about, origin=Origin(begin, REPRESENTATION))]
+    return [_of_layer(UNTRAINED, found, Origin(begin, REPRESENTATION), about)]
 
 
-def represent_as(sets: Sequence[FeatureSet], source: Source) -> Callable[[Store], dict[str, Tensor]]:
+def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
     """What gives features of the samples of any store, by the names of the sets.
 
     Args:
@@ -257,11 +244,8 @@ def _itself(encoder: Encoder) -> Encoder:
     return encoder
 
 
-def _parts(found: Sequence[Features], layer: str) -> tuple[Rows, ...]:
+def _of_layer(
+    name: str, found: Sequence[SampleFeatures], origin: Origin, about: Mapping[str, Any] = MappingProxyType({})
+) -> FeatureSet:
     """One layer's features by source."""
-    return tuple(each.layers[layer] for each in found)
-
-
-def _shown(layer: str) -> str:
-    """What a layer is called in tables."""
-    return layer if layer in OUTPUTS else f"layer {layer}"
+    return FeatureSet(name, tuple(each.layers[origin.layer] for each in found), dict(about), origin=origin)

@@ -1,4 +1,4 @@
-"""Features of every sample, computed once and shared by all protocols; and the two baselines' features."""
+"""Features of every sample, computed once and shared by all protocols; of the two baselines; and of two views."""
 
 # N samples, D features
 
@@ -6,6 +6,7 @@ import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.errors import DataError
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import Rows, row_slices, whole
@@ -22,6 +23,7 @@ from counterpoint.core.torch_state import own_draws
 from counterpoint.data.source import Source
 from counterpoint.evaluation.feature_tables import stored_or_computed
 from counterpoint.evaluation.shared_tables import Write
+from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
 
@@ -33,10 +35,11 @@ CONTENT = "content"  # in a table of features: a hash of what each sample holds
 MOST_NAMED = 3  # samples that an error lists
 
 Advance = Callable[[], None]
+NOTHING_ELSE: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Features:
+class SampleFeatures:
     """Features of the samples of a source, in its order.
 
     Attributes:
@@ -72,7 +75,7 @@ def extract(
     key: str | None = None,
     begin: Callable[[], object] = lambda: None,
     advance: Advance = lambda: None,
-) -> Features:
+) -> SampleFeatures:
     """Pass every sample through the encoder once, or take what the cache has of it.
 
     Args:
@@ -94,7 +97,7 @@ def extract(
         pass_rows(encoder, source, missing, rows=rows, write=write, advance=advance)
 
     found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
-    return Features({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
+    return SampleFeatures({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
 
 
 def pass_rows(
@@ -114,7 +117,7 @@ def pass_rows(
     Args:
         encoder: on the device where it computes.
         source: the samples.
-        names: layers of the encoder; and ``CONTENT``, see ``Features.content_N``.
+        names: layers of the encoder; and ``CONTENT``, see ``SampleFeatures.content_N``.
         rows: which samples.
         write: takes the first row of a part, and its arrays by name; called by several threads.
         advance: called once per piece.
@@ -146,7 +149,7 @@ def num_pieces(source: Source) -> int:
 
 
 def content_hashes(rows: Rows) -> np.ndarray:
-    """Hash of what each row holds, as ``Features.content_N``."""
+    """Hash of what each row holds, as ``SampleFeatures.content_N``."""
     return np.concatenate([_hashes(rows[part]) for part in row_slices(len(rows), CHUNK)]).view("V16")[:, 0]
 
 
@@ -192,23 +195,6 @@ def _is_of_torch(module: nn.Module) -> bool:
     return is_plain and not (module._forward_hooks or module._forward_pre_hooks)
 
 
-def untrained_encoder(backbone: nn.Module, encoder: Encoder, source: Source, train: Tensor) -> Encoder:
-    """The baseline of an untrained network: ``represent`` works, there is no embedding of its own.
-
-    Its BatchNorm statistics are first set on the training samples; with their initial values the
-    baseline would be weaker than an untrained network really is.
-
-    Args:
-        backbone: untrained, of the trained encoder's architecture.
-        encoder: prepares the input.
-        source: the samples.
-        train: positions of the training samples.
-    """
-    blank = blank_encoder(backbone, encoder)
-    calibrate_norms(blank.backbone, prepared(blank, source, train))
-    return blank
-
-
 def blank_encoder(backbone: nn.Module, encoder: Encoder) -> Encoder:
     """An untrained network as it is, on the device of the encoder that prepares its input."""
     # Its representation alone is used; an untrained projector is no baseline of anything.
@@ -216,9 +202,19 @@ def blank_encoder(backbone: nn.Module, encoder: Encoder) -> Encoder:
     return Encoder(card, copy.deepcopy(backbone), nn.Identity()).to(encoder.device)
 
 
-def prepared(encoder: Encoder, source: Source, positions: Tensor) -> Iterator[Tensor]:
-    """Some samples as the encoder's network takes them, chunk by chunk."""
-    return (encoder.prepare(samples).to(encoder.device) for samples in raw_chunks(source, positions))
+def with_norms_of(blank: Encoder, source: Source, train: Tensor) -> Encoder:
+    """The baseline of an untrained network: the statistics of its BatchNorm are set on the training samples.
+
+    With their initial values the baseline would be weaker than an untrained network really is.
+
+    Args:
+        blank: of ``blank_encoder``; it is changed.
+        source: the samples.
+        train: positions of the training samples.
+    """
+    chunks = (blank.prepare(samples).to(blank.device) for samples in raw_chunks(source, train))
+    calibrate_norms(blank.backbone, chunks)
+    return blank
 
 
 @dataclass(frozen=True)
@@ -311,3 +307,47 @@ def _flat(samples: Tensor, source: Source) -> Tensor:
     """Samples as float rows."""
     values = to_unit_float(samples) if source.kind == "images" else samples
     return values.flatten(1)
+
+
+def view_pairs(
+    subject: Subject,
+    encoder: Encoder,
+    layers: Sequence[str],
+    positions_N: Tensor,
+    also: Mapping[str, Callable[[Tensor], Tensor]] = NOTHING_ELSE,
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Layers of an encoder for the first and the second view of some samples.
+
+    Args:
+        subject: whose views and samples are taken; it must have views.
+        encoder: of the subject, or a baseline.
+        layers: see ``nn.layer_outputs.LayerReader``.
+        positions_N: of the samples.
+        also: what is computed of the views themselves, by name.
+    """
+    source, drawer = subject.source, subject.views()
+    with LayerReader(encoder, layers) as reader:
+
+        def outputs(ids_B: Tensor) -> list[dict[str, Tensor]]:
+            samples = source.store.fetch(ids_B.tolist())
+            # Other data may have another size, or no colours: views are drawn of what the encoder takes.
+            if encoder.card.kind == "images" and samples.shape[1:] != encoder.card.in_shape:
+                samples = fit_images(to_unit_float(samples), encoder.card.in_shape)
+            views = drawer.two_views(samples, ids_B, VIEW_EPOCH)
+            seen = [{name: measure(view) for name, measure in also.items()} for view in views]
+            return [{**reader.of_views(view), **own} for view, own in zip(views, seen, strict=True)]
+
+        parts = with_encoder(encoder, outputs, positions_N.split(PIECE))
+    return {
+        layer: (torch.cat([first[layer] for first, _ in parts]), torch.cat([second[layer] for _, second in parts]))
+        for layer in (*layers, *also)
+    }
+
+
+def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
+    """At most so many of some positions, from everywhere: samples of one class often lie together.
+
+    >>> evenly_spaced(torch.arange(9), 3)
+    tensor([0, 4, 8])
+    """
+    return positions_N[torch.linspace(0, len(positions_N) - 1, min(len(positions_N), at_most)).long()]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.data.order import random_order
 from counterpoint.evaluation.linear_probe import probe_score
 from counterpoint.evaluation.scoring import Labelled, Score, t_interval
@@ -71,71 +71,41 @@ def few_shot_score(known: Labelled, shots: int) -> Score:
     return Score(within, {**scores[0].settings, **settings})
 
 
-def one_shot_score(known: Labelled) -> Score:
-    """From one sample of each class."""
-    return few_shot_score(known, 1)
-
-
-def five_shot_score(known: Labelled) -> Score:
-    """From five samples of each class."""
-    return few_shot_score(known, 5)
-
-
-def twenty_shot_score(known: Labelled) -> Score:
-    """From twenty samples of each class."""
-    return few_shot_score(known, 20)
-
-
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="1-shot",
         title="1-shot accuracy",
         short="1-shot",
         definition="Share of queries that get their own class from a linear classifier that was fitted to "
         "one sample of each class, mean of ten draws.",
         source="student1908",
-        measure=one_shot_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: few_shot_score(known, 1),
         interval="95 % t interval over the draws",
-        is_higher_better=True,
         wording="a linear classifier fitted to one sample of each class names each query, in ten draws",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="5-shot",
         title="5-shot accuracy",
         short="5-shot",
         definition="Share of queries that get their own class from a linear classifier that was fitted to "
         "five samples of each class, mean of ten draws.",
         source="student1908",
-        measure=five_shot_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: few_shot_score(known, 5),
         interval="95 % t interval over the draws",
-        is_higher_better=True,
         wording="a linear classifier fitted to five samples of each class names each query, in ten draws",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="20-shot",
         title="20-shot accuracy",
         short="20-shot",
         definition="Share of queries that get their own class from a linear classifier that was fitted to "
         "twenty samples of each class, mean of ten draws.",
         source="student1908",
-        measure=twenty_shot_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
+        measure=lambda known: few_shot_score(known, 20),
         interval="95 % t interval over the draws",
-        is_higher_better=True,
         wording="a linear classifier fitted to twenty samples of each class names each query, in ten draws",
-        leads="is ahead",
         on_request=True,
     ),
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.stored_rows import Rows
 from counterpoint.evaluation.nearest import QUERY_CHUNK, SIMILARITIES, nearest
 from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
@@ -128,16 +128,6 @@ def knn_score(known: Labelled) -> Score:
     return known.once("knn", lambda: _score(known, vote))
 
 
-def knn_20_score(known: Labelled) -> Score:
-    """Accuracy of the vote of 20 neighbours at temperature 0.1."""
-    return _preset(known, 20)
-
-
-def knn_200_score(known: Labelled) -> Score:
-    """Accuracy of the vote of 200 neighbours at temperature 0.1."""
-    return _preset(known, 200)
-
-
 def _preset(known: Labelled, k: int) -> Score:
     """Accuracy of a vote that has its number of neighbours in its name."""
     if len(known.bank_ND) < k:
@@ -146,59 +136,41 @@ def _preset(known: Labelled, k: int) -> Score:
 
 
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="knn",
         title="kNN accuracy",
         short="kNN",
         definition="Share of queries that get their own class where the nearest labelled samples vote.",
         source="wu2018",
         measure=knn_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
         headline="representation",
-        leads="is ahead",
         in_parts=True,
     ),
-    Metric(
+    accuracy_metric(
         name="knn-20",
         title="kNN-20 accuracy",
         short="kNN-20",
         definition="Share of queries that get their own class where the 20 nearest labelled samples vote by cosine, "
         "at temperature 0.1.",
         source="wu2018",
-        measure=knn_20_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: _preset(known, 20),
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="knn-200",
         title="kNN-200 accuracy",
         short="kNN-200",
         definition="Share of queries that get their own class where the 200 nearest labelled samples vote by cosine, "
         "at temperature 0.1, as in lightly's benchmarks and in MIO.",
         source="wu2018",
-        measure=knn_200_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: _preset(known, 200),
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
         "exp(similarity / {temperature})]",
-        leads="is ahead",
         in_parts=True,
         on_request=True,
     ),

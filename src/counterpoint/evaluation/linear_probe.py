@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise
 from counterpoint.core.stored_rows import ChangedRows, ReadRows, Rows, row_slices
 from counterpoint.core.thread_parts import in_order
 from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
-from counterpoint.evaluation.softmax_regression import Fit, Problem, fit
+from counterpoint.evaluation.softmax_regression import Fit, SoftmaxRegression, fit
 
 ROWS = 2048  # that one thread standardises at a time
 
@@ -42,19 +42,6 @@ class Scaling:
         return self(rows_ND) if isinstance(rows_ND, Tensor) else ChangedRows(rows_ND, self)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Features as a classifier takes them.
-
-    Attributes:
-        bank_ND: of labelled samples; those of rows on disk are computed each time that they are read.
-        queries_QD: of those that are asked about.
-    """
-
-    bank_ND: ReadRows
-    queries_QD: Tensor
-
-
 def fit_scaling(bank_ND: Rows) -> Scaling:
     """Mean and standard deviation of the labelled samples.
 
@@ -67,12 +54,6 @@ def fit_scaling(bank_ND: Rows) -> Scaling:
     rounding_D = len(bank_ND) * torch.finfo(torch.float64).eps * mean_D.abs()
     deviation_D[deviation_D <= rounding_D] = torch.inf
     return Scaling(mean_D, deviation_D)
-
-
-def standardise(bank_ND: Rows, queries_QD: Tensor) -> Prepared:
-    """Subtract the labelled samples' mean and divide by their standard deviation; a constant feature becomes 0."""
-    scaling = fit_scaling(bank_ND)
-    return Prepared(scaling.of_rows(bank_ND), scaling(queries_QD))
 
 
 def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -125,9 +106,8 @@ class Probe:
 def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVERSE_PENALTY) -> Probe:
     """Fit to labelled features.
 
-    Features are standardised by the labelled samples' mean and deviation. The loss is the one of
-    ``softmax_regression.Problem``, minimised until the norm of its gradient is at most 1e-5; nothing is random and no
-    learning rate is to be tuned.
+    Features are standardised by the labelled samples' mean and deviation. The loss is that of ``SoftmaxRegression``,
+    minimised until the norm of its gradient is at most 1e-5; nothing is random and no learning rate is to be tuned.
 
     Args:
         bank_ND: features of labelled samples, in memory or on disk.
@@ -145,7 +125,7 @@ def fit_probe(bank_ND: Rows, labels_N: Tensor, *, inverse_penalty: float = INVER
     check_positive(inverse_penalty, "inverse_penalty")
     classes_C, class_N = numbered(labels_N)
     scaling = fit_scaling(bank_ND)
-    return Probe(classes_C, scaling, fit(Problem(scaling.of_rows(bank_ND), class_N, inverse_penalty)))
+    return Probe(classes_C, scaling, fit(SoftmaxRegression(scaling.of_rows(bank_ND), class_N, inverse_penalty)))
 
 
 def probe_of(known: Labelled) -> Probe:
@@ -169,7 +149,7 @@ def probe_settings(probe: Probe, inverse_penalty: float) -> dict[str, Any]:
 
 
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="linear probe",
         title="Linear probe",
         short="linear probe",
@@ -177,14 +157,8 @@ METRICS = (
         "features of labelled samples.",
         source="alain2017",
         measure=probe_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
         wording="a linear classifier fitted to the frozen vectors of the bank names each query",
         headline="representation",
-        leads="is ahead",
         in_parts=True,
     ),
 )

@@ -25,7 +25,7 @@ MIN_QUERIES = 10
 
 
 @dataclass(frozen=True)
-class TrainingKNN:
+class EpochKNN:
     """Accuracy of the weighted kNN-20 vote, training samples as bank, held-out ones as queries.
 
     Representations of the samples as they are (no augmentation, eval mode), cosine, temperature 0.1: the same protocol

@@ -11,7 +11,7 @@ from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_sets import gather
-from counterpoint.evaluation.opening import Samples, open_subject
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import checked_settings
 from counterpoint.evaluation.shared_tables import shared_by
 

@@ -3,21 +3,22 @@
 # N labelled samples, Q queries, D features, C classes, E epochs, B samples of a batch
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, Optimizer
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise, unit_rows
-from counterpoint.core.stored_rows import whole
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.data.order import random_order
 from counterpoint.engine.optimisers import LARS
 from counterpoint.engine.schedules import Schedule
-from counterpoint.evaluation.linear_probe import Prepared, numbered, standardise
+from counterpoint.evaluation.linear_probe import fit_scaling, numbered
 from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
 from counterpoint.evaluation.softmax_regression import errors
 
@@ -27,7 +28,7 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ProbeRecipe:
     """How a linear classifier is trained.
 
     Attributes:
@@ -53,13 +54,11 @@ class Recipe:
     warmup_epochs: int = 0
     deviation: float | None = None
 
-    def prepared(self, bank_ND: Tensor, queries_QD: Tensor) -> Prepared:
-        """Features as the classifier takes them."""
+    def preparation(self, bank_ND: Tensor) -> Callable[[Tensor], Tensor]:
+        """What makes of features what the classifier takes."""
         if self.features == "standardised":
-            return standardise(bank_ND, queries_QD)
-        if self.features == "unit":
-            return Prepared(rowwise(unit_rows, bank_ND), rowwise(unit_rows, queries_QD))
-        return Prepared(bank_ND, queries_QD)
+            return fit_scaling(bank_ND)
+        return partial(rowwise, unit_rows) if self.features == "unit" else lambda x_ND: x_ND
 
     def rates(self, batches_per_epoch: int) -> Schedule:
         """The learning rate of each step."""
@@ -93,7 +92,7 @@ class Recipe:
 
 
 @torch.no_grad()
-def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: Recipe, *, seed: int = 0) -> Tensor:
+def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: ProbeRecipe, *, seed: int = 0) -> Tensor:
     """Train a softmax classifier on labelled features and predict the queries' classes after each epoch.
 
     Args:
@@ -110,7 +109,7 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: R
     Raises:
         ValueError: fewer than two classes, or rows that are not finite.
 
-    >>> recipe = Recipe("sgd", 0.1, 0.0, batch_size=2, epochs=3)
+    >>> recipe = ProbeRecipe("sgd", 0.1, 0.0, batch_size=2, epochs=3)
     >>> bank, labels = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]]), torch.tensor([4, 4, 9, 9])
     >>> train_probe(bank, labels, torch.tensor([[-3.0], [3.0]]), recipe)[-1]
     tensor([4, 9])
@@ -119,8 +118,8 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: R
     classes_C, class_N = numbered(labels_N)
     predicted = []
     with one_thread():  # steps are small: with more threads they would wait for each other
-        features = recipe.prepared(bank_ND, queries_QD)
-        x_ND = whole(features.bank_ND)  # samples come in random order
+        prepare = recipe.preparation(bank_ND)
+        x_ND, queries_QD = prepare(bank_ND), prepare(queries_QD)
         drawn = recipe.first_weights(len(classes_C), bank_ND.shape[1], seed)
         weight_CD, intercept_C = (part.to(bank_ND.dtype) for part in drawn)
         optimiser = recipe.optimiser(weight_CD, intercept_C)
@@ -139,12 +138,12 @@ def train_probe(bank_ND: Tensor, labels_N: Tensor, queries_QD: Tensor, recipe: R
         for epoch in range(recipe.epochs):
             for place_B in random_order(seed, epoch, len(class_N)).split(recipe.batch_size):
                 descend(place_B, rates(next(steps)))
-            logits_QC = torch.addmm(intercept_C, features.queries_QD, weight_CD.T)
+            logits_QC = torch.addmm(intercept_C, queries_QD, weight_CD.T)
             predicted.append(classes_C[logits_QC.argmax(dim=1)])
     return torch.stack(predicted)
 
 
-def recipe_score(known: Labelled, recipe: Recipe) -> Score:
+def recipe_score(known: Labelled, recipe: ProbeRecipe) -> Score:
     """Accuracy on the queries after the last epoch; that of the best one, which knows their labels, is a setting."""
     predicted_EQ = train_probe(known.bank_ND, known.labels_N, known.queries_QD, recipe, seed=SEED)
     share_E = (predicted_EQ == known.labels_Q).double().mean(dim=1)
@@ -164,124 +163,69 @@ def recipe_score(known: Labelled, recipe: Recipe) -> Score:
     return accuracy(predicted_EQ[-1], known.labels_Q, settings)
 
 
-def adam_score(known: Labelled) -> Score:
-    """The probe of alphacl2022's released code, which reports its best epoch."""
-    return recipe_score(known, ADAM)
-
-
-def unit_score(known: Labelled) -> Score:
-    """The same on features of unit length, as they come from losses on the sphere."""
-    return recipe_score(known, replace(ADAM, features="unit"))
-
-
-def sgd_score(known: Labelled) -> Score:
-    """The probe of directclr2022's released code, which reports its best epoch."""
-    return recipe_score(known, SGD_COSINE)
-
-
-def fast_sgd_score(known: Labelled) -> Score:
-    """The probe of ncl2024's released code for ImageNet-100."""
-    return recipe_score(known, SGD_CONSTANT)
-
-
-def lars_score(known: Labelled) -> Score:
-    """The probe of ncl2024's released code for CIFAR."""
-    return recipe_score(known, LARS_COSINE)
-
-
 # Differs from the papers' probes where those saw crops and flips of pictures: here features are those of the pictures.
-ADAM = Recipe("adam", 3e-4, 1e-3, batch_size=128, epochs=50, features="standardised")
+ADAM = ProbeRecipe("adam", 3e-4, 1e-3, batch_size=128, epochs=50, features="standardised")
 # Differs from directclr2022's code, which makes this schedule and never steps it: its rate stays 0.1.
-SGD_COSINE = Recipe("sgd", 0.1, 1e-6, batch_size=256, epochs=100, schedule="epoch-cosine", deviation=0.01)
+SGD_COSINE = ProbeRecipe("sgd", 0.1, 1e-6, batch_size=256, epochs=100, schedule="epoch-cosine", deviation=0.01)
 # Its code lowers the rate after epochs 60 and 80, and trains for 50.
-SGD_CONSTANT = Recipe("sgd", 1.0, 0.0, batch_size=256, epochs=50)
+SGD_CONSTANT = ProbeRecipe("sgd", 1.0, 0.0, batch_size=256, epochs=50)
 # Differs from ncl2024's code in the first rate of the warm-up, 3e-5 there.
-LARS_COSINE = Recipe("lars", 0.4, 1e-4, batch_size=256, epochs=50, schedule="cosine", warmup_epochs=10)
+LARS_COSINE = ProbeRecipe("lars", 0.4, 1e-4, batch_size=256, epochs=50, schedule="cosine", warmup_epochs=10)
 
 METRICS = (
-    Metric(
+    accuracy_metric(
         name="adam probe",
         title="Adam probe",
         short="Adam probe",
         definition="Share of queries that get their own class from a linear classifier that Adam trained for "
         "50 epochs on standardised features.",
         source="alphacl2022",
-        measure=adam_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, ADAM),
         wording="a softmax classifier trained by Adam on standardised features names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="unit probe",
         title="Adam probe on unit features",
         short="Adam probe, unit features",
         definition="Share of queries that get their own class from a linear classifier that Adam trained for "
         "50 epochs on features of unit length.",
         source="alphacl2022",
-        measure=unit_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, replace(ADAM, features="unit")),
         wording="a softmax classifier trained by Adam on features of unit length names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="sgd probe",
         title="SGD probe",
         short="SGD probe",
         definition="Share of queries that get their own class from a linear classifier that SGD trained for "
         "100 epochs along a cosine.",
         source="directclr2022",
-        measure=sgd_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, SGD_COSINE),
         wording="a softmax classifier trained by SGD along a cosine names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="fast sgd probe",
         title="SGD probe at a constant rate",
         short="fast SGD probe",
         definition="Share of queries that get their own class from a linear classifier that SGD trained for "
         "50 epochs at the rate 1.",
         source="ncl2024",
-        measure=fast_sgd_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, SGD_CONSTANT),
         wording="a softmax classifier trained by SGD at a constant rate names each query",
-        leads="is ahead",
         on_request=True,
     ),
-    Metric(
+    accuracy_metric(
         name="lars probe",
         title="LARS probe",
         short="LARS probe",
         definition="Share of queries that get their own class from a linear classifier that LARS trained for "
         "50 epochs.",
         source="ncl2024",
-        measure=lars_score,
-        low=0.0,
-        high=1.0,
-        unit="share",
-        interval="95 % Wilson interval over the queries",
-        is_higher_better=True,
+        measure=lambda known: recipe_score(known, LARS_COSINE),
         wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",
-        leads="is ahead",
         on_request=True,
     ),
 )

@@ -1,9 +1,7 @@
 """Evaluate a run: every metric on representation and embedding, beside raw input and untrained encoder."""
 
-import hashlib
 import itertools
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,37 +11,32 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.derived_files import read_earlier, write_derived
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
 from counterpoint.core.metric import Metric
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import EvaluationRecord, Split, read_record
-from counterpoint.core.shown import shown
-from counterpoint.core.stored_rows import StoredRows, whole
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow
+from counterpoint.core.stored_rows import whole
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
-from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
-from counterpoint.evaluation.conditions import Clean, in_conditions, open_others
+from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_others
+from counterpoint.evaluation.evaluation_file import described_split, write_evaluation
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.feature_sets import FeatureSet, Gathered, gather
+from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
+from counterpoint.evaluation.features import evenly_spaced, view_pairs
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.named_protocols import with_protocols
-from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import CATALOGUE, KNN, Evaluation, Row
-from counterpoint.evaluation.scoring import Labelled, Measured
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
-from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.evaluation.scoring import Labelled, row_of
+from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 
 ALL = "all"  # metrics
 VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
 MIN_QUERIES = 10
 NUM_VIEWED = 1000  # queries of which two views are taken, at most
-OWN_ONLY = "; evaluation.json is about the run's own samples and labels only"
 
 
 def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
@@ -151,73 +144,30 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     others = open_others(subject, asked, reporter)
     measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
     protocol = _Protocol(bank, queries, asked, measurable, takes_all=takes_all)
-    split = _describe_split(subject, bank, queries)
-    if split["num_unlabelled"]:
-        reporter.say(f"{split['num_unlabelled']:,} samples without a label take no part")
+    split = described_split(subject, bank, queries)
+    if split.num_unlabelled:
+        reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
     if subject.excluded:
         which = "classes that" if len(subject.excluded) > 1 else "a class that"
         names = ", ".join(list(subject.excluded)[:10])
-        reporter.say(f"{split['num_excluded']:,} queries of {which} the bank lacks are left out: {names}")
-    if missing := split["absent_classes"]:
+        reporter.say(f"{split.num_excluded:,} queries of {which} the bank lacks are left out: {names}")
+    if missing := split.absent_classes:
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
     gathered = gather(subject, asked, reporter)
     known = {each.name: _labelled(each, subject, protocol) for each in gathered.sets}
     rows = _figures(gathered, known, protocol, reporter)
     clean = Clean(subject, gathered.sets, known, queries, protocol.metrics)
-    rows += tuple(Row.of(measured) for measured in in_conditions(clean, others, asked, reporter))
-    split["num_shared"] = gathered.num_shared(bank, queries)
-    if split["num_shared"]:
-        shared = f"{split['num_shared']:,} of {len(queries):,} queries are in the bank, too"
+    rows += tuple(in_conditions(clean, others, asked, reporter))
+    split = split.model_copy(update={"num_shared": gathered.num_shared(bank, queries)})
+    if split.num_shared:
+        shared = f"{split.num_shared:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
-    path = place_of(subject, asked)
-    evaluation = Evaluation(rows, split, subject.facts, asked.protocol, path, subject.name)
-    rows_to_write = [*evaluation.to_dict()["rows"], *_earlier_rows(evaluation, subject, asked, reporter)]
-    write_derived(subject.folder, path, {**evaluation.to_dict(), "rows": rows_to_write})
-    if subject.folder is None or path != subject.folder.evaluation:
-        rest = "" if subject.folder is None or asked.out is not None else OWN_ONLY
-        reporter.say(f"wrote {path}{rest}")
-    return evaluation
-
-
-def place_of(subject: Subject, asked: EvaluationSettings) -> Path:
-    """Where an evaluation is written; its folder is made."""
-    checkpoint = asked.checkpoint
-    if asked.out is not None:
-        path = Path(asked.out)
-        if path.suffix != ".json":
-            raise UsageError(f"out must end in .json, got {path}")
-    elif subject.folder is not None and subject.is_own_record and checkpoint is None:
-        return subject.folder.evaluation
-    else:
-        # Names come from the user and may be paths; the fingerprint keeps apart what is called alike.
-        folder = Path("evaluations") if subject.folder is None else subject.folder.other_evaluations
-        name = Path((subject.queries or subject.source).name).stem
-        parts = [subject.name if subject.folder is None else "", name, f"step-{checkpoint}" if checkpoint else ""]
-        stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(filter(None, parts)))[:60] or "data"
-        path = folder / f"{stem}-{subject.source.fingerprint[:8]}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _earlier_rows(
-    evaluation: Evaluation, subject: Subject, asked: EvaluationSettings, reporter: Reporter
-) -> list[dict[str, Any]]:
-    """Rows of an earlier record that stay: of the same encoder and split, where their metric was not asked for."""
-    path = evaluation.path
-    assert path is not None
-    earlier = read_record(EvaluationRecord, read_earlier(subject.folder, path, reporter.say), str(path))
-    measured = {(row.features, row.protocol) for row in evaluation.rows}
-    split = Split.model_validate(evaluation.split)
-    # A record of an earlier version has no fingerprint of all samples, or none at all.
-    unknown = {"data_fingerprint": None}, {"data_fingerprint": None, "query_fingerprint": None}
-    is_same = earlier.split in (split, *(split.model_copy(update=each) for each in unknown))
-    # A run's own folder has records of it alone; a file that the user names may be of another run.
-    if subject.facts is None:
-        is_same &= asked.out is None
-    else:  # two modules of one name may be different ones
-        is_same &= subject.encoder.card.architecture != CUSTOM and earlier.encoder == dict(subject.facts)
-    return [row.written() for row in earlier.rows if is_same and (row.features, row.protocol) not in measured]
+    facts: dict[str, Any] = {} if subject.facts is None else {"encoder": dict(subject.facts)}
+    facts |= {"protocol": asked.protocol} if asked.protocol else {}
+    record = EvaluationRecord(**facts, split=split, rows=rows)
+    path = write_evaluation(record, subject, asked, reporter)
+    return Evaluation(record, path, subject.name)
 
 
 @dataclass(frozen=True)
@@ -258,8 +208,8 @@ def _measurable(
 
 
 def _figures(
-    gathered: Gathered, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
-) -> tuple[Row, ...]:
+    gathered: FeatureSets, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
+) -> tuple[EvaluationRow, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [
         (features, metric)
@@ -271,7 +221,7 @@ def _figures(
     lacking: dict[str, str] = {}
     with reporter.bar("evaluating", len(tasks)) as advance:
 
-        def figure(place: int) -> Row | None:
+        def figure(place: int) -> EvaluationRow | None:
             features, metric = tasks[place]
             try:
                 row = _row(features, metric, known[features.name])
@@ -280,10 +230,11 @@ def _figures(
                     raise
                 lacking[metric.name] = str(error)
                 return None
-            if math.isnan(row.outcome.value):
+            assert row.figure is not None
+            if math.isnan(row.figure):
                 lacking[metric.name] = "there is nothing among these samples that it measures"
                 return None
-            advance(f"{row.features}, {row.protocol}: {metric.written(row.outcome.value)}")
+            advance(f"{row.features}, {row.protocol}: {metric.written(row.figure)}")
             return row
 
         # Probes take longer than votes: begun last, one of them would run alone while the other threads wait.
@@ -320,12 +271,11 @@ def _labelled(features: FeatureSet, subject: Subject, protocol: _Protocol) -> La
     )
 
 
-def _row(features: FeatureSet, metric: Metric, known: Labelled) -> Row:
+def _row(features: FeatureSet, metric: Metric, known: Labelled) -> EvaluationRow:
     """One metric on one set of features."""
-    if isinstance(known.bank_ND, StoredRows) and not metric.in_parts:
-        known = replace(known, bank_ND=whole(known.bank_ND))
-    row = Row.of(Measured(features.name, metric.name, metric.measure(known)), known.class_names)
-    return replace(row, settings={**row.settings, **features.about})
+    score = metric.measure(known if metric.in_parts else known.in_memory())
+    score = replace(score, settings={**score.settings, **features.about})
+    return row_of(features.name, metric.name, score, known.class_names)
 
 
 def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:
@@ -345,56 +295,3 @@ def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:
             f"at least 2 classes and {MIN_QUERIES} queries are needed"
         )
     return bank, queries
-
-
-def _describe_split(subject: Subject, bank: Tensor, queries: Tensor) -> dict[str, Any]:
-    """What a reader must know about the samples."""
-    names, labels = list(subject.source.class_names), subject.source.labels
-    assert labels is not None
-    asked, num_excluded = set(labels[queries].tolist()), sum(subject.excluded.values())
-    excluded = {"excluded_classes": list(subject.excluded), "num_excluded": num_excluded} if num_excluded else {}
-    return {
-        "source": Path(subject.source.name).name,
-        "num_unlabelled": int((labels < 0).sum()) - num_excluded,
-        "num_bank": len(bank),
-        "num_queries": len(queries),
-        "num_classes": len(names),
-        "class_names": names,
-        "absent_classes": [names[number] for number in labels[bank].unique().tolist() if number not in asked],
-        "how": _how(subject),
-        "query_fingerprint": query_fingerprint(subject.source, queries),
-        "data_fingerprint": subject.source.fingerprint,
-        **excluded,
-    }
-
-
-def _how(subject: Subject) -> str:
-    """In words: what the queries are, and whether the encoder has seen them."""
-    if subject.queries is not None:
-        how = f"queries are {shown(Path(subject.queries.name).name)}, the bank all of {Path(subject.source.name).name}"
-        return f"{how}, on which the encoder was trained" if subject.is_own_data else how
-    if subject.settings is None or subject.folder is None:
-        return f"{DEFAULT_HOLDOUT:.0%} of each class are queries"
-    held_out, status = float(subject.settings.source.holdout), subject.folder.read_status()
-    share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
-    if not subject.is_own_data:
-        return f"other data than trained on; {share} are queries"
-    if held_out == 0:
-        learned = "with" if METHODS[subject.settings.method].needs_labels else "without"
-        return f"{share} are queries; the encoder has seen them in training, {learned} labels"
-    seen = (status.split_fingerprint, status.data_fingerprint)
-    # Other labels give another split, whose held-out part may have been trained on; the record must not hide it.
-    if seen != (subject.split.fingerprint, subject.source.fingerprint):
-        return f"{share} are queries; data or labels are not those of training: the encoder may have seen some of them"
-    return f"{share}, held out of training"
-
-
-def query_fingerprint(source: Source, queries: Tensor) -> str:
-    """Short hash of the names and classes of the queries: where it is the same, figures can be compared in pairs."""
-    assert source.labels is not None
-    # Samples without names of their own are known by their places in this very content.
-    has_names = source.sample_names != tuple(map(str, range(len(source))))
-    digest = hashlib.sha256(b"" if has_names else source.fingerprint.encode())
-    for place, label in zip(queries.tolist(), source.labels[queries].tolist(), strict=True):
-        digest.update(f"{source.sample_names[place]}\0{source.class_names[label]}\0".encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]

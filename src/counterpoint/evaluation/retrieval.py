@@ -8,21 +8,21 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_features, check_labels
+from counterpoint.core.checks import check_choice, check_labels
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
 from counterpoint.evaluation.nearest import nearest
-from counterpoint.evaluation.scoring import Z_95, Estimate, Labelled, Score
+from counterpoint.evaluation.scoring import Z_95, IntervalEstimate, Labelled, Score, check_known
 
-Definition = Literal["pytorch-geometric", "torchmetrics", "pytorch-metric-learning", "ncl2024"]
+Definition = Literal["pytorch-geometric", "ncl2024"]
 RETRIEVED = 10
 
 
 def average_precision(
     queries_QD: Tensor,
     labels_Q: Tensor,
-    bank_ND: Tensor | None = None,
-    labels_N: Tensor | None = None,
+    bank_ND: Tensor,
+    labels_N: Tensor,
     *,
     k: int = RETRIEVED,
     definition: Definition = "pytorch-geometric",
@@ -35,21 +35,19 @@ def average_precision(
     any relevant sample in the bank (R of them are relevant):
 
     - ``pytorch-geometric``: n = min(k, R); R = 0 is left out. 1 where all hits that are possible come first.
-    - ``torchmetrics``: n = hits among the k; none, and R = 0, count 0. 1 already for a single hit, at rank 1.
-    - ``pytorch-metric-learning``: n = R; R = 0 is left out. At most k / R.
     - ``ncl2024``: n = k, and each summand is h_r alone, which is precision@k; R = 0 counts 0.
 
-    Differs from torchmetrics, which takes samples of a score <= 0 for irrelevant, whatever their class: for cosines
-    this has no meaning. Differs from ncl2024's code, which measures squared distances between the kept dimensions of
-    rows that had unit length before; the paper's text (appendix G.4) says cosine.
+    Differs from torchmetrics, whose n are the hits among the k, so that one hit at rank 1 is perfect. Differs from
+    ncl2024's code, which measures squared distances between the kept dimensions of rows that had unit length before;
+    the paper's text (appendix G.4) says cosine.
 
-    Source: ncl2024, appendix G.4, and the three libraries.
+    Source: ncl2024, appendix G.4.
 
     Args:
         queries_QD: features of the samples that are asked about.
         labels_Q: their classes, from 0.
-        bank_ND: features of the samples that are searched; None for the other queries.
-        labels_N: their classes; None with the bank.
+        bank_ND: features of the samples that are searched.
+        labels_N: their classes.
         k: samples that are retrieved, at most as many as the bank has.
         definition: as above.
 
@@ -62,64 +60,28 @@ def average_precision(
 
     >>> bank, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.tensor([0, 1, 0])
     >>> query = torch.tensor([[1.0, 0.1]]), torch.tensor([0])
-    >>> definitions = "pytorch-geometric", "torchmetrics", "pytorch-metric-learning", "ncl2024"
-    >>> [average_precision(*query, bank, labels, k=2, definition=each).item() for each in definitions]
-    [0.5, 1.0, 0.5, 0.5]
+    >>> [average_precision(*query, bank, labels, k=1, definition=each).item() for each in get_args(Definition)]
+    [1.0, 1.0]
+    >>> [average_precision(*query, bank, labels, k=3, definition=each).item() for each in get_args(Definition)]
+    [0.8333333333333333, 0.6666666666666666]
     """
     check_choice(definition, "definition", get_args(Definition))
-    hits_QK, relevant_Q = _hits(queries_QD, labels_Q, bank_ND, labels_N, k)
+    check_known(bank_ND, labels_N, queries_QD)
+    check_labels(labels_Q, len(queries_QD))
+    if (labels_Q < 0).any():  # samples of unknown classes would be hits of each other
+        raise ValueError(f"labels must be >= 0, got {int(labels_Q.min())}; leave samples without a label out")
+    if not 1 <= k <= len(bank_ND):
+        raise ValueError(f"k must be between 1 and the number of samples to choose from, {len(bank_ND)}, got {k}")
+    hits_QK = (labels_N[nearest(bank_ND, queries_QD, k).positions_QK] == labels_Q[:, None]).double()
     if definition == "ncl2024":
         return hits_QK.mean(dim=1)
     precision_QK = hits_QK.cumsum(dim=1) / torch.arange(1, k + 1)
-    total_Q = (hits_QK * precision_QK).sum(dim=1)
-    if definition == "torchmetrics":
-        return total_Q / hits_QK.sum(dim=1).clamp(min=1.0)
+    relevant_Q = torch.bincount(labels_N, minlength=int(labels_Q.max()) + 1)[labels_Q.long()]
     # 0 / 0 = NaN: a query that nothing in the bank belongs to is left out.
-    return total_Q / (relevant_Q.clamp(max=k) if definition == "pytorch-geometric" else relevant_Q)
+    return (hits_QK * precision_QK).sum(dim=1) / relevant_Q.clamp(max=k)
 
 
-def _hits(
-    queries_QD: Tensor, labels_Q: Tensor, bank_ND: Tensor | None, labels_N: Tensor | None, k: int
-) -> tuple[Tensor, Tensor]:
-    """Which of the retrieved samples are relevant, float64 (q, k), and how many of the bank are, (q,)."""
-    is_own = bank_ND is None
-    if is_own != (labels_N is None):
-        raise ValueError("give the bank and its labels, or neither to search among the queries")
-    bank_labels_N = labels_Q if labels_N is None else labels_N
-    check_labels(labels_Q, len(queries_QD))
-    check_labels(bank_labels_N, len(queries_QD if bank_ND is None else bank_ND))
-    for labels in (labels_Q, bank_labels_N):
-        # Samples of unknown classes would be hits of each other.
-        if (labels < 0).any():
-            raise ValueError(f"labels must be >= 0, got {int(labels.min())}; leave samples without a label out")
-    place_QK = _retrieved(queries_QD, bank_ND, k)
-    counts_C = torch.bincount(bank_labels_N, minlength=int(labels_Q.max()) + 1)
-    hits_QK = bank_labels_N[place_QK] == labels_Q[:, None]
-    return hits_QK.double(), counts_C[labels_Q.long()] - int(is_own)
-
-
-def _retrieved(queries_QD: Tensor, bank_ND: Tensor | None, k: int) -> Tensor:
-    """Positions of the k nearest samples, (q, k), nearest first; among the queries themselves none finds itself."""
-    check_features(queries_QD, "queries", min_rows=1)
-    if bank_ND is not None:
-        check_features(bank_ND, "bank", min_rows=1)
-        if queries_QD.shape[1] != bank_ND.shape[1]:
-            raise ValueError(
-                f"queries must have as many features as the bank, {bank_ND.shape[1]}, got {queries_QD.shape[1]}"
-            )
-    num_others = len(queries_QD) - 1 if bank_ND is None else len(bank_ND)
-    if not 1 <= k <= num_others:
-        raise ValueError(f"k must be between 1 and the number of samples to choose from, {num_others}, got {k}")
-    if bank_ND is not None:
-        return nearest(bank_ND, queries_QD, k).positions_QK
-    place_QK1 = nearest(queries_QD, queries_QD, k + 1).positions_QK
-    is_other_QK1 = place_QK1 != torch.arange(len(queries_QD))[:, None]
-    # Where k + 1 copies of a query come before it, the last of them is one too many.
-    is_other_QK1[is_other_QK1.all(dim=1), -1] = False
-    return place_QK1[is_other_QK1].view(-1, k)
-
-
-def mean_over_queries(value_Q: Tensor) -> Estimate:
+def mean_over_queries(value_Q: Tensor) -> IntervalEstimate:
     r"""A mean and its 95 % interval, :math:`\bar v \pm 1.96\, s / \sqrt{n}`; NaN are left out.
 
     The interval is about other queries from the same source, with this bank and this encoder.
@@ -131,16 +93,16 @@ def mean_over_queries(value_Q: Tensor) -> Estimate:
         DataError: all are NaN.
 
     >>> mean_over_queries(torch.tensor([0.0, 1.0, 0.0, 1.0, float("nan")]))
-    Estimate(value=0.5, low=-0.06..., high=1.06...)
+    IntervalEstimate(value=0.5, low=-0.06..., high=1.06...)
     """
     value_Q = value_Q[~value_Q.isnan()].double()
     if len(value_Q) == 0:
         raise DataError("no query can be scored: the bank has no sample of their classes")
     mean = float(value_Q.mean())
     if len(value_Q) == 1:
-        return Estimate(mean)
+        return IntervalEstimate(mean)
     spread = Z_95 * float(value_Q.std()) / math.sqrt(len(value_Q))
-    return Estimate(mean, mean - spread, mean + spread)
+    return IntervalEstimate(mean, mean - spread, mean + spread)
 
 
 def _score(known: Labelled, definition: Definition) -> Score:
@@ -153,7 +115,9 @@ def _score(known: Labelled, definition: Definition) -> Score:
     features = known.queries_QD, known.labels_Q, known.bank_ND, known.labels_N
     mean = mean_over_queries(average_precision(*features, k=RETRIEVED, definition=definition))
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (mean.low, mean.high))
-    return Score(Estimate(mean.value, low, high), {"definition": definition, "k": RETRIEVED, "similarity": "cosine"})
+    return Score(
+        IntervalEstimate(mean.value, low, high), {"definition": definition, "k": RETRIEVED, "similarity": "cosine"}
+    )
 
 
 METRICS = (

@@ -1,86 +1,20 @@
-"""What a classifier that was fitted to clean samples is worth under corruptions, and as a single figure."""
+"""What a classifier that was fitted to clean samples loses under corruptions, as single figures."""
 
 # Q queries, K conditions, C corruptions, S severities, B resamples
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
-from counterpoint.core.metric import UNDER, Metric
+from counterpoint.core.metric import Metric
 from counterpoint.core.paired_shares import LEVEL
 from counterpoint.core.run_records import unpacked_hits
-from counterpoint.data.corrupted import CorruptedStore
-from counterpoint.data.parts import ChosenStore
-from counterpoint.data.stores import Store
-from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.linear_probe import probe_of, probe_settings
-from counterpoint.evaluation.scoring import Estimate, Labelled, Measured, Proportion, Score, accuracy
+from counterpoint.evaluation.scoring import IntervalEstimate, Proportion, Score
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100
-KNN, PROBE = "knn", "linear probe"
 ERROR, MCE, RELATIVE = "corruption error", "mCE", "relative mCE"
-
-Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """A classifier of some features, fitted to clean labelled samples.
-
-    Attributes:
-        classify: maps features to classes.
-        settings: what its figures depend on.
-    """
-
-    classify: Callable[[Tensor], Tensor]
-    settings: Mapping[str, Any]
-
-
-def frozen(known: Labelled, protocol: str) -> Frozen:
-    """The classifier of a protocol, as ``linear probe`` and ``knn`` measure it on clean queries.
-
-    Raises:
-        ValueError: another protocol.
-    """
-    if protocol == PROBE:
-        probe = probe_of(known)
-        return Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
-    if protocol != KNN:
-        raise ValueError(f"a frozen classifier must be {PROBE!r} or {KNN!r}, got {protocol!r}")
-    vote = Vote(known.k, known.temperature, known.similarity, known.weighting)
-    return Frozen(lambda x_QD: knn_predict(known.bank_ND, known.labels_N, x_QD, vote), vote.settings())
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Samples that frozen classifiers are asked about.
-
-    Attributes:
-        store: holds them.
-        positions_Q: where.
-        labels_Q: their classes, as the classifiers number them.
-    """
-
-    store: Store
-    positions_Q: Tensor
-    labels_Q: Tensor
-
-    def under(self, corruption: str, severity: int, seed: int = 0) -> "Asked":
-        """The same samples under a corruption, made when they are fetched."""
-        return Asked(CorruptedStore(self.store, corruption, severity, seed), self.positions_Q, self.labels_Q)
-
-
-def frozen_scores(classifiers: Mapping[str, Frozen], represent: Represent, asked: Asked) -> dict[str, Score]:
-    """Accuracy of each classifier on some samples, by the name of its features."""
-    features = represent(ChosenStore(asked.store, tuple(asked.positions_Q.tolist())))
-    return {
-        name: accuracy(each.classify(features[name]), asked.labels_Q, each.settings)
-        for name, each in classifiers.items()
-    }
 
 
 @dataclass(frozen=True)
@@ -110,7 +44,9 @@ def _hits(score: Score) -> np.ndarray:
     return np.array(unpacked_hits(outcome.hits or "", outcome.total))
 
 
-def mean_corruption_errors(own: Robustness, reference: Robustness | None, *, seed: int = 0) -> dict[str, Estimate]:
+def mean_corruption_errors(
+    own: Robustness, reference: Robustness | None, *, seed: int = 0
+) -> dict[str, IntervalEstimate]:
     r"""Errors under corruptions as single figures, each with a bootstrap interval over the queries.
 
     With the error :math:`E_{s,c}` at severity s of corruption c, and :math:`E^r_{s,c}` of the reference,
@@ -171,90 +107,14 @@ def _ratio(own_BC: np.ndarray, reference_BC: np.ndarray) -> np.ndarray:
     return ratio_BC.mean(axis=1)
 
 
-def _estimate(value_B: np.ndarray) -> Estimate | None:
+def _estimate(value_B: np.ndarray) -> IntervalEstimate | None:
     """The first value, between quantiles of the others; without these where a resample has none."""
     if np.isnan(value_B[0]):
         return None
     if np.isnan(value_B).any():
-        return Estimate(float(value_B[0]))
+        return IntervalEstimate(float(value_B[0]))
     low, high = np.quantile(value_B[1:], [LEVEL / 2, 1 - LEVEL / 2])
-    return Estimate(float(value_B[0]), float(low), float(high))
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """Which corruptions are asked for, and what their errors are set against.
-
-    Attributes:
-        protocol: of the frozen classifier.
-        corruptions: their names.
-        severities: of each.
-        reference: the features whose errors divide; empty for none.
-        seed: of the corruptions.
-    """
-
-    protocol: str
-    corruptions: Sequence[str]
-    severities: Sequence[int]
-    reference: str
-    seed: int = 0
-
-    def __len__(self) -> int:
-        return len(self.corruptions) * len(self.severities)
-
-
-def corruption_figures(
-    classifiers: Mapping[str, Frozen],
-    represent: Represent,
-    asked: Asked,
-    conditions: Conditions,
-    advance: Callable[[], None] = lambda: None,
-) -> list[Measured]:
-    """Accuracies under every corruption at every severity, and what they sum up to.
-
-    Args:
-        classifiers: by the name of their features.
-        represent: gives all these features of samples.
-        asked: clean queries.
-        conditions: what is asked for.
-        advance: called after each condition.
-    """
-    clean = frozen_scores(classifiers, represent, asked)
-    found: dict[str, dict[tuple[str, int], Score]] = {name: {} for name in classifiers}
-    for corruption in conditions.corruptions:
-        for severity in conditions.severities:
-            under = asked.under(corruption, severity, conditions.seed)
-            for name, score in frozen_scores(classifiers, represent, under).items():
-                settings = {"corruption": corruption, "severity": severity, "seed": conditions.seed}
-                found[name][corruption, severity] = replace(score, settings={**score.settings, **settings})
-            advance()
-    each = {name: Robustness(clean[name], found[name], len(conditions.severities)) for name in classifiers}
-    figures = [
-        Measured(name, f"{conditions.protocol} {UNDER} {corruption} {severity}", score)
-        for name, corrupted in found.items()
-        for (corruption, severity), score in corrupted.items()
-    ]
-    return figures + _summaries(each, conditions)
-
-
-def _summaries(each: Mapping[str, Robustness], conditions: Conditions) -> list[Measured]:
-    """The single figures of each set of features."""
-    settings = {
-        "classifier": conditions.protocol,
-        "corruptions": len(conditions.corruptions),
-        "severities": ", ".join(map(str, conditions.severities)),
-        "seed": conditions.seed,
-    }
-    reference = each.get(conditions.reference)
-    return [
-        Measured(
-            name,
-            metric,
-            Score(estimate, settings if metric == ERROR else {**settings, "reference": f"{conditions.reference}"}),
-        )
-        for name, own in each.items()
-        for metric, estimate in mean_corruption_errors(own, reference).items()
-    ]
+    return IntervalEstimate(float(value_B[0]), float(low), float(high))
 
 
 METRICS = (

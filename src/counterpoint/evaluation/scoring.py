@@ -16,8 +16,8 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.jackknife import jackknife_half_width
 from counterpoint.core.paired_shares import Z_95
-from counterpoint.core.run_records import packed_hits
-from counterpoint.core.stored_rows import Rows
+from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
+from counterpoint.core.stored_rows import Rows, whole
 
 INVERSE_PENALTY = 0.1  # C of logistic regression on standardised features
 
@@ -76,6 +76,11 @@ class Labelled:
     views: tuple[Tensor, Tensor] | None = None
     class_names: tuple[str, ...] = ()
     once: Once = field(init=False, default_factory=Once, compare=False, repr=False)
+
+    def in_memory(self) -> "Labelled":
+        """The same with a tensor as bank, for what takes all of it."""
+        is_in_memory = isinstance(self.bank_ND, Tensor)  # its type is only promised
+        return self if is_in_memory else replace(self, bank_ND=whole(self.bank_ND))
 
 
 def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:
@@ -149,7 +154,7 @@ def wilson(correct: int, total: int) -> Proportion:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A figure that is no share of the queries, with its 95 % interval where it has one."""
 
     value: float
@@ -167,18 +172,33 @@ class Score:
         classes: of an accuracy, the share of each class's queries that are right, for classes that have queries.
     """
 
-    outcome: Proportion | Estimate
+    outcome: Proportion | IntervalEstimate
     settings: Mapping[str, Any]
     classes: Mapping[int, Proportion] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A score of some features under a protocol, which may be a metric's name and a condition (``core.metric``)."""
+def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str] = ()) -> EvaluationRow:
+    """A score as the record of an evaluation has it.
 
-    features: str
-    protocol: str
-    score: Score
+    Args:
+        features: what it is a figure of.
+        protocol: a metric's name, perhaps with a condition (``core.metric``).
+        score: the figure.
+        class_names: of all classes; empty leaves the shares of the classes out.
+    """
+    outcome = score.outcome
+    figure: dict[str, Any] = {"low": outcome.low, "high": outcome.high}
+    if isinstance(outcome, IntervalEstimate):
+        figure["value"] = outcome.value
+    else:
+        figure |= {"accuracy": outcome.value, "correct": outcome.correct, "total": outcome.total}
+        figure |= {} if outcome.hits is None else {"hits": outcome.hits}
+    if score.classes and class_names:
+        figure["classes"] = {
+            class_names[number]: ClassShare(correct=share.correct, total=share.total)
+            for number, share in score.classes.items()
+        }
+    return EvaluationRow(features=features, protocol=protocol, settings=dict(score.settings), **figure)
 
 
 def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any]) -> Score:
@@ -197,7 +217,7 @@ def accuracy(predicted_Q: Tensor, labels_Q: Tensor, settings: Mapping[str, Any])
     return Score(whole, settings, classes)
 
 
-def mean_share(shares: Sequence[Proportion]) -> Estimate:
+def mean_share(shares: Sequence[Proportion]) -> IntervalEstimate:
     r"""Mean of independent shares, each counted alike however many trials it has; NaN of none.
 
     .. math:: \bar p - \tfrac1K \sqrt{\textstyle\sum_k (p_k - l_k)^2}, \quad
@@ -213,14 +233,14 @@ def mean_share(shares: Sequence[Proportion]) -> Estimate:
     [0.581, 0.8, 0.901]
     """
     if not shares:
-        return Estimate(math.nan)
+        return IntervalEstimate(math.nan)
     mean = math.fsum(share.value for share in shares) / len(shares)
     below = math.sqrt(math.fsum((share.value - share.low) ** 2 for share in shares)) / len(shares)
     above = math.sqrt(math.fsum((share.high - share.value) ** 2 for share in shares)) / len(shares)
-    return Estimate(mean, mean - below, mean + above)
+    return IntervalEstimate(mean, mean - below, mean + above)
 
 
-def jackknife(value: float, left_out: Sequence[float]) -> Estimate:
+def jackknife(value: float, left_out: Sequence[float]) -> IntervalEstimate:
     """A figure with its interval by ``core.jackknife``.
 
     Args:
@@ -231,12 +251,12 @@ def jackknife(value: float, left_out: Sequence[float]) -> Estimate:
     [2.0, -0.484, 4.484]
     """
     if len(left_out) < 2 or not all(map(math.isfinite, left_out)):
-        return Estimate(value)
+        return IntervalEstimate(value)
     half = jackknife_half_width(left_out)
-    return Estimate(value, value - half, value + half)
+    return IntervalEstimate(value, value - half, value + half)
 
 
-def t_interval(values: Sequence[float]) -> Estimate:
+def t_interval(values: Sequence[float]) -> IntervalEstimate:
     """Mean of repetitions with Student's 95 % interval; without an interval where there is one value only.
 
     Source: student1908.
@@ -247,6 +267,6 @@ def t_interval(values: Sequence[float]) -> Estimate:
     """
     mean = statistics.fmean(values)
     if len(values) < 2:
-        return Estimate(mean)
+        return IntervalEstimate(mean)
     half = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
-    return Estimate(mean, mean - half, mean + half)
+    return IntervalEstimate(mean, mean - half, mean + half)

@@ -12,11 +12,12 @@ from counterpoint.core.checks import check_choice, check_features
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.metric import KEEPING, Metric
 from counterpoint.core.paired_shares import score_interval
+from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.scoring import Estimate, Labelled, Measured, Score
+from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, row_of
 
 Arrange = Callable[[Tensor], Tensor]
 KEPT_SHARE = 0.25
@@ -186,7 +187,7 @@ def quarter_score(known: Labelled) -> Score:
     }
     gained, lost = int((kept_Q & ~with_all_Q).sum()), int((with_all_Q & ~kept_Q).sum())
     total = len(kept_Q)
-    return Score(Estimate((gained - lost) / total, *score_interval(gained, lost, total)), settings)
+    return Score(IntervalEstimate((gained - lost) / total, *score_interval(gained, lost, total)), settings)
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def selection_figures(
     asked: Selection,
     fit_ND: Tensor | None = None,
     advance: Callable[[], None] = lambda: None,
-) -> list[Measured]:
+) -> list[EvaluationRow]:
     """Curves of some features: each metric with the first k of each order.
 
     Args:
@@ -230,7 +231,7 @@ def selection_figures(
                 settings = {"kept": point.num_features, "features": num_features, "order": order}
                 settings |= {"ranked on": asked.ranked_on} if asked.ranked_on else {}
                 score = replace(point.score, settings={**point.score.settings, **settings})
-                figures.append(Measured(name, f"{metric.name} {KEEPING} {point.num_features} by {order}", score))
+                figures.append(row_of(name, f"{metric.name} {KEEPING} {point.num_features} by {order}", score))
             advance()
     return figures
 

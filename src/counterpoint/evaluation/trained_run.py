@@ -1,7 +1,8 @@
-"""Open a finished run with its data, as every evaluation and diagnosis needs it."""
+"""Open a finished run with its data, as every evaluation and diagnosis needs it; its encoder at a checkpoint."""
 
+import copy
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,13 +20,15 @@ from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ALL, ARRAY, NO_FILE, files_of, open_source
 from counterpoint.data.views.own_views import as_views
+from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
+from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
 from counterpoint.losses.loss import as_loss
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
 from counterpoint.nn.encoders import has_stem
-from counterpoint.nn.trained import load_encoder
+from counterpoint.nn.trained import Encoder, load_encoder, part_of
 
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
@@ -188,3 +191,41 @@ def _source_settings(
     if not is_own_data or "split" in part:  # its list names samples of the part that was trained on
         asked["exclude"] = NO_FILE
     return build(SourceSettings, {**asked, **part}, "source")
+
+
+def steps_asked(folder: RunFolder, asked: str) -> Sequence[int]:
+    """The steps of the checkpoints that are meant, ascending.
+
+    Args:
+        folder: of the run.
+        asked: a step, or ``all``.
+
+    Raises:
+        UsageError: no checkpoint of that step is kept; those that are, are named.
+    """
+    kept = sorted(step for path in list_checkpoints(folder.checkpoints) if (step := step_of(path)) >= 0)
+    if asked == ALL and kept:
+        return kept
+    if asked.isascii() and asked.isdigit() and int(asked) in kept:
+        return [int(asked)]
+    known = ", ".join(map(str, kept)) or "none"
+    raise UsageError(
+        f"checkpoint {asked} is not kept in {folder.path}; steps that are: {known} (train with --engine.keep to keep "
+        "more)"
+    )
+
+
+def encoder_at(folder: RunFolder, encoder: Encoder, step: int) -> Encoder:
+    """A copy of a run's encoder with the weights of a checkpoint: their moving average, where the run keeps one.
+
+    Raises:
+        RunError: the checkpoint is damaged.
+    """
+    path = next(path for path in list_checkpoints(folder.checkpoints) if step_of(path) == step)
+    snapshot = load_checkpoint(path)
+    weights = {**snapshot.state.model, **snapshot.average}
+    changed = copy.deepcopy(encoder)
+    changed.backbone.load_state_dict(part_of(weights, "backbone"))
+    changed.projector.load_state_dict(part_of(weights, "projector"))
+    changed.classifier = None  # it was trained with the last state
+    return changed.eval()

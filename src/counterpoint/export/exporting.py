@@ -27,7 +27,7 @@ from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.opening import one_checkpoint
+from counterpoint.evaluation.load_subject import one_checkpoint
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare

@@ -28,7 +28,7 @@ from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.schedules import build_schedule
 from counterpoint.engine.weight_average import WeightAverage
-from counterpoint.evaluation.online_knn import TrainingKNN
+from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import view_drawer
 from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.build import applies_relu
@@ -225,7 +225,7 @@ def _measurements(assembled: Assembled, average: WeightAverage | None) -> tuple[
         return ()
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.positions, assembled.split.held_out)
-    return (TrainingKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
+    return (EpochKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
 
 
 def _facts(assembled: Assembled) -> dict[str, Any]:

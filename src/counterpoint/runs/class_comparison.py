@@ -31,7 +31,7 @@ from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, Optimum
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import EMBEDDING, extract
-from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
+from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.class_question import ClassQuestion, class_question, question_of_features

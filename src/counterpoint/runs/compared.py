@@ -8,7 +8,7 @@ from typing import Any
 
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
-from counterpoint.core.run_records import Split
+from counterpoint.core.run_records import EvaluationSplit
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 
 WIDTH = 100  # columns of the table
@@ -103,7 +103,7 @@ class Comparison:
 
     sides: tuple[Side, ...]
     rows: tuple[Compared, ...]
-    split: Split
+    split: EvaluationSplit
     alike: tuple[tuple[str, str], ...]
 
     @property

@@ -25,9 +25,9 @@ from counterpoint.data.views.looks import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.evaluation_result import PROBE, Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL
-from counterpoint.evaluation.outcome import PROBE, Evaluation
 from counterpoint.evaluation.protocol import evaluate_opened
 from counterpoint.evaluation.subject import beside, open_queries
 from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved
@@ -82,8 +82,9 @@ class FineTuned:
 
     def _row(self, features: str, protocol: str) -> EvaluationRow:
         """A row by its names."""
-        rows = map(EvaluationRow.model_validate, self.evaluation.to_dict()["rows"])
-        return next(row for row in rows if (row.features, row.protocol) == (features, protocol))
+        row = self.evaluation.record.row(features, protocol)
+        assert row is not None
+        return row
 
 
 def fine_tune(

@@ -11,10 +11,9 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.class_directions import Z_95
 from counterpoint.diagnostics.evidence import HELD_OUT, TRAINING, HeldOutRecord
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.evaluation.features import Features, content_hashes
+from counterpoint.evaluation.features import SampleFeatures, content_hashes, evenly_spaced
 from counterpoint.evaluation.scoring import wilson
 from counterpoint.evaluation.subject import Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced
 
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
 FEWEST = 20  # samples of either part
@@ -25,7 +24,7 @@ FIGURES = (
 
 
 def held_out_record(
-    subject: Subject, features: Features, views: tuple[Tensor, Tensor] | None, threshold: float
+    subject: Subject, features: SampleFeatures, views: tuple[Tensor, Tensor] | None, threshold: float
 ) -> HeldOutRecord | None:
     """Set both parts of a run's own samples side by side; None where nothing was held out, or too little.
 
@@ -75,7 +74,7 @@ def _gap(training: tuple[Tensor, Tensor] | None, held_out: tuple[Tensor, Tensor]
     return {"gap": gap, "low": gap - error, "high": gap + error}
 
 
-def _copies(subject: Subject, features: Features) -> dict[str, float]:
+def _copies(subject: Subject, features: SampleFeatures) -> dict[str, float]:
     """Held-out samples that a training sample equals, as fields of the record."""
     train, held = (part.numpy() for part in (subject.split.train, subject.split.held_out))
     is_copy, is_same = (

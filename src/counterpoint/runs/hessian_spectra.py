@@ -25,8 +25,7 @@ from counterpoint.diagnostics.curvature.spectrum_records import OperatorSpectrum
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.checkpoints import steps_asked
-from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.evaluation.trained_run import read_resolved, steps_asked
 from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
 from counterpoint.runs.curvature_settings import CurvatureSettings
 from counterpoint.runs.given_loss import Given, GivenLoss, given_loss

@@ -25,9 +25,9 @@ from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.checkpoints import ALL
-from counterpoint.evaluation.opening import Samples, is_encoder, one_checkpoint, open_subject
+from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
+from counterpoint.evaluation.trained_run import ALL
 from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.class_comparison import class_record, classes_of_features

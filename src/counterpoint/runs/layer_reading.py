@@ -24,10 +24,9 @@ from counterpoint.diagnostics.streaming_covariance import (
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
 from counterpoint.diagnostics.weight_alignment import layer_alignment
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.checkpoints import ALL, encoder_at, steps_asked
-from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
+from counterpoint.evaluation.features import PIECE, check_finite, evenly_spaced, with_encoder
 from counterpoint.evaluation.subject import Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced
+from counterpoint.evaluation.trained_run import ALL, encoder_at, steps_asked
 from counterpoint.nn.layer_chain import Layer, layers_of, linear_pairs
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.nn.trained import Encoder

@@ -26,9 +26,9 @@ from counterpoint.diagnostics.pair_attention import (
 from counterpoint.diagnostics.pair_record import Interval, NearPair, PairRecord
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
-from counterpoint.evaluation.checkpoints import ALL, steps_asked
+from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.subject import Subject
-from counterpoint.evaluation.view_pairs import evenly_spaced
+from counterpoint.evaluation.trained_run import ALL, steps_asked
 from counterpoint.losses.build import shared_settings
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.loss import Loss

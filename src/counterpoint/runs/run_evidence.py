@@ -27,13 +27,12 @@ from counterpoint.diagnostics.evidence import (
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import extract, untrained_encoder
-from counterpoint.evaluation.outcome import CATALOGUE, KNN, Row
+from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of
 from counterpoint.evaluation.protocol import MIN_QUERIES
-from counterpoint.evaluation.scoring import Labelled, Measured
+from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject, untrained_backbone
-from counterpoint.evaluation.view_pairs import evenly_spaced, view_pairs
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.class_comparison import judged_classes
@@ -84,7 +83,7 @@ def gather_evidence(
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
     told = _shortcut(views.pop(COLOURS, None), views.get(EMBEDDING))
     if backbone is not None:
-        untrained = untrained_encoder(backbone, encoder, source, judged.split.train)
+        untrained = with_norms_of(blank_encoder(backbone, encoder), source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
         own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
         seen[UNTRAINED] = own.representation
@@ -247,8 +246,8 @@ def votes(
     for name, (bank_ND, queries_QD) in features.items():
         k = min(NEAREST, len(bank_ND))
         asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
-        row = Row.of(Measured(name, KNN, CATALOGUE[KNN].measure(asked)), class_names)
-        rows.append(EvaluationRow.model_validate({**row.to_dict(), "settings": {"k": k}}))
+        score = replace(CATALOGUE[KNN].measure(asked), settings={"k": k})
+        rows.append(row_of(name, KNN, score, class_names))
     return tuple(rows)
 
 

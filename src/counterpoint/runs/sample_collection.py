@@ -38,7 +38,7 @@ from counterpoint.diagnostics.evidence import EMBEDDING
 from counterpoint.diagnostics.feature_roles import drawn_correlation
 from counterpoint.diagnostics.findings import DescribedConcept, Findings
 from counterpoint.diagnostics.pair_record import PairRecord
-from counterpoint.evaluation.view_pairs import evenly_spaced
+from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.runs.layer_reading import Arrays, null_band
 from counterpoint.runs.run_evidence import GatheredEvidence
 

@@ -12,13 +12,12 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.metric import is_apart, metric_under
 from counterpoint.core.run import SeedRuns
-from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Split, read_record
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.shown import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
-from counterpoint.evaluation.outcome import CATALOGUE, LEAST_WIDTH
+from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, corruption_lines, curve_lines
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.scoring import t_interval
 from counterpoint.evaluation.trained_run import read_resolved
@@ -90,7 +89,7 @@ class SeedEvaluation:
     name: str
     seeds: tuple[int, ...]
     rows: tuple[SeedRow, ...]
-    split: Split
+    split: EvaluationSplit
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json`` beside ``seeds.json``."""
@@ -188,7 +187,7 @@ def evaluate_seeds(
     for number, run in enumerate(known.values(), start=1):
         reporter.say(f"{run.path}, {number} of {len(seeds)}")
         found.append(evaluate(handed.get(run.path, run.path), quiet=quiet, **asked))
-    if len({evaluation.split["query_fingerprint"] for evaluation in found}) > 1:
+    if len({evaluation.split.query_fingerprint for evaluation in found}) > 1:
         raise UsageError(
             f"the runs in {folder.path} were asked about different queries; evaluate again on data that stay"
         )
@@ -197,8 +196,7 @@ def evaluate_seeds(
     target.parent.mkdir(exist_ok=True)
     written = [read_record(EvaluationRecord, read_sealed(path), str(path)) for path in paths]
     write_sealed(target, _over_seeds(folder, seeds, written).to_dict())
-    told = [read_record(EvaluationRecord, evaluation.to_dict(), str(evaluation.path)) for evaluation in found]
-    return _over_seeds(folder, seeds, told)
+    return _over_seeds(folder, seeds, [evaluation.record for evaluation in found])
 
 
 def _check_finished(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:

@@ -21,7 +21,7 @@ from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
 from counterpoint.evaluation.nearest import DOT, nearest
-from counterpoint.runs.inspection import thumbnails
+from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.run_index import RunIndex, open_run_index
 
 NEIGHBOURS = 10  # of each sample that are compared with it

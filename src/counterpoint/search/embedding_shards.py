@@ -25,7 +25,7 @@ from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import software_of, weights_hash
 from counterpoint.evaluation.features import PIECE, pass_rows
-from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers

@@ -33,7 +33,7 @@ from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
-from counterpoint.evaluation.opening import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import files_of_samples
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers

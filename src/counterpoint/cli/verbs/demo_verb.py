@@ -12,7 +12,7 @@ from counterpoint.core.run_records import BASELINES
 from counterpoint.core.shown import shown
 
 if TYPE_CHECKING:
-    from counterpoint.evaluation.outcome import Evaluation
+    from counterpoint.evaluation.evaluation_result import Evaluation
 
 PLACE, SUMMARY = 120, "two cases, one where learning pays and one where it does not"
 TEACH = """Train, evaluate and diagnose on two sets, and write a page about each. On drawn patterns learning pays:
@@ -113,10 +113,10 @@ def _train(case: Case, folder: Path, flags: argparse.Namespace) -> dict[Path, "E
 
 def paid(data: str, evaluation: "Evaluation") -> str:
     """Whether learning paid, by kNN: the interval of the representation lies above those of all baselines."""
-    outcomes = {row.features: row.accuracy for row in evaluation.rows if row.protocol == "knn"}
-    learned = outcomes["representation"]
-    others = {name: outcome for name, outcome in outcomes.items() if name in BASELINES}
-    best = max(others, key=lambda name: others[name].value)
-    is_better = learned.low > others[best].high
+    votes = {row.features: row for row in evaluation.rows if row.protocol == "knn"}
+    learned = votes["representation"]
+    best = max((row for name, row in votes.items() if name in BASELINES), key=lambda row: row.accuracy or 0.0)
+    is_better = (learned.low or 0.0) > (best.high or 0.0)
     verdict = "learning pays" if is_better else "no measurable gain from learning"
-    return f"{data}: {verdict}: kNN {learned.value:.1%} with what was learned, {others[best].value:.1%} with {best}"
+    shares = f"{learned.accuracy:.1%} with what was learned, {best.accuracy:.1%} with {best.features}"
+    return f"{data}: {verdict}: kNN {shares}"

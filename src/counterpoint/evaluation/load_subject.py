@@ -8,35 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, to_samples
-from counterpoint.core.data_settings import LookSettings, SourceSettings
+from counterpoint.core.array_layout import to_samples
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
-from counterpoint.core.own_parts import CUSTOM, is_origin
+from counterpoint.core.own_parts import is_origin
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
-from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.order import split_source
 from counterpoint.data.parts import ChosenStore, of_classes, with_names
 from counterpoint.data.source import Source, fingerprint, source_of
-from counterpoint.data.sources import ALL, open_source
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.checkpoints import encoder_at, steps_asked
 from counterpoint.evaluation.feature_tables import IN_MEMORY
+from counterpoint.evaluation.foreign_subject import SUFFIX_OF_GRAPH, headless_card, open_foreign
 from counterpoint.evaluation.shard_files import MANIFEST
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
-from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, open_queries
+from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
 from counterpoint.evaluation.vector_table import READERS, Table, is_table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
-from counterpoint.nn.library_encoders import LIBRARIES
-from counterpoint.nn.trained import Encoder, EncoderCard
-
-SUFFIX_OF_GRAPH = ".onnx"
+from counterpoint.nn.trained import Encoder
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     if given and not is_foreign:
         raise UsageError(f"{given[0]} goes with an encoder from elsewhere (--encoder)")
     if is_foreign:
-        found = _open_foreign(subject, samples, look, reporter)
+        found = open_foreign(subject, samples.data, samples.labels, look, reporter)
     elif not _is_features(subject):
         data = {"data": samples.data, "labels": samples.labels}
         found = open_trained(subject, **data, part=look.part, reporter=reporter)
@@ -130,88 +124,6 @@ def _is_features(subject: Any) -> bool:
     return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
 
 
-def _open_foreign(encoder: str | nn.Module, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
-    """An encoder from elsewhere with its samples, a share of which is held out."""
-    labels = samples.labels
-    if samples.data is None:
-        raise UsageError("an encoder from elsewhere has no samples of its own; give --data (of embed: SAMPLES)")
-    asked = {**SourceSettings().model_dump(), **look.part}
-    # Random weights are of no size; those of a file were trained at some.
-    if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
-        asked["image_size"] = side
-        reporter.say(f"images are brought to {side} px, the size {encoder} was made for; see --source.image-size")
-    in_memory = labels
-    if isinstance(labels, str | Path):
-        asked, in_memory = {**asked, "labels": str(labels)}, None
-    settings = build(SourceSettings, asked, "source")
-    source = open_source(samples.data, settings, labels=in_memory, progress=reporter.bar)
-    name_skipped(source, reporter)
-    known = build_foreign(encoder, source.shape, weights=look.weights)
-    for remark in known.remarks:
-        reporter.say(f"{known.name}: {remark}")
-    prepared = _encoder(known, source.kind, source.shape, look)
-    card = prepared.card
-    weights = None if look.weights is None else Path(look.weights).name
-    facts = {"encoder": known.name, "weights": weights, "weights_sha256": known.weights_sha256}
-    facts |= {"in_shape": list(card.in_shape), "mean": list(card.mean), "std": list(card.std)}
-    facts |= {"remarks": list(known.remarks)}
-    split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
-    name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
-    opens = settings.model_copy(update={"labels": "auto", "split": "auto", "classes": ALL})
-    return Subject(name, prepared, source, split, (source,), opens=opens, facts=facts)
-
-
-def open_baseline(name: str, weights: str | None, subject: Subject, reporter: Reporter) -> tuple[str, Encoder]:
-    """An encoder from elsewhere for the samples of a subject, which it sees at the size that it was made for.
-
-    Args:
-        name: as ``nn.foreign.build_foreign`` takes it.
-        weights: file of its weights; None for random ones.
-        subject: whose samples are encoded, on the device of its encoder.
-        reporter: says what was taken of the file, and whether images are resized.
-
-    Returns:
-        What its features are called, and the encoder.
-    """
-    source, in_shape = subject.source, subject.source.shape
-    has_weights = weights is not None or name.endswith(SUFFIX_OF_GRAPH)
-    if source.kind == "images" and has_weights and (side := default_side(name)) is not None:
-        in_shape = (source.shape[0], side, side)
-    known = build_foreign(name, in_shape, weights=weights)
-    called = Path(name).name if weights is None else f"{name} {Path(weights).stem}"
-    resized = f"images of {source.shape[1]} px are brought to {in_shape[1]} px" if in_shape != source.shape else ""
-    for remark in filter(None, (*known.remarks, resized)):
-        reporter.say(f"{called}: {remark}")
-    return called, _encoder(known, source.kind, in_shape, LookSettings()).to(subject.encoder.device)
-
-
-def _encoder(known: ForeignEncoder, kind: Kind, in_shape: tuple[int, ...], look: LookSettings) -> Encoder:
-    """With the preparation of its input: as asked, as its library has it, or none."""
-    channels = in_shape[0]
-    scale: dict[str, tuple[float, ...]] = {}
-    for name, asked, usual, neutral in (("mean", look.mean, known.mean, 0.0), ("std", look.std, known.std, 1.0)):
-        values = asked or usual or (neutral,) * channels
-        if len(values) != channels and asked is None:
-            values = (sum(values) / len(values),) * channels  # grey pictures, and values of three colours
-        if len(values) != channels or (name == "std" and min(values) <= 0):
-            raise UsageError(
-                f"{name} must be {channels} numbers{' > 0' * (name == 'std')}, got {len(values)}: {values}"
-            )
-        scale[name] = values
-    with torch.no_grad():
-        width = known.backbone(torch.zeros(2, *in_shape)).shape[1]
-    # What a name of a library or of ours builds is known; the user's own code may change.
-    is_known = known.name in ENCODERS or any(map(known.name.startswith, LIBRARIES))
-    card = _card(known.name if is_known else CUSTOM, kind, in_shape, width, **scale)
-    return Encoder(card, known.backbone, nn.Identity())
-
-
-def _card(name: str, kind: Kind, in_shape: tuple[int, ...], width: int, **scale: tuple[float, ...]) -> EncoderCard:
-    """Of an encoder without projector: its embedding is the representation at unit length."""
-    none: dict[str, Any] = {"projector": "none", "hidden": width, "features": width, "nonnegative": "none", "d0": None}
-    return EncoderCard(name, kind, in_shape, **scale, width=width, **none)
-
-
 def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subject:
     """Features from anywhere: nothing is encoded."""
     given = [
@@ -225,7 +137,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
         )
     source = _features_source(features, samples.labels, look.classes)
     width = source.shape[0]
-    card = _card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
+    card = headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
     facts = {"encoder": FEATURES, "in_shape": [width], "fingerprint": source.fingerprint}
     subject = Subject(source.name, Encoder(card, nn.Identity(), nn.Identity()), source, split, (source,), facts=facts)
@@ -244,28 +156,21 @@ def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
         if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
         is_large = path.suffix == ".npy" and path.stat().st_size > IN_MEMORY
-        rows, names, own, name = (
-            (_checked(path), (), None, path.name) if is_large else (*_held(read_table(path)), path.name)
-        )
+        table = None if is_large else read_table(path)
+        rows, name = _checked(path) if table is None else torch.from_numpy(table.vectors), path.name
         digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
         table = features if isinstance(features, Table) else None
-        vectors = to_samples(features if table is None else table.vectors, "vectors", name="features")
-        rows, names, own = (vectors, (), None) if table is None else (vectors, table.names, table.labels)
-        name, digest = FEATURES, fingerprint([vectors.numpy()], None)
-    names = tuple(names) or tuple(map(str, range(len(rows))))
-    found = _labels(labels, names, own)
+        rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
+        name, digest = FEATURES, fingerprint([rows.numpy()], None)
+    names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
+    found = _labels(labels, names, None if table is None else table.labels)
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
     if classes is None:
         return source
     chosen = of_classes(source, classes)
     assert isinstance(chosen.store, ChosenStore)
     return replace(chosen, store=RowsStore(taken(rows, torch.tensor(chosen.store.positions))))
-
-
-def _held(table: Table) -> tuple[Tensor, tuple[str, ...], Sequence[str | None] | None]:
-    """Rows, names and labels of a table in memory."""
-    return torch.from_numpy(table.vectors), table.names, table.labels
 
 
 def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:

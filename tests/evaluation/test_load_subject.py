@@ -21,9 +21,9 @@ from counterpoint.core.stored_rows import whole
 from counterpoint.core.validation import build
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.opening import Samples, open_subject
-from counterpoint.evaluation.outcome import Evaluation
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 
@@ -133,8 +133,8 @@ def test_queries_of_their_own(tmp_path: Path) -> None:
     (row,) = [row for row in found.rows if row.protocol == "knn"]
     unit = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (bank[0], queries[0])]
     nearest = bank[1][(unit[1] @ unit[0].T).argmax(axis=1)]
-    assert row.outcome.value == pytest.approx((nearest == queries[1]).mean())
-    assert (found.split["num_bank"], found.split["num_queries"]) == (60, 20)
+    assert row.figure == pytest.approx((nearest == queries[1]).mean())
+    assert (found.split.num_bank, found.split.num_queries) == (60, 20)
 
 
 def test_some_classes(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_a_module_is_judged_by_what_it_gives() -> None:
     found = evaluated(Doubled(), data=vectors, mean=(1.0, 0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0, 4.0), **settings)
     features = 2 * (vectors - [1, 0, 0, 0]) / [1, 1, 1, 4]
     expected = evaluated(features.astype(np.float32), **settings)
-    rows = {row.features: row.outcome for row in found.rows}
-    assert rows["representation"] == expected.rows[0].outcome
+    rows = {row.features: row.figure for row in found.rows}
+    assert rows["representation"] == expected.rows[0].figure
     assert "untrained encoder" not in rows  # nobody can build a user's module anew
     assert "embedding" not in rows
     assert found.rows[0].features == "representation"
@@ -229,7 +229,7 @@ def test_a_module_by_the_name_of_what_makes_it(tmp_path: Path, monkeypatch: pyte
     finally:
         sys.modules.pop("own_module_for_opening", None)
     expected = evaluated(np.maximum(vectors, 0), labels=labels, k=5, metrics=("knn",))
-    assert found.rows[0].outcome == expected.rows[0].outcome
+    assert found.rows[0].figure == expected.rows[0].figure
 
 
 def test_a_name_of_ours_has_its_untrained_self_beside_it() -> None:

@@ -12,7 +12,7 @@ import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, corruption_means
-from counterpoint.evaluation.condition_tables import corruption_lines, curve_lines
+from counterpoint.evaluation.evaluation_result import corruption_lines, curve_lines
 from counterpoint.evaluation.scoring import Labelled
 from counterpoint.evaluation.selection import Selection, chosen_orders, selection_curve, selection_figures
 
@@ -65,10 +65,8 @@ def test_a_curve_has_a_figure_for_each_order_and_size() -> None:
     ]
     points = selection_curve(known(), "variance", metric.measure, sizes=[2], fit_ND=ranked)
     (two,) = [each for each in figures if each.protocol == "linear probe keeping 2 by variance"]
-    assert two.score.outcome == points[0].score.outcome
-    assert (
-        two.score.settings.items() >= {"kept": 2, "features": 5, "order": "variance", "ranked on": "elsewhere"}.items()
-    )
+    assert two.figure == points[0].score.outcome.value
+    assert two.settings.items() >= {"kept": 2, "features": 5, "order": "variance", "ranked on": "elsewhere"}.items()
 
 
 def row(protocol: str, value: float, **settings: Any) -> EvaluationRow:
@@ -140,7 +138,7 @@ def test_a_run_is_asked_under_corruptions_elsewhere_and_with_few_features(pictur
     renamed = cp.evaluate(
         pictures, ood=[str(other)], same_classes={"red": "dark"}, metrics=["linear-probe"], quiet=True
     )
-    assert {row.accuracy.total for row in renamed.rows if row.protocol == "linear probe on other.npz"} == {30}
+    assert {row.total for row in renamed.rows if row.protocol == "linear probe on other.npz"} == {30}
     with pytest.raises(UsageError, match="unknown class of the labelled samples 'drak'; did you mean 'dark'"):
         cp.evaluate(pictures, ood=[str(other)], same_classes={"red": "drak"}, quiet=True)
     assert ("representation", "linear probe keeping 64 by first") in by_name
@@ -152,9 +150,9 @@ def test_a_run_is_asked_under_corruptions_elsewhere_and_with_few_features(pictur
     assert "With a part of the features" in page
     # Measured anew, the figures are the same.
     assert [
-        each.to_dict()
+        each.written()
         for each in cp.evaluate(pictures, **asked, metrics=["linear-probe"], selection_step=64, quiet=True).rows
-    ] == [each.to_dict() for each in found.rows]
+    ] == [each.written() for each in found.rows]
 
 
 @pytest.mark.thorough
@@ -166,7 +164,7 @@ def test_threads_do_not_change_a_bit(pictures: cp.Run) -> None:
             evaluation = cp.evaluate(
                 pictures, corruptions=["all"], severities="3", metrics=["knn"], quiet=True, cache=False
             )
-            found.append([each.to_dict() for each in evaluation.rows])
+            found.append([each.written() for each in evaluation.rows])
     finally:
         torch.set_num_threads(threads)
     assert found[0] == found[1]
