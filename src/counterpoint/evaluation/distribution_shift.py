@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError, unknown_name
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.metric import ON, UNDER, Metric
 from counterpoint.core.run_records import BASELINE, BASELINES, EvaluationRow
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
@@ -23,6 +22,7 @@ from counterpoint.data.stores import Store
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, Represent, represent_as
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from counterpoint.core.derived_files import read_earlier, write_derived
 from counterpoint.core.errors import UsageError
-from counterpoint.core.evaluation_settings import EvaluationSettings
 from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.shown import shown
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
