@@ -164,6 +164,13 @@ def test_each_change_is_found_and_named(
     assert any(line.split()[0] in what and "failed" in line for line in capsys.readouterr().out.splitlines())
 
 
+def test_times_that_are_missing_at_the_end_are_found(run: Path) -> None:
+    lines = (run / "timings.jsonl").read_text().splitlines(keepends=True)
+    (run / "timings.jsonl").write_text("".join(lines[:-1]))
+    assert results(run)["timings.jsonl"] == "failed"
+    assert f"holds {len(lines) - 1} lines, and metrics.jsonl {len(lines)}" in detail(run, "timings.jsonl")
+
+
 def test_an_encoder_of_another_run_with_a_card_of_its_own_is_found(run: Path, finished: Path) -> None:
     """Hash and card fit each other; the last checkpoint does not fit them."""
     path = newest(run)

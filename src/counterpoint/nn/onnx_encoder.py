@@ -60,6 +60,7 @@ class OnnxEncoder(nn.Module):
             raise UsageError(
                 f"encoder {path} needs onnxruntime; install it with: pip install 'counterpoint[onnx]'"
             ) from None
+        onnxruntime.set_default_logger_severity(3)  # it also speaks of its own files, which a full disk refuses
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # its warnings are about the file's graph, not about the user's input

@@ -262,11 +262,14 @@ def _asked(folder: RunFolder) -> Iterator[Check]:
 
 
 def _timings(folder: RunFolder) -> Iterator[Check]:
-    """The lines of ``timings.jsonl``; those of ``metrics.jsonl`` are counted beside the checkpoints."""
+    """The lines of ``timings.jsonl``: as many as those of ``metrics.jsonl``, which are counted beside checkpoints."""
     if folder.timings.exists():
-        lines = folder.read_lines(folder.timings)
-        detail = lines.problem or f"{len(lines.good)} lines, each as it was written"
-        yield Check(folder.timings.name, "failed" if lines.problem else "ok", detail)
+        lines, num_epochs = folder.read_lines(folder.timings), len(folder.read_lines(folder.metrics).good)
+        problem = lines.problem
+        if not problem and len(lines.good) < num_epochs and folder.read_status().status == "finished":
+            problem = f"it holds {len(lines.good)} lines, and {folder.metrics.name} {num_epochs}"
+        detail = problem or f"{len(lines.good)} lines, each as it was written"
+        yield Check(folder.timings.name, "failed" if problem else "ok", detail)
 
 
 def _parts(folder: RunFolder) -> Iterator[RunFolder]:
