@@ -21,7 +21,7 @@ from counterpoint.audit.picture_pass import looks_of
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.formats.image_files import decode
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.scoring import wilson
+from counterpoint.evaluation.metric_types import wilson
 
 NUM_CHANGED, SEED = 300, 1
 Change = Callable[[Image.Image, np.random.Generator], Image.Image]

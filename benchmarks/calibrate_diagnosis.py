@@ -17,7 +17,7 @@ from pathlib import Path
 from calibration.calibration import CalibrationSettings, calibrate
 
 from counterpoint.core.errors import CounterpointError
-from counterpoint.core.shown import shown_lines
+from counterpoint.core.terminal_text import shown_lines
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import counterpoint as cp
 from counterpoint.evaluation.evaluation_result import Evaluation
-from counterpoint.evaluation.scoring import t_interval
+from counterpoint.evaluation.metric_types import t_interval
 
 METHODS = ("simclr", "ncl")
 RETRIEVAL, ORDER = ("mAP@10", "precision@10"), "non-negative expected activation"

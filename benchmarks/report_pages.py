@@ -18,9 +18,9 @@ from typing import TypeVar
 
 import torch
 
-from counterpoint.core.collection import write_collection
 from counterpoint.core.files import sha256_of, write_sealed
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.map_samples import write_collection
+from counterpoint.core.run_files import create_run
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import memory_source
 from counterpoint.engine.progress import Reporter

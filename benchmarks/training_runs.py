@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build
@@ -30,8 +30,8 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.nn.method import Method
 from counterpoint.runs.assembly import assemble, training_job
-from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.user_inputs import Given, open_given
 
 LEARNING_RATE, TEMPERATURE, EMBEDDING_DIMS = 0.06, 0.5, 128  # of lightly's example, except that its head ends in 2048
 WARM_UPS = 2  # first steps of a run, which also choose kernels and fill caches, are not counted

@@ -12,7 +12,7 @@ from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null, read_json
 from counterpoint.core.ranks import FROM_SLURM, TORCHRUN, part_of_array, part_of_ranks
-from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.terminal_text import shown, shown_lines
 from reproductions.catalogue import listed, numbers_file, reproduce, study_named
 from reproductions.reproduction import FigureRun
 from reproductions.study import SCALES, Study

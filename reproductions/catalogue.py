@@ -13,7 +13,7 @@ from pkgutil import resolve_name
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_json
-from counterpoint.core.targets import check_folder
+from counterpoint.core.output_paths import check_folder
 from reproductions.reproduction import FigureRun, Reproduction
 from reproductions.study import Study, read_study, studies
 

@@ -25,7 +25,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.progress import Reporter
 from counterpoint.losses.build import build_loss
-from counterpoint.runs.effects import check_choices
+from counterpoint.runs.active_settings import check_choices
 from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.run_loss import check_second_derivative
 from counterpoint.runs.training import train

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from counterpoint.core.collection import Collection, write_collection
 from counterpoint.core.files import sha256_of, write_json, write_sealed
+from counterpoint.core.map_samples import Collection, write_collection
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source

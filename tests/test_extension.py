@@ -98,7 +98,7 @@ EVALUATION_METRIC = """
 from sklearn.metrics import silhouette_score
 
 from counterpoint.core.metric import Metric
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
 
 
 def silhouette(known: Labelled) -> Score:

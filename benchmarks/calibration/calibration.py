@@ -22,7 +22,7 @@ from counterpoint.core.errors import DataError, RunError, unknown_name
 from counterpoint.core.written_tables import in_markdown, markdown_table
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.scoring import wilson
+from counterpoint.evaluation.metric_types import wilson
 
 Set = Literal["choosing", "publishing"]
 NUM_SAMPLES = 600

@@ -18,7 +18,7 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import CounterpointError, UsageError
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.shown import shown_lines
+from counterpoint.core.terminal_text import shown_lines
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.curvature_record import HessianSpectrum
 

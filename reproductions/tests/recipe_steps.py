@@ -16,11 +16,11 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import weights_digest
 from counterpoint.engine.step import take_step
+from counterpoint.runs.active_settings import check_choices, refuse_idle
 from counterpoint.runs.assembly import assemble, training_job
-from counterpoint.runs.effects import check_choices, refuse_idle
-from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.recipes import recipe_named
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.user_inputs import Given, open_given
 
 # The parts of named sets and the size of photographs in folders have no meaning for a file of pictures.
 ELSEWHERE = {"source.split": "auto", "source.image_size": "auto"}

@@ -21,7 +21,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.losses.build import build_loss
-from counterpoint.runs.effects import check_choices
+from counterpoint.runs.active_settings import check_choices
 from counterpoint.runs.recipes import recipe_named, with_recipe
 from reproductions import study_runner
 from reproductions.reproduction_page import render_reproduction

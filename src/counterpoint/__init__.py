@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
     from counterpoint.report.page import report as report
-    from counterpoint.runs.compared import Comparison as Comparison
     from counterpoint.runs.comparison import compare as compare
+    from counterpoint.runs.comparison_record import Comparison as Comparison
     from counterpoint.runs.curvature_record import HessianSpectrum as HessianSpectrum
     from counterpoint.runs.fine_tuning import FineTuned as FineTuned
     from counterpoint.runs.fine_tuning import fine_tune as fine_tune
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _DEFERRED = {
     "Audit": "counterpoint.audit.audit_record",
-    "Comparison": "counterpoint.runs.compared",
+    "Comparison": "counterpoint.runs.comparison_record",
     "Copies": "counterpoint.core.search_records",
     "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
     "Encoder": "counterpoint.nn.trained",

@@ -10,7 +10,7 @@ import pytest
 
 from counterpoint.cli.main import main
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_contents import create_run, create_seeds, delete_run
+from counterpoint.core.run_files import create_run, create_seeds, delete_run
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import open_run

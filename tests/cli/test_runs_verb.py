@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterpoint.cli.main import main
-from counterpoint.core.run_contents import create_run, create_seeds
+from counterpoint.core.run_files import create_run, create_seeds
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import counterpoint as cp
 from counterpoint.cli.main import main
-from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.terminal_text import shown, shown_lines
 from data import picture_files as pictures
 
 EVIL = "\x1b]0;owned\x07\x1b[31m\nred\u202e"

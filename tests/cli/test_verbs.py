@@ -17,12 +17,12 @@ from counterpoint.cli.main import main
 from counterpoint.cli.verbs import demo_verb
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.files import read_sealed
-from counterpoint.core.run_contents import create_seeds
+from counterpoint.core.run_files import create_seeds
 from counterpoint.core.run_records import EvaluationRecord, SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.evaluation.evaluation_result import Evaluation
-from counterpoint.evaluation.scoring import Score, row_of, wilson
+from counterpoint.evaluation.metric_types import Score, row_of, wilson
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.joint import JointEmbedding

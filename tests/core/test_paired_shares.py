@@ -17,7 +17,7 @@ from counterpoint.core.paired_shares import (
     score_interval,
     written_p,
 )
-from counterpoint.evaluation.scoring import wilson
+from counterpoint.evaluation.metric_types import wilson
 from oracles import paired_tests as oracle
 from oracles.number_checks import assert_numbers
 

@@ -8,7 +8,7 @@ import pytest
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder, open_run
 
 FILES = {

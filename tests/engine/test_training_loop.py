@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import InterruptedRunError, NonFiniteError, RunError, TrainingError
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge

@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import linear_probe
 from counterpoint.evaluation.class_accuracy import balanced, of_sizes
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, accuracy, mean_share, wilson
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score, accuracy, mean_share, wilson
 from oracles.number_checks import assert_numbers
 
 LABELS = torch.arange(200) % 5

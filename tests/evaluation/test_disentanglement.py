@@ -21,7 +21,7 @@ from counterpoint.evaluation.disentanglement import (
     factor_importance,
     factor_information,
 )
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled
 from oracles import disentanglement_oracle as oracle
 from oracles.number_checks import assert_numbers
 

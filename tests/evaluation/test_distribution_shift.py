@@ -13,7 +13,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, corruption_means
 from counterpoint.evaluation.evaluation_result import corruption_lines, curve_lines
-from counterpoint.evaluation.scoring import Labelled
+from counterpoint.evaluation.metric_types import Labelled
 from counterpoint.evaluation.selection import Selection, chosen_orders, selection_curve, selection_figures
 
 # --- refusals, before anything is measured

@@ -18,8 +18,8 @@ from torch import nn
 import counterpoint as cp
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import RunError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import StoredRows, whole
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.manifest import cache_folder
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import whole
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter

@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation.few_shot import draw_shots, few_shot_score
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, t_interval
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, t_interval
 from oracles.number_checks import assert_numbers
 
 LABELS = torch.arange(120) % 3

@@ -17,8 +17,8 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import knn
 from counterpoint.evaluation.knn import WEIGHTINGS, Vote, knn_predict
+from counterpoint.evaluation.metric_types import Labelled
 from counterpoint.evaluation.nearest import SIMILARITIES
-from counterpoint.evaluation.scoring import Labelled
 from oracles import class_votes as oracle
 
 BANK = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [0.0, 1.0]])

@@ -12,12 +12,18 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.stored_rows import StoredRows, whole
-from counterpoint.evaluation import feature_tables, linear_probe, load_subject, nearest, scoring, softmax_regression
+from counterpoint.evaluation import (
+    feature_tables,
+    linear_probe,
+    load_subject,
+    nearest,
+    softmax_regression,
+)
 from counterpoint.evaluation.evaluation_result import CATALOGUE
 from counterpoint.evaluation.knn import Vote
 from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling
+from counterpoint.evaluation.metric_types import Labelled
 from counterpoint.evaluation.nearest import SIMILARITIES
-from counterpoint.evaluation.scoring import Labelled
 
 
 def draw(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -106,7 +112,7 @@ def test_a_file_too_large_for_the_memory_is_evaluated_as_it_would_be_there(
     held = cp.evaluate("bank.npy", **samples, metrics=names)
     monkeypatch.setattr(load_subject, "IN_MEMORY", 100)
     read = []
-    monkeypatch.setattr(scoring, "whole", lambda rows: read.append(rows) or whole(rows))
+    monkeypatch.setattr(metric_types, "whole", lambda rows: read.append(rows) or whole(rows))
     stored = cp.evaluate("bank.npy", **samples, metrics=names)
     assert stored.rows == held.rows
     assert sum(isinstance(rows, StoredRows) for rows in read) == 1

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling, probe_score
-from counterpoint.evaluation.scoring import Labelled
+from counterpoint.evaluation.metric_types import Labelled
 from oracles import penalised_logistic as oracle
 from tolerances import assert_close
 

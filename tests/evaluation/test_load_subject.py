@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
-from counterpoint.core.own_parts import FlagText
 from counterpoint.core.stored_rows import whole
+from counterpoint.core.user_objects import FlagText
 from counterpoint.core.validation import build
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.progress import Reporter

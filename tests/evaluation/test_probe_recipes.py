@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
 from counterpoint.evaluation import probe_recipes as recipes
+from counterpoint.evaluation.metric_types import Labelled, Proportion
 from counterpoint.evaluation.probe_recipes import ProbeRecipe, train_probe
-from counterpoint.evaluation.scoring import Labelled, Proportion
 
 ALL = [
     recipes.ADAM,

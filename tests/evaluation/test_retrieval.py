@@ -15,12 +15,12 @@ from torchmetrics.retrieval import RetrievalPrecision
 import counterpoint as cp
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import loaded_metrics
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled
 from counterpoint.evaluation.retrieval import (
     Definition,
     average_precision,
     mean_over_queries,
 )
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled
 from oracles import retrieval_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_estimate

@@ -18,8 +18,8 @@ from counterpoint.evaluation.distribution_shift import LabelledSamples, frozen, 
 from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Proportion, Score, accuracy
 from counterpoint.evaluation.robustness import Robustness, mean_corruption_errors
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Proportion, Score, accuracy
 from oracles.number_checks import assert_numbers
 
 

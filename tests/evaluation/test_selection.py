@@ -13,7 +13,7 @@ from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.paired_shares import score_interval
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Proportion, Score
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Proportion, Score
 from counterpoint.evaluation.selection import ORDERS, quarter_score, selection_curve
 from oracles import selection_oracle as oracle
 from oracles.number_checks import assert_numbers

@@ -15,7 +15,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
 from counterpoint.evaluation import sepin as module
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled
 from counterpoint.evaluation.sepin import Separability, contrastive_sepin
 from oracles import sepin_oracle as oracle
 from oracles.number_checks import assert_numbers

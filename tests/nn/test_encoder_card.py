@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import counterpoint as cp
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.nn.encoders import build_encoder
 from counterpoint.nn.heads import build_projector

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of
-from counterpoint.core.own_parts import FlagText
+from counterpoint.core.user_objects import FlagText
 from counterpoint.nn.encoders import CATALOGUE
 from counterpoint.nn.foreign import build_foreign, default_side
 from counterpoint.nn.foreign_weights import CANDIDATES

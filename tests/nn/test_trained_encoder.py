@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
-from counterpoint.core.own_parts import CUSTOM
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.nn.encoders import build_encoder, with_pooling
 from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard, load_encoder, save_encoder

@@ -11,7 +11,7 @@ from run_folders import ATTACK
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
 from counterpoint.evaluation.evaluation_result import Evaluation
-from counterpoint.evaluation.scoring import IntervalEstimate, Proportion, Score, row_of, wilson
+from counterpoint.evaluation.metric_types import IntervalEstimate, Proportion, Score, row_of, wilson
 from counterpoint.report.document import write_page
 from counterpoint.report.evaluation_page import EVALUATION_PAGE, render_evaluation
 from counterpoint.runs.seed_evaluation import SeedEvaluation, SeedRow

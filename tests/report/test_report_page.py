@@ -324,7 +324,7 @@ def test_settings_that_differ_are_marked(make_run):
 def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standard_library():
     records = ("reproduction", "geometry.optimal_geometry", "collapse.phase", "collapse.rebalancing")
     theory = [f"counterpoint.theory.{record}" for record in records]
-    theory += ["counterpoint.runs.compared", "counterpoint.runs.curvature_record"]  # records as well
+    theory += ["counterpoint.runs.comparison_record", "counterpoint.runs.curvature_record"]  # records as well
     theory += ["counterpoint.audit.audit_record"]
     # These load without torch.
     findings = tuple(f"counterpoint.diagnostics.{name}" for name in ("evidence", "findings", "class_record"))

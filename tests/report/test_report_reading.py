@@ -11,7 +11,7 @@ from run_folders import edit_json
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, sha256_of, write_sealed, write_text
-from counterpoint.core.run_contents import MARK
+from counterpoint.core.run_files import MARK
 from counterpoint.report.run_record import read_run
 from counterpoint.report.sections.concept_overview import concept_words
 from counterpoint.report.sections.concepts_section import PLANS, gallery_section

@@ -22,8 +22,8 @@ from counterpoint.engine.placement import Placement
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.step import take_step
 from counterpoint.runs.assembly import assemble, training_job
-from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.user_inputs import Given, open_given
 
 
 @dataclass

@@ -31,10 +31,10 @@ from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.assembly import Assembled, assemble
-from counterpoint.runs.effects import levers_of
-from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.user_inputs import Given
 from hit_rows import hit_row
 
 CPU = Placement("cpu", "fp32", {"engine.device": "test", "engine.precision": "test"})

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterpoint.core.collection import read_map
 from counterpoint.core.files import write_json
+from counterpoint.core.map_samples import read_map
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs import map_layout

@@ -16,7 +16,7 @@ from counterpoint.data import stores
 from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.looks import NUM_SAMPLED
+from counterpoint.data.views.image_statistics import NUM_SAMPLED
 from counterpoint.data.views.presets import PRESETS
 from counterpoint.engine.progress import Reporter
 

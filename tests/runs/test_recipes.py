@@ -11,7 +11,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs.effects import check_choices
+from counterpoint.runs.active_settings import check_choices
 from counterpoint.runs.recipes import all_recipes, reasons_of, recipe_named, with_recipe
 
 MIO = "mio-cifar10-resnet18"

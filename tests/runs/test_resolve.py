@@ -15,7 +15,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs.effects import check_choices
+from counterpoint.runs.active_settings import check_choices
 from counterpoint.runs.resolve import Resolution, resolve, resolve_holdout, resolve_widths
 
 REASONS = {"engine.device": "because", "engine.precision": "because"}

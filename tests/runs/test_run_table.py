@@ -9,7 +9,7 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, write_sealed, write_text
-from counterpoint.core.run_contents import create_run, create_seeds
+from counterpoint.core.run_files import create_run, create_seeds
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder

@@ -15,7 +15,7 @@ import counterpoint as cp
 from counterpoint.core.errors import CounterpointError, InterruptedRunError, RunError, UsageError
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import RunFolder, seed_folders
-from counterpoint.runs import given as given_module
+from counterpoint.runs import user_inputs as given_module
 from counterpoint.runs.seeds import resume_seeds
 
 NUM_SAMPLES = 60

@@ -19,7 +19,7 @@ from counterpoint.data.order import split_source
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn import trained
-from counterpoint.runs.effects import idle_settings
+from counterpoint.runs.active_settings import idle_settings
 from data import picture_files as pictures
 from runs.folder_snapshot import snapshot
 from tolerances import assert_close

@@ -15,7 +15,7 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_contents import delete_run
+from counterpoint.core.run_files import delete_run
 from counterpoint.core.run_lock import lock_run
 from counterpoint.engine.progress import Reporter
 from counterpoint.search import run_index, vector_index

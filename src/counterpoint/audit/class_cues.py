@@ -11,7 +11,7 @@ from sklearn.model_selection import StratifiedKFold
 from counterpoint.audit.audit_record import CROPS, Cue
 from counterpoint.audit.picture_pass import NUM_CELLS, PictureStatistics, Seen
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.evaluation.scoring import wilson
+from counterpoint.evaluation.metric_types import wilson
 
 MOST_SAMPLES = 4000  # pictures that a cue is tried on
 FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6

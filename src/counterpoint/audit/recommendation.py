@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from counterpoint.core.files import write_text
 from counterpoint.core.notebook import table, view
 from counterpoint.core.run_records import Figure, Listed, Record, Text
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.validation import dump_yaml, nest
 
 WIDTH = 100

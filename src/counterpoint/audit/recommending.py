@@ -20,7 +20,7 @@ from counterpoint.data.sources import open_source
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.methods.catalogue import method_named
-from counterpoint.runs.effects import value_at
+from counterpoint.runs.active_settings import value_at
 
 WANTS = {"features": "simclr", "readable": "ncl"}
 SUPERVISED = {"features": "supcon", "readable": "nonnegative-supervised"}

@@ -20,10 +20,10 @@ from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import place
 from counterpoint.engine.step import take_step
-from counterpoint.evaluation.scoring import t_interval
+from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.runs.assembly import assemble, training_job
-from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve_holdout
+from counterpoint.runs.user_inputs import Given
 
 WARM_UP, NUM_BLOCKS = 2, 4  # steps before, and blocks of steps that are timed
 MOST_STEPS, MOST_SECONDS = 5, 1.0  # of a block

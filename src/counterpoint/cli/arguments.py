@@ -10,10 +10,10 @@ from pydantic.fields import FieldInfo
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError, gone, nearest
-from counterpoint.core.own_parts import from_flag
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import is_file_or_shards
+from counterpoint.core.user_objects import from_flag
 from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
 from counterpoint.runs.recipes import with_recipe
 

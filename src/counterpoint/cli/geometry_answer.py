@@ -17,8 +17,8 @@ from torch import Tensor
 from counterpoint.cli.geometry_question import Question, built_loss, loss_options, read_question
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
-from counterpoint.core.shown import shown, shown_lines
-from counterpoint.core.targets import check_folder
+from counterpoint.core.output_paths import check_folder
+from counterpoint.core.terminal_text import shown, shown_lines
 from counterpoint.losses.build import parameters_of
 from counterpoint.report.document import THEORY_PAGE, PageSection, check_target
 from counterpoint.report.theory_pages.collapse_sections import (

@@ -25,7 +25,7 @@ from counterpoint.core.errors import (
     unknown_name,
 )
 from counterpoint.core.ranks import Ranks, read_ranks
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
 # Verbs that heed signals themselves (`engine.loop`), and one that makes nothing.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import finite_or_null
-from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.terminal_text import shown, shown_lines
 
 if TYPE_CHECKING:
     from counterpoint.report.document import PageKind

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 from counterpoint.core.catalogues import held
 from counterpoint.core.errors import gone, nearest
 from counterpoint.core.ranks import read_ranks
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 UNLIMITED = 10_000  # columns of what is read by other programs: one line for each name
 NARROWEST = 30  # columns that a sentence always has

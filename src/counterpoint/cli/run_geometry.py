@@ -10,7 +10,7 @@ from typing import Any
 from counterpoint.cli.geometry_answer import check_drawing
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.markup import element, join
-from counterpoint.core.shown import shown, shown_lines
+from counterpoint.core.terminal_text import shown, shown_lines
 from counterpoint.core.written_tables import aligned
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.report.document import PageSection

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 MAX_LINE = 300  # characters of another's message in ours
 # Settings, verbs and formats of earlier versions, and what stands in their place.

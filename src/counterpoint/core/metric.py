@@ -39,7 +39,7 @@ class Metric:
         definition: what it is, in one or two sentences.
         source: key of the bibliography.
         measure: what computes it: of ``diagnostics.measure.MeasuredFeatures`` a number, NaN where it does not exist; in
-            evaluation of ``evaluation.scoring.Labelled`` a ``Score``.
+            evaluation of ``evaluation.metric_types.Labelled`` a ``Score``.
         low: its least value; None where there is none.
         high: its greatest value; None where there is none.
         unit: how it is written.

@@ -118,7 +118,7 @@ class RunFolder:
 
     @property
     def collection(self) -> Path:
-        """Samples for the map and the table of dimensions, with small pictures (``core.collection``)."""
+        """Samples for the map and the table of dimensions, with small pictures (``core.map_samples``)."""
         return self.path / "collection.npz"
 
     @property

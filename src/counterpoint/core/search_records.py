@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
 
 WIDTH = 100  # columns of the printed answer

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from counterpoint.core.markup import printable
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 # What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
 # (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.

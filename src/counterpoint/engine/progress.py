@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from counterpoint.core.run_records import EpochRecord
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 NARROW = 110  # columns below which the live line is shortened
 LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal

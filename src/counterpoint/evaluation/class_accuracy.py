@@ -6,7 +6,7 @@ from torch import Tensor
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.scoring import Score, mean_share
+from counterpoint.evaluation.metric_types import Score, mean_share
 
 MANY, FEW = 100, 20  # labelled samples: classes with more are many-shot, with fewer few-shot (liu2019)
 

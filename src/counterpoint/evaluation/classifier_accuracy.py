@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.scoring import Labelled, Score, accuracy
+from counterpoint.evaluation.metric_types import Labelled, Score, accuracy
 from counterpoint.nn.trained import Encoder
 
 CLASSIFIER = "classifier"

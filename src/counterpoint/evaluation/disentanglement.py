@@ -14,7 +14,7 @@ from counterpoint.core.checks import check_dense, check_features
 from counterpoint.core.metric import Metric
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, jackknife
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score, jackknife
 
 BINS = 20
 GROUPS, FEWEST_IN_GROUPS = 10, 200  # of samples, for intervals

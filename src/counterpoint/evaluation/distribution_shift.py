@@ -26,8 +26,8 @@ from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, Represent, represent_as
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
+from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
 from counterpoint.evaluation.robustness import ERROR, MCE, RELATIVE, Robustness, mean_corruption_errors
-from counterpoint.evaluation.scoring import Labelled, Score, accuracy, row_of
 from counterpoint.evaluation.selection import Selection, chosen_orders, selection_figures
 from counterpoint.evaluation.subject import Subject, name_skipped
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from counterpoint.core.derived_files import read_earlier, write_derived
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings

@@ -10,7 +10,7 @@ from typing import Any
 from counterpoint.core.metric import Metric, in_condition, is_apart, loaded_metrics, metric_under
 from counterpoint.core.notebook import NUMBER, paragraph, table, view
 from counterpoint.core.run_records import BASELINE, EvaluationRecord, EvaluationRow, EvaluationSplit, corruption_means
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.evaluation.named_protocols import chosen_protocols
 from counterpoint.nn.layer_outputs import REPRESENTATION

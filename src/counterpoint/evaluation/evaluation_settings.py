@@ -7,7 +7,7 @@ from pydantic import Field, InstanceOf, Strict
 from counterpoint.core.data_settings import LookSettings
 
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
-Encoders = Annotated[tuple[InstanceOf[str], ...], Strict(False)]  # kept as they are: see `core.own_parts.FlagText`
+Encoders = Annotated[tuple[InstanceOf[str], ...], Strict(False)]  # kept as they are: see `core.user_objects.FlagText`
 
 
 WHOLE: Any = {"whole": True}  # a flag that is repeated; commas belong to the name

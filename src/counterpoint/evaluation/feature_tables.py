@@ -19,9 +19,9 @@ from torch import Tensor
 from counterpoint.core import __version__
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import TEMPORARY, dead_siblings, read_sealed, temporary_sibling, write_sealed
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.manifest import cache_folder
 from counterpoint.evaluation.shared_tables import OWN_PART, Compute, TablePieces
 from counterpoint.nn.trained import CARD, Encoder

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.errors import DataError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.stored_rows import Rows, row_slices, whole
 from counterpoint.core.thread_parts import one_blas_thread, side_by_side
 from counterpoint.core.torch_state import own_draws
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.evaluation.feature_tables import stored_or_computed
 from counterpoint.evaluation.shared_tables import Write

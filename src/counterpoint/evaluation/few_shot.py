@@ -12,7 +12,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.data.order import random_order
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.scoring import Labelled, Score, t_interval
+from counterpoint.evaluation.metric_types import Labelled, Score, t_interval
 
 REPETITIONS = 10
 

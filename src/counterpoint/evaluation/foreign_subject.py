@@ -9,7 +9,7 @@ from torch import nn
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import ALL, open_source

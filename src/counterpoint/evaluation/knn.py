@@ -12,8 +12,8 @@ from counterpoint.core.checks import check_choice, check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.stored_rows import Rows
+from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
 from counterpoint.evaluation.nearest import QUERY_CHUNK, SIMILARITIES, nearest
-from counterpoint.evaluation.scoring import Labelled, Score, accuracy, check_known
 
 WEIGHTINGS = ("exp", "uniform", "inverse")
 

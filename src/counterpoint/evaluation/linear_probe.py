@@ -14,7 +14,7 @@ from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise
 from counterpoint.core.stored_rows import ChangedRows, ReadRows, Rows, row_slices
 from counterpoint.core.thread_parts import in_order
-from counterpoint.evaluation.scoring import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
+from counterpoint.evaluation.metric_types import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
 from counterpoint.evaluation.softmax_regression import Fit, SoftmaxRegression, fit
 
 ROWS = 2048  # that one thread standardises at a time

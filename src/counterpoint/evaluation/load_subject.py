@@ -12,10 +12,10 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
-from counterpoint.core.own_parts import is_origin
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
+from counterpoint.core.user_objects import is_origin
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.order import split_source
 from counterpoint.data.parts import ChosenStore, of_classes, with_names

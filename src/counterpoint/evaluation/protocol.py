@@ -28,8 +28,8 @@ from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
+from counterpoint.evaluation.metric_types import Labelled, row_of
 from counterpoint.evaluation.named_protocols import with_protocols
-from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 

@@ -10,7 +10,7 @@ import numpy as np
 from counterpoint.core.metric import Metric
 from counterpoint.core.paired_shares import LEVEL
 from counterpoint.core.run_records import unpacked_hits
-from counterpoint.evaluation.scoring import IntervalEstimate, Proportion, Score
+from counterpoint.evaluation.metric_types import IntervalEstimate, Proportion, Score
 
 NUM_RESAMPLES = 1000
 RESAMPLES_AT_ONCE = 100

@@ -17,7 +17,7 @@ from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.order import random_order
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score, row_of
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score, row_of
 
 Arrange = Callable[[Tensor], Tensor]
 KEPT_SHARE = 0.25

@@ -15,7 +15,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.scoring import IntervalEstimate, Labelled, Score
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
 
 MOST_PAIRS = 1 << 17  # of a block, which one thread takes: 1 MiB
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from counterpoint.core.data_settings import SourceSettings, ViewSettings
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.data.order import Split

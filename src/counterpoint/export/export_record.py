@@ -8,7 +8,7 @@ from pydantic import Field
 
 from counterpoint.core.notebook import table, view
 from counterpoint.core.run_records import Listed, Record
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
 
 HEAD = ("format", "file", "MB", "largest difference", "rows compared", "versions")

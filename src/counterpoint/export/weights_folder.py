@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.core.files import write_json, write_text
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder
 from counterpoint.core.tensor_file import write_tensors
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.export.comparing import Answer
 from counterpoint.export.layer_plan import plan_of, timm_plan
 from counterpoint.export.served_network import BOTH

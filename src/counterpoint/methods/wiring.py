@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import MethodEntry, method_named

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError, nearest, unknown_name
 from counterpoint.core.files import sha256_of
-from counterpoint.core.own_parts import is_origin, load_part
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
+from counterpoint.core.user_objects import is_origin, load_part
 from counterpoint.nn.encoders import CATALOGUE, TIMM_PREFIX, check_kind, has_stem, own_copy, with_pooling
 from counterpoint.nn.foreign_weights import fit_weights, read_weights, share_of
 from counterpoint.nn.library_encoders import LIBRARIES, Habit

@@ -16,11 +16,11 @@ from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_car
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically
 from counterpoint.core.numerics import is_readable
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
 from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier
 from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width

@@ -14,7 +14,7 @@ from counterpoint.report.charts.ticks import linear_axis
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.sections.headline import difference_words, metric_of
 from counterpoint.report.wording import count, figure_of, listing, sized, sized_interval
-from counterpoint.runs.compared import Compared, Comparison, Side
+from counterpoint.runs.comparison_record import Compared, Comparison, Side
 
 COMPARISON_PAGE = PageKind(
     "page of a comparison", "comparison.html", Markup('<meta name="generator" content="counterpoint compare">')

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.collection import read_collection, read_map
 from counterpoint.core.errors import CounterpointError, RunError, first_line
+from counterpoint.core.map_samples import read_collection, read_map
 from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from counterpoint.core.collection import Sheet
+from counterpoint.core.map_samples import Sheet
 from counterpoint.core.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
 

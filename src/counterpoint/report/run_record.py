@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.core.collection import Collection, MapRecord, read_collection, read_map
 from counterpoint.core.derived_files import check_run, read_derived
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
+from counterpoint.core.map_samples import Collection, MapRecord, read_collection, read_map
 from counterpoint.core.markup import printable
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.dist import is_first_rank, world_size
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.loader import BatchLoader, Destination
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import Order, Split, build_order, split_source
@@ -42,10 +42,10 @@ from counterpoint.nn.heads import OutputMap, build_projector, check_subvector
 from counterpoint.nn.method import Method
 from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
-from counterpoint.runs.changes import settings_hash
-from counterpoint.runs.effects import chosen
-from counterpoint.runs.given import Given
+from counterpoint.runs.active_settings import chosen
 from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
+from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.user_inputs import Given
 from counterpoint.runs.warm_start import RECORD, Statistics, WarmStart
 
 STATISTICS_SAMPLES = 10_000  # samples from which mean and deviation are taken, at most

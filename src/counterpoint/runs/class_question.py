@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.long_tail import thin
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of

@@ -25,7 +25,7 @@ from counterpoint.core.run_records import FEATURES, EvaluationRecord, Evaluation
 from counterpoint.core.rundir import RunFolder, seed_folders
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
-from counterpoint.runs.compared import Compared, Comparison, Side
+from counterpoint.runs.comparison_record import Compared, Comparison, Side
 
 _SEED_ENDING = re.compile(r"(?:^|[-_. ])(?:seed|s)?[-_. ]*\d*$")  # of the names of a method's runs
 NOT_THE_METHODS = ("seed", "out", "reasons")  # of resolved.yaml: what runs of one method may differ in

@@ -9,19 +9,19 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.paired_shares import Difference
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import split_source
 from counterpoint.data.parts import joined
 from counterpoint.data.source import Source
 from counterpoint.data.sources import ALL, ARRAY
-from counterpoint.data.views.looks import look, sample_pictures
+from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
@@ -35,9 +35,9 @@ from counterpoint.nn.encoders import TIMM_PREFIX
 from counterpoint.nn.foreign import WEIGHT_SUFFIXES
 from counterpoint.nn.trained import Encoder, load
 from counterpoint.runs.assembly import initial_backbone
-from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.resolve import resolve_holdout, usual_batch
 from counterpoint.runs.training import train_from
+from counterpoint.runs.user_inputs import Given, open_given
 from counterpoint.runs.warm_start import initial_weights
 
 EPOCHS = 30  # ncl2024, G.5

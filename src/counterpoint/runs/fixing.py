@@ -8,9 +8,9 @@ from typing import Any
 from counterpoint.core.derived_files import check_settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, write_text
+from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.targets import check_new_file
 from counterpoint.core.validation import build, dump_yaml, merge, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.diagnostics.finding import Finding

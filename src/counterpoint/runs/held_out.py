@@ -12,7 +12,7 @@ from counterpoint.diagnostics.class_directions import Z_95
 from counterpoint.diagnostics.evidence import HELD_OUT, TRAINING, HeldOutRecord
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.features import SampleFeatures, content_hashes, evenly_spaced
-from counterpoint.evaluation.scoring import wilson
+from counterpoint.evaluation.metric_types import wilson
 from counterpoint.evaluation.subject import Subject
 
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most

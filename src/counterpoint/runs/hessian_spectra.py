@@ -28,9 +28,9 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, steps_asked
 from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
 from counterpoint.runs.curvature_settings import CurvatureSettings
-from counterpoint.runs.given_loss import Given, GivenLoss, given_loss
 from counterpoint.runs.one_run import open_job
 from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
+from counterpoint.runs.user_loss import Given, GivenLoss, given_loss
 
 MIB = 2**20
 BASES = 3  # vectors of the size of all weights that a product needs beside the basis, at most

@@ -4,7 +4,7 @@ import contextlib
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import remove_leftovers
-from counterpoint.core.run_contents import create_run, create_seeds, foreign_names
+from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
@@ -50,7 +50,7 @@ class Hold(contextlib.ExitStack):
             self._reporter.say(f"{folder.path} keeps what Counterpoint did not write: {', '.join(names)}")
 
     def create_seeds(self, record: SeedsRecord, *, overwrite: bool) -> None:
-        """Make a folder for the runs of several seeds; see ``run_contents.create_seeds``."""
+        """Make a folder for the runs of several seeds; see ``run_files.create_seeds``."""
         self._take_new()
         create_seeds(self._folder.path, record, overwrite=overwrite)
 

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE, trustworthiness
 
-from counterpoint.core.collection import PLACES, Collection, Layout, MapRecord, on_grid, read_collection, read_map
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.files import sha256_of
+from counterpoint.core.map_samples import PLACES, Collection, Layout, MapRecord, on_grid, read_collection, read_map
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.engine.progress import Reporter

@@ -8,22 +8,22 @@ from pathlib import Path
 
 from counterpoint.core.dist import broadcast_text, ranks_that_differ
 from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_contents import check_free, is_beginning
+from counterpoint.core.run_files import check_free, is_beginning
 from counterpoint.core.rundir import RUN, RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import require_float32
 from counterpoint.core.user_files import shown_name
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.memory import check_memory
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
+from counterpoint.runs.active_settings import check_choices, refuse_idle
 from counterpoint.runs.assembly import Assembled, assemble, training_job
-from counterpoint.runs.changes import continued_settings
-from counterpoint.runs.continuation import (
+from counterpoint.runs.extend_epochs import (
     CONTINUATIONS,
     continuations_of,
     continue_run,
@@ -32,13 +32,13 @@ from counterpoint.runs.continuation import (
     threads_of_begin,
     told,
 )
-from counterpoint.runs.effects import check_choices, refuse_idle
-from counterpoint.runs.given import Given, open_given
 from counterpoint.runs.holding import Hold
-from counterpoint.runs.repair import check_inputs, recorded_settings, repair
+from counterpoint.runs.recover_run import check_inputs, recorded_settings, repair
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.resume_rules import continued_settings
 from counterpoint.runs.running import execute, first_status, new_run_id, of_run
 from counterpoint.runs.settings_files import describe, keep_changes
+from counterpoint.runs.user_inputs import Given, open_given
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.near_samples import MOST_COMPARED, NearSamples, near_samples
 from counterpoint.diagnostics.pair_attention import (

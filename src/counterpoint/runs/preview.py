@@ -16,22 +16,22 @@ from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import write_atomically
-from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.targets import check_new_file
 from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build, nest
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.order import random_order
 from counterpoint.data.source import Source
 from counterpoint.data.stores import UnreadableError
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.looks import NUM_SAMPLED, SAMPLE_SEED, Pictures
+from counterpoint.data.views.image_statistics import NUM_SAMPLED, SAMPLE_SEED, Pictures
 from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.data.views.presets import ViewPlan, plan_views
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.given import Given, open_given, with_named_parts
 from counterpoint.runs.resolve import Resolution, resolve_views
+from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
 
 Fetch = Callable[[int], Tensor | None]
 

@@ -9,7 +9,7 @@ from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.views.looks import BlankViews, Pictures, count_blank_views, look, sample_pictures
+from counterpoint.data.views.image_statistics import BlankViews, Pictures, count_blank_views, look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
 from counterpoint.data.views.presets import PRESETS, choose_preset, filled, plan_views
 from counterpoint.engine.placement import Placement
@@ -17,7 +17,7 @@ from counterpoint.losses.build import applies_relu
 from counterpoint.methods.catalogue import method_named
 from counterpoint.nn.heads import output_width
 from counterpoint.nn.resnet import LARGEST_SMALL_SIDE, stem_for
-from counterpoint.runs.effects import chosen, idle_settings
+from counterpoint.runs.active_settings import chosen, idle_settings
 
 Section = TypeVar("Section", bound=Settings)
 

@@ -30,13 +30,13 @@ from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of
+from counterpoint.evaluation.metric_types import Labelled, row_of
 from counterpoint.evaluation.protocol import MIN_QUERIES
-from counterpoint.evaluation.scoring import Labelled, row_of
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
+from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes
-from counterpoint.runs.effects import levers_of
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
 from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
 from counterpoint.runs.sharpness import run_sharpness

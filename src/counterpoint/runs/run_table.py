@@ -15,7 +15,7 @@ from typing import Any
 from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
-from counterpoint.core.run_contents import finish_deletion
+from counterpoint.core.run_files import finish_deletion
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.run_names import deleted_name
 from counterpoint.core.rundir import RunFolder, open_run

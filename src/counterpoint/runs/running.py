@@ -33,9 +33,9 @@ from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
-from counterpoint.runs.changes import settings_hash
-from counterpoint.runs.continuation import keep_earlier
-from counterpoint.runs.given import Given
+from counterpoint.runs.extend_epochs import keep_earlier
+from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.user_inputs import Given
 from counterpoint.runs.warm_start import RECORD
 
 

@@ -17,7 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from counterpoint.core.array_layout import shrunk_to_bytes
-from counterpoint.core.collection import (
+from counterpoint.core.derived_files import write_derived
+from counterpoint.core.files import sha256_of, write_atomically
+from counterpoint.core.map_samples import (
     MOST_COMPONENTS,
     MOST_SAMPLES,
     NOBODY,
@@ -28,8 +30,6 @@ from counterpoint.core.collection import (
     Sheet,
     write_collection,
 )
-from counterpoint.core.derived_files import write_derived
-from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.source import Source

@@ -14,14 +14,14 @@ from counterpoint.core.metric import is_apart, metric_under
 from counterpoint.core.run import SeedRuns
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, corruption_lines, curve_lines
+from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.evaluation.protocol import evaluate
-from counterpoint.evaluation.scoring import t_interval
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.changes import HARMLESS, differing_settings
+from counterpoint.runs.resume_rules import HARMLESS, differing_settings
 
 
 @dataclass(frozen=True)

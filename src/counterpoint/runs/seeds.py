@@ -9,7 +9,7 @@ from typing import Any
 from counterpoint.core import __version__
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
 from counterpoint.core.run import Run, SeedRuns
-from counterpoint.core.run_contents import check_free_for_seeds, is_beginning, is_beginning_of_seeds
+from counterpoint.core.run_files import check_free_for_seeds, is_beginning, is_beginning_of_seeds
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
@@ -18,9 +18,8 @@ from counterpoint.core.validation import build, merge
 from counterpoint.data.source import Source
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.continuation import further_epochs, keep_earlier
-from counterpoint.runs.effects import check_choices
-from counterpoint.runs.given import Given, open_given, with_named_parts
+from counterpoint.runs.active_settings import check_choices
+from counterpoint.runs.extend_epochs import further_epochs, keep_earlier
 from counterpoint.runs.holding import Hold
 from counterpoint.runs.one_run import (
     BEGIN,
@@ -33,8 +32,9 @@ from counterpoint.runs.one_run import (
     train_one,
     try_assembly,
 )
-from counterpoint.runs.repair import recorded_settings
+from counterpoint.runs.recover_run import recorded_settings
 from counterpoint.runs.running import command_line
+from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
 from counterpoint.runs.warm_start import initial_weights
 
 MOST_SEEDS = 1000

@@ -9,11 +9,11 @@ from counterpoint.core.files import sealed_text, with_run, write_text
 from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.validation import as_yaml, dump_yaml, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.continuation import reason_of
-from counterpoint.runs.effects import without_idle
+from counterpoint.runs.active_settings import without_idle
+from counterpoint.runs.extend_epochs import reason_of
 from counterpoint.runs.recipes import reasons_of, recipe_named
 from counterpoint.runs.resolve import Resolution
 

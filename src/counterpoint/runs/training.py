@@ -6,21 +6,21 @@ from typing import Any, overload
 
 from torch import nn
 
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.run import Run, SeedRuns, as_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build, nest
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.placement import on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.losses.loss import as_loss
-from counterpoint.runs.given import Given, with_named_parts
 from counterpoint.runs.holding import Hold
 from counterpoint.runs.one_run import Start, check_has_begun, go_on_with, out_folder, train_one
-from counterpoint.runs.repair import recorded_settings
+from counterpoint.runs.recover_run import recorded_settings
 from counterpoint.runs.seeds import train_seeds
+from counterpoint.runs.user_inputs import Given, with_named_parts
 
 
 @overload

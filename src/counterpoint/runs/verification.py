@@ -14,8 +14,8 @@ from counterpoint.core.errors import CounterpointError, DataError, RunError, Sta
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.core.shown import shown
 from counterpoint.core.tensor_file import read_tensors
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.torch_state import only_training, usual_modes, with_threads
 from counterpoint.core.user_files import read_text
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, read_memory, record_path
@@ -27,7 +27,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
 from counterpoint.nn.trained import is_saved, part_of
 from counterpoint.runs.one_run import open_job
-from counterpoint.runs.repair import hashes_so_far, recorded_settings
+from counterpoint.runs.recover_run import hashes_so_far, recorded_settings
 
 Result = Literal["ok", "failed", "not checked"]
 

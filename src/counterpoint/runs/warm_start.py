@@ -17,7 +17,7 @@ from counterpoint.nn.encoders import TIMM_PREFIX, has_stem
 from counterpoint.nn.foreign import fill_known, habit_of, stem_of_weights
 from counterpoint.nn.foreign_weights import fit_weights, read_weights
 from counterpoint.nn.trained import Encoder, EncoderCard, part_of, read_saved
-from counterpoint.runs.continuation import readable_status
+from counterpoint.runs.extend_epochs import readable_status
 from counterpoint.runs.resolve import Resolution
 
 RECORD = "init"  # key in run.json and in the facts of a checkpoint

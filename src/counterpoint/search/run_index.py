@@ -22,7 +22,7 @@ from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
 from counterpoint.core.new_folder import new_folder
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_contents import INDEX_FILES
+from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_lock import Holder, lock_run
 from counterpoint.core.run_records import Listed, Record, read_record
 from counterpoint.core.stored_rows import Rows, taken, whole

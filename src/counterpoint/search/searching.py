@@ -23,8 +23,8 @@ from counterpoint.search.duplicates import (
     likeness,
     picture_keys,
 )
+from counterpoint.search.hit_explanations import Background, background_of
 from counterpoint.search.queries import Query, find_queries
-from counterpoint.search.reasons import Background, background_of
 from counterpoint.search.run_index import RunIndex, open_run_index
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from counterpoint.core.arrow_files import GROUP_ROWS, vector_writer
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import temporary_file, write_atomically
+from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.stored_rows import StoredRows, new_array, npy_header, row_slices
-from counterpoint.core.targets import check_new_file
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, check_same, open_shards

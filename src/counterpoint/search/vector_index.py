@@ -20,7 +20,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import file_state, read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.run_contents import INDEX_FILES
+from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text

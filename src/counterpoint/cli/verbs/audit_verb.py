@@ -6,8 +6,8 @@ from pathlib import Path
 
 from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import Parser
-from counterpoint.core.shown import shown, shown_lines
-from counterpoint.core.targets import check_new_file
+from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.terminal_text import shown, shown_lines
 
 UNHEALTHY = 3  # exit code
 LEVELS = ("note", "warning", "severe")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import BASELINES
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 if TYPE_CHECKING:
     from counterpoint.evaluation.evaluation_result import Evaluation
@@ -95,9 +95,9 @@ def _train(case: Case, folder: Path, flags: argparse.Namespace) -> dict[Path, "E
     """The runs of one set, each evaluated and diagnosed."""
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
-    from counterpoint.runs.given import Given  # deferred: loads torch
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
     from counterpoint.runs.training import train_from  # deferred: loads torch
+    from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
     reporter, found = Reporter(quiet=flags.quiet), {}
     for method in case.methods:

@@ -10,7 +10,7 @@ from counterpoint.cli.arguments import add_looking, look_from, part_from, subjec
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import as_run
-from counterpoint.core.shown import shown_lines
+from counterpoint.core.terminal_text import shown_lines
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 
 if TYPE_CHECKING:

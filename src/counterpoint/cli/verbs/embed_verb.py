@@ -8,7 +8,7 @@ from counterpoint.cli.arguments import add_looking, look_from, subject_from
 from counterpoint.cli.parsers import Parser, add_subject, print_folder
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import part_of_ranks, read_ranks
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.

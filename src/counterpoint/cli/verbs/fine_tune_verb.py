@@ -6,7 +6,7 @@ import json
 from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import Parser, print_folder
 from counterpoint.core.errors import UsageError
-from counterpoint.core.shown import shown_lines
+from counterpoint.core.terminal_text import shown_lines
 
 PLACE, SUMMARY = 25, "train a run's encoder further, with labels"
 TEACH = """Fine-tune: train the whole encoder of a run, or one trained elsewhere, on labelled samples, with a

@@ -4,7 +4,7 @@ import argparse
 
 from counterpoint.cli.arguments import add_settings, settings_from
 from counterpoint.cli.parsers import Parser
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 80, "draw originals beside their views"
 TEACH = """Draw what training will see: originals beside their views. What differs between views of one row is what the

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from counterpoint.cli.parsers import Parser
-from counterpoint.core.shown import shown, shown_lines
-from counterpoint.core.targets import check_new_file
+from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.terminal_text import shown, shown_lines
 
 WANTS = ("features", "readable")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.rundir import open_run
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,

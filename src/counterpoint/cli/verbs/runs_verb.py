@@ -8,9 +8,9 @@ from pathlib import Path
 from counterpoint.cli.outputs import add_forms, print_found
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
-from counterpoint.core.run_contents import check_deletable, delete_run, finish_deletion
+from counterpoint.core.run_files import check_deletable, delete_run, finish_deletion
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.shown import shown
+from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 65, "list runs, sorted and filtered; delete some"
 TEACH = """List the runs under a folder: status, method, data, encoder, epochs, accuracies with their intervals (if

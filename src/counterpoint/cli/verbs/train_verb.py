@@ -47,7 +47,7 @@ def run(flags: argparse.Namespace) -> int:
     """Train, and name the run folder."""
     asked = settings_from(flags, flags.config)
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
-    from counterpoint.runs.given import Given  # deferred: loads torch
+    from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
     how = {"resume": flags.resume, "overwrite": flags.overwrite, "allow_changed": flags.allow_changed}
     if flags.seeds is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from counterpoint.cli.parsers import Parser, add_run
 from counterpoint.core.rundir import open_run
-from counterpoint.core.shown import shown_lines
+from counterpoint.core.terminal_text import shown_lines
 
 DIFFERS = 1  # exit code
 

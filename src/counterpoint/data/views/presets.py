@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.data_settings import ViewSettings
 from counterpoint.core.errors import UsageError, unknown_name
-from counterpoint.core.own_parts import CUSTOM
+from counterpoint.core.user_objects import CUSTOM
 
 if TYPE_CHECKING:
     from counterpoint.core.array_layout import Kind
-    from counterpoint.data.views.looks import Looks
+    from counterpoint.data.views.image_statistics import Looks
     from counterpoint.data.views.spatial import Fill, Interpolation
 
 SMALL_IMAGE_SIDE = 48

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from counterpoint.core.collection import Collection
+from counterpoint.core.map_samples import Collection
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import absences
 from counterpoint.report.charts.series_style import run_title

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.core.collection import GRID, PLACES, Collection, on_grid
+from counterpoint.core.map_samples import GRID, PLACES, Collection, on_grid
 from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.series_style import RUN_SIGNS
 from counterpoint.report.run_record import RunRecord

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.core.collection import NUM_NEIGHBOURS, Collection
+from counterpoint.core.map_samples import NUM_NEIGHBOURS, Collection
 from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.report.charts.figures import absences, data_table
 from counterpoint.report.charts.series_style import run_tag

@@ -14,7 +14,7 @@ from torch import nn
 
 import counterpoint as cp
 from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
-from counterpoint.core.run_contents import create_run
+from counterpoint.core.run_files import create_run
 from counterpoint.core.settings import OptimSettings
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint

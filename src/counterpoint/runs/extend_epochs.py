@@ -2,7 +2,7 @@
 
 The run's record comes first: once ``run.json`` lists a continuation, the run goes on to its epochs, wherever the
 process that wrote it was killed. Settings and checkpoints may lag behind that list, and are read with it
-(``runs.repair``).
+(``runs.recover_run``).
 """
 
 import contextlib

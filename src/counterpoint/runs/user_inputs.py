@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.own_parts import CUSTOM, is_origin, load_part
 from counterpoint.core.run import Run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_objects import CUSTOM, is_origin, load_part
 from counterpoint.core.validation import merge
 from counterpoint.data.source import Source
 from counterpoint.data.sources import ARRAY, open_source

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.evaluation.scoring import Z_95, Proportion, accuracy, wilson
+from counterpoint.evaluation.metric_types import Z_95, Proportion, accuracy, wilson
 from hit_rows import packed
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers

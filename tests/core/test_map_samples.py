@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterpoint.core.collection import (
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import sha256_of, write_json, write_sealed
+from counterpoint.core.map_samples import (
     NUM_NEIGHBOURS,
     NUM_TOP,
     Collection,
@@ -18,8 +20,6 @@ from counterpoint.core.collection import (
     read_map,
     write_collection,
 )
-from counterpoint.core.errors import RunError
-from counterpoint.core.files import sha256_of, write_json, write_sealed
 from counterpoint.core.rundir import RunFolder
 from kept_samples import keep_samples
 

@@ -109,7 +109,7 @@ def former_settings(folder: RunFolder) -> dict[str, str]:
     try:
         # Read as plain YAML: the settings of this version refuse the key.
         engine = read_yaml_mapping(folder.resolved).get("engine")
-    except UsageError:  # missing or damaged: see `runs.repair`
+    except UsageError:  # missing or damaged: see `runs.recover_run`
         return dict(FORMER)
     backend = engine.get("backend") if isinstance(engine, dict) else None
     return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}

@@ -15,8 +15,8 @@ from counterpoint.core.validation import merge, read_yaml_mapping
 from counterpoint.engine.checkpoint import Memory, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, settings_of
-from counterpoint.runs.changes import HARMLESS, differing_settings, former_settings, settings_hash
-from counterpoint.runs.continuation import continuations_of, readable_status
+from counterpoint.runs.extend_epochs import continuations_of, readable_status
+from counterpoint.runs.resume_rules import HARMLESS, differing_settings, former_settings, settings_hash
 
 
 def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> TrainSettings:

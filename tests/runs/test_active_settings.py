@@ -21,12 +21,19 @@ from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, sa
 from counterpoint.engine.placement import Placement
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs import effects, training
+from counterpoint.runs import training
+from counterpoint.runs.active_settings import (
+    IMAGE_RULES,
+    RULES,
+    VECTOR_RULES,
+    check_choices,
+    idle_settings,
+    refuse_idle,
+)
 from counterpoint.runs.assembly import assemble
-from counterpoint.runs.changes import settings_hash
-from counterpoint.runs.effects import IMAGE_RULES, RULES, VECTOR_RULES, check_choices, idle_settings, refuse_idle
-from counterpoint.runs.given import Given
 from counterpoint.runs.resolve import Resolution, resolve_holdout
+from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.user_inputs import Given
 
 CPU = Placement("cpu", "fp32", {"engine.device": "", "engine.precision": ""})
 NUM_SAMPLES, NUM_FEATURES = 64, 6
@@ -135,7 +142,7 @@ def test_a_setting_of_a_part_that_the_run_lacks(path: str) -> None:
 
 def test_a_setting_of_several_ranks_has_an_effect_with_several(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = settings_of("simclr", **{"engine.strategy": "fsdp", "engine.sync_norm": False})
-    monkeypatch.setattr(effects, "world_size", lambda: 2)
+    monkeypatch.setattr(active_settings, "world_size", lambda: 2)
     check_choices(asked)
 
 

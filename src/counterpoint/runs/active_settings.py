@@ -13,8 +13,8 @@ from typing import Any
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import UsageError, unknown_name
-from counterpoint.core.own_parts import CUSTOM
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.tar_shards import find_shards
 from counterpoint.data.sources import form_of, forms_that_read

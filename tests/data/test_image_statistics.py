@@ -12,7 +12,14 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.sets.digits import open_digits
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.looks import NUM_SAMPLED, BlankViews, Pictures, count_blank_views, look, sample_pictures
+from counterpoint.data.views.image_statistics import (
+    NUM_SAMPLED,
+    BlankViews,
+    Pictures,
+    count_blank_views,
+    look,
+    sample_pictures,
+)
 from counterpoint.data.views.presets import PRESETS, ViewPlan, choose_preset
 from counterpoint.engine.progress import Reporter
 
