@@ -16,6 +16,7 @@ from counterpoint.evaluation import (
     feature_tables,
     linear_probe,
     load_subject,
+    metric_types,
     nearest,
     softmax_regression,
 )

@@ -21,7 +21,7 @@ from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, sa
 from counterpoint.engine.placement import Placement
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.runs import training
+from counterpoint.runs import active_settings, one_run
 from counterpoint.runs.active_settings import (
     IMAGE_RULES,
     RULES,
@@ -208,7 +208,7 @@ def test_an_unknown_name_is_found_before_the_data_are_read(
     Path("photos").mkdir()
     if "--data" not in flags:
         flags = ["--data", "photos", *flags]
-        monkeypatch.setattr(training, "open_given", lambda *_: pytest.fail("the data were opened"))
+        monkeypatch.setattr(one_run, "open_given", lambda *_: pytest.fail("the data were opened"))
     assert main(["train", *flags, "--out", "new"]) == 2
     assert complaint in capsys.readouterr().err
     assert not Path("new").exists()
