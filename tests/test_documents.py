@@ -11,6 +11,7 @@ import pytest
 
 from counterpoint import theory
 from counterpoint.cli.main import main
+from counterpoint.cli.parsers import build_parser
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.sources import CATALOGUE as SOURCES
 from counterpoint.data.views.presets import PRESETS
@@ -83,7 +84,8 @@ def test_commands_of_diagnosis_findings_and_errata_have_flags_that_exist(
         with pytest.raises(SystemExit) as left:
             main([verb, "--help"])
         assert left.value.code == 0, verb
-        known = capsys.readouterr().out
+        settable = (f"--{path.replace('_', '-')}" for path in build_parser(verb).settable)
+        known = capsys.readouterr().out + " ".join(settable)
         assert [flag for flag in re.findall(r"--[a-z][\w.-]*", words) if flag not in known] == [], (verb, words)
 
 

@@ -97,6 +97,7 @@ def test_the_record_is_written_as_the_report_reads_it(run: cp.Run, evaluation: c
         "num_shared": 0,
         "how": "40% of each class, held out of training",
         "query_fingerprint": written["split"]["query_fingerprint"],
+        "data_fingerprint": written["split"]["data_fingerprint"],
     }
 
 
@@ -145,7 +146,7 @@ def test_rows_of_an_old_record_stay_where_another_metric_is_asked_for(run: cp.Ru
     shutil.copytree(run.path, copy.path)
     cp.evaluate(copy, quiet=True)
     values = read_sealed(copy.folder.evaluation)
-    values["split"].pop("query_fingerprint")
+    del values["split"]["query_fingerprint"], values["split"]["data_fingerprint"]
     for row in values["rows"]:
         row.pop("hits")
     write_sealed(copy.folder.evaluation, values)

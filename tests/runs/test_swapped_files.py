@@ -14,7 +14,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import StaleFileError
 from counterpoint.core.files import read_json, read_sealed, write_sealed
 from counterpoint.core.rundir import RunFolder
-from counterpoint.runs import training
+from counterpoint.runs import one_run
 
 WORDS = ["--method", "supervised", "--encoder", "mlp", "--optim.name", "sgd", "--batch-size", "16"]
 WORDS += ["--engine.device", "cpu", "--engine.checkpoint-steps", "2", "-q"]
@@ -184,7 +184,7 @@ def test_a_result_of_earlier_weights_is_stale(run: Path, capsys: pytest.CaptureF
 def test_a_run_of_an_earlier_version_needs_no_ids(
     made: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "new_run_id", lambda *_: None)
+    monkeypatch.setattr(one_run, "new_run_id", lambda *_: None)
     old = train(tmp_path / "old", made / "own.npz")
     assert RunFolder(old).run_id is None
     cp.evaluate(old, quiet=True)
