@@ -171,6 +171,14 @@ def test_times_that_are_missing_at_the_end_are_found(run: Path) -> None:
     assert f"holds {len(lines) - 1} lines, and metrics.jsonl {len(lines)}" in detail(run, "timings.jsonl")
 
 
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.symlink_to(path.name)])
+def test_what_stands_in_the_place_of_a_kept_array_is_named(run: Path, make: Callable[[Path], None]) -> None:
+    cp.diagnose(run, quiet=True)
+    (run / "collection.npz").unlink()
+    make(run / "collection.npz")
+    assert results(run)["collection.npz"] == "failed"
+
+
 def test_an_encoder_of_another_run_with_a_card_of_its_own_is_found(run: Path, finished: Path) -> None:
     """Hash and card fit each other; the last checkpoint does not fit them."""
     path = newest(run)

@@ -83,11 +83,13 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
 
 
 def check_finite(samples: Tensor, name: str) -> None:
-    """Require numbers that are finite; nothing is asked of what holds whole numbers.
+    """Require real numbers that are finite; nothing is asked of what holds whole numbers.
 
     Raises:
-        DataError: it names the first sample with NaN or infinity.
+        DataError: it names the first sample with NaN or infinity, or the numbers are complex.
     """
+    if samples.is_complex():
+        raise DataError(f"{name} must be real numbers, got {samples.dtype}")
     # One pass that keeps nothing: only a sum that is not finite, which may also be too large, is looked into.
     if not samples.is_floating_point() or math.isfinite(samples.detach().sum().item()):
         return
