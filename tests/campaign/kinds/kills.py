@@ -13,10 +13,12 @@ from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.oracle import OK, judge
 from campaign.processes import SECONDS, Outcome, start_command
 from campaign.small_runs import difference, make_runs, train_words
+from counterpoint.core import dist
 from runs.kill_server import rank_environments
 from system_calls import intercept
 
 WORLD_SIZES = (1, 2)
+COME_SECONDS = 20  # a rank that died before it came is one that was not started: waited for, for ten minutes
 IN_SAVE, EARLY, ANYWHERE = "in a save", "before the first checkpoint", "anywhere"
 
 
@@ -55,7 +57,7 @@ def run(case: Case, place: Place) -> Verdict:
             words,
             path,
             world_size,
-            watch=lambda pids, call=call, victim=victim or 0: signal_at(call, signal.SIGKILL, pids[victim]),
+            watch=lambda pids, call=call, victim=victim or 0: _killed_at(call, pids[victim]),
             is_killed=victim is None,
         )
         for outcome in [first, *(others if victim is not None else [])]:
@@ -70,6 +72,17 @@ def run(case: Case, place: Place) -> Verdict:
         words = train_words(place.material, path) if has_refused else _onwards(path, words)
     verdict = _end(path, expected, words, world_size, train_words(place.material, path))
     return verdict if verdict.fault else Verdict(detail=f"{landed} kills on {world_size} ranks")
+
+
+def _killed_at(call: int, pid: int | None) -> Callable[[], None]:
+    """Kill a rank at a call of the first one, which waits less long than usual for one that never comes."""
+    kill = signal_at(call, signal.SIGKILL, pid)
+
+    def prepare_rank() -> None:
+        dist.JOIN_SECONDS = COME_SECONDS
+        kill()
+
+    return prepare_rank
 
 
 def counted(material: Path, world_size: int) -> Path:
