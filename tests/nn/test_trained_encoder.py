@@ -236,6 +236,11 @@ def test_what_is_no_batch_of_numbers_is_refused(change: Callable[[Tensor], Tenso
         encoder_of(VECTORS)(change(torch.zeros(4, 5)))
 
 
+def test_the_forward_pass_refuses_what_is_too_large_for_its_precision() -> None:
+    with pytest.raises(DataError, match="sample 0 holds NaN or infinity"):
+        encoder_of(VECTORS)(torch.full((3, 5), 1e300, dtype=torch.float64))
+
+
 def test_the_forward_pass_refuses_complex_numbers() -> None:
     with pytest.raises(DataError, match=r"must be real numbers, got torch\.complex64"):
         encoder_of(VECTORS)(torch.ones(3, 5, dtype=torch.complex64))

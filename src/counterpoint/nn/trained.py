@@ -127,7 +127,8 @@ class Encoder(nn.Module):
             return self.represent(samples)
         prepared = self.prepare(samples)
         if is_readable(samples):
-            check_finite(samples, "samples")
+            # What is too large for float32 is infinite there.
+            check_finite(samples.float() if samples.dtype == torch.float64 else samples, "samples")
         return self.backbone(prepared)
 
     def represent(self, samples: Any, *, layout: Layout | None = None) -> Any:

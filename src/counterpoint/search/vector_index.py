@@ -251,7 +251,14 @@ def open_index(folder: Path) -> VectorIndex | None:
             found = _opened(folder, card)
         except RunError as error:
             problem = error
-        except (OSError, ValueError, EOFError, LookupError, TypeError) as error:  # another file, or a forged one
+        except (
+            OSError,
+            ValueError,
+            EOFError,
+            LookupError,
+            TypeError,
+            RecursionError,
+        ) as error:  # another file, or a forged one
             problem = RunError(f"the index {folder} cannot be read ({error!r}); make it again with --rebuild")
         if file_state(folder / CARD) != before:
             continue
@@ -271,6 +278,9 @@ def _opened(folder: Path, card: IndexCard) -> VectorIndex:
     """The index, with what its method needs."""
     held = json.loads(read_text(folder / NAMES))
     labels = None if held["labels"] is None else tuple(held["labels"])
+    for texts, kinds in ((held["names"], str), (labels, str | None)):  # the file may be forged
+        if texts is not None and (len(texts) != card.num_rows or not all(isinstance(each, kinds) for each in texts)):
+            raise ValueError(f"{NAMES} does not name each of {card.num_rows} rows")
     graph = open_graph(folder / GRAPH) if card.method == "hnsw" and has_usearch() else None
     return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS), graph)
 
