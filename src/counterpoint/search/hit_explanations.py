@@ -2,6 +2,7 @@
 
 # N rows, D features, H hits, P pairs
 
+import json
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,7 @@ RANDOM = (
     "Of {num:,} random pairs of this collection the median cosine is {median:.3f}, and 1 % are above {high:.3f}; "
     "random below: the share of them that is less similar than the hit."
 )
+_LAST: dict[str, "Background"] = {}  # by the hashes of its index
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,16 @@ class Background:
 def background_of(index: VectorIndex, about: IndexedRun) -> Background:
     """Random pairs of a collection, and what its dimensions are named after.
 
-    The same index gives the same pairs.
+    The same index gives the same pairs: those of the last one are kept, as they take four fifths of a search's time.
     """
+    key = json.dumps([dict(index.card.files), about.has_concepts, about.layer])
+    if key not in _LAST:
+        _LAST.clear()
+        _LAST[key] = _drawn(index, about)
+    return _LAST[key]
+
+
+def _drawn(index: VectorIndex, about: IndexedRun) -> Background:
     rows = random_order(0, 4, len(index))[:NUM_ROWS].sort().values
     vectors_ND = index.vectors(rows)
     return Background(
