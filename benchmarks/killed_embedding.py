@@ -28,7 +28,7 @@ import numpy as np
 from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import sha256_of
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 
@@ -112,7 +112,7 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
 
     processes, kept = [start(number) for number in range(num_processes)], dict[str, int]()
     for number, num_own in enumerate(kills):
-        own = {f"shard-{each:06d}.json" for each in Part(number + 1, num_processes).of(plan.num_shards)}
+        own = {f"shard-{each:06d}.json" for each in WorkPart(number + 1, num_processes).of(plan.num_shards)}
         while len(finished(out).keys() & own) < num_own:
             time.sleep(0.02)
         processes[number].send_signal(signal.SIGKILL)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoint.evaluation.shard_files import Block, TablePlan, make_shards
+from counterpoint.evaluation.shard_files import ShardBlock, TablePlan, make_shards
 from counterpoint.search.shard_merge import merge_shards
 
 SHARD_ROWS = 50_000
@@ -46,7 +46,7 @@ def row(folder: Path, kind: str, width: int, num_rows: int) -> str:
         rows = plan.rows(number)
         names = [f"train/class-{place % 1000:04d}/{place:012d}.jpg" for place in range(rows.start, rows.stop)]
         labels = [f"class-{place % 1000:04d}" for place in range(rows.start, rows.stop)]
-        block = Block(names, labels, drawn(kind, rows.stop - rows.start, width))
+        block = ShardBlock(names, labels, drawn(kind, rows.stop - rows.start, width))
         writing += seconds(lambda n=number, b=block: shards.write(n, b))
     size = sum(path.stat().st_size for path in shards.path.iterdir())
     reading = seconds(lambda: sum(len(block.names) for block in shards.blocks()))

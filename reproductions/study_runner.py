@@ -18,7 +18,7 @@ import torch
 from counterpoint.core import __version__
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import read_record
 from counterpoint.core.settings import TrainSettings
@@ -128,7 +128,7 @@ class StudyPlan:
     scale: Scale = "small"
     root: str | None = None
     seeds: int | None = None
-    part: Part = field(default_factory=Part)
+    part: WorkPart = field(default_factory=WorkPart)
 
 
 def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult | None:

@@ -28,12 +28,6 @@ SINGLE_MODULE_IMPORTS = (
 STAND_ALONE = (
     "export/modeling_counterpoint.py"  # copied into exported folders; it has the names that its readers expect
 )
-# Names that several classes have for now; a name that is here may leave, and none may come.
-SHARED_CLASS_NAMES = (
-    "Asked", "Block", "Certificate", "CurvePoint", "Draws", "Estimate", "Found", "Gathered", "Given", "Line", "Loss",
-    "Machine", "Part", "Pictures", "Problem", "Recipe", "Route", "Row", "Shortcut", "Side", "Snapshot", "Split",
-    "Subject", "Sums", "Table",
-)  # fmt: skip
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 # The one module that may name pickle, and what of it: the unpickler of which nothing is left that could run.
 INERT, OF_PICKLE = "core/inert_pickles.py", ("_Unpickler", "UnpicklingError")
@@ -286,11 +280,7 @@ def doubled_classes(sources: dict[str, str]) -> list[str]:
             for node in ast.walk(ast.parse(source)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(path)
-    return [
-        f"{', '.join(paths)}: class {name} exists twice"
-        for name, paths in places.items()
-        if len(paths) > 1 and name not in SHARED_CLASS_NAMES
-    ]
+    return [f"{', '.join(paths)}: class {name} exists twice" for name, paths in places.items() if len(paths) > 1]
 
 
 def imported_twice(sources: dict[str, str]) -> list[str]:

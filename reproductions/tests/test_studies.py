@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.core.settings import SourceSettings, TrainSettings
 from counterpoint.core.validation import build, dump_yaml, nest
 from counterpoint.data.sources import open_source
@@ -212,7 +212,7 @@ def test_cells_of_another_commit_are_refused_by_name(
     toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study_runner, "code_state", lambda: "aaaaaaaaaaaa")
-    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    run_study(toy, StudyPlan(tmp_path / "out", part=WorkPart(1, 4)), QUIET)
     monkeypatch.setattr(study_runner, "code_state", lambda: "bbbbbbbbbbbb")
     with pytest.raises(RunError, match=r"another commit \(aaaaaaaaaaaa, this is bbbbbbbbbbbb\): cl-seed-0; remove"):
         run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
@@ -220,7 +220,7 @@ def test_cells_of_another_commit_are_refused_by_name(
 
 @pytest.mark.usefixtures("untrained")
 def test_claims_that_changed_after_the_first_cell_are_refused(toy: Study, tmp_path: Path) -> None:
-    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    run_study(toy, StudyPlan(tmp_path / "out", part=WorkPart(1, 4)), QUIET)
     easier = study_of(tmp_path, claims=[{**TOY["claims"][0], "than": -1.0}])
     assert easier.claims_hash != toy.claims_hash
     with pytest.raises(RunError, match="another claims"):
@@ -229,7 +229,7 @@ def test_claims_that_changed_after_the_first_cell_are_refused(toy: Study, tmp_pa
 
 @pytest.mark.usefixtures("untrained")
 def test_cells_of_other_settings_are_refused(toy: Study, tmp_path: Path) -> None:
-    run_study(toy, StudyPlan(tmp_path / "out", part=Part(1, 4)), QUIET)
+    run_study(toy, StudyPlan(tmp_path / "out", part=WorkPart(1, 4)), QUIET)
     longer = study_of(tmp_path, small={**SMALL, "settings": {**SHORT, "epochs": 2}})
     with pytest.raises(RunError, match="another plan"):
         run_study(longer, StudyPlan(tmp_path / "out"), QUIET)
@@ -251,7 +251,7 @@ def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
     whole = run_study(toy, StudyPlan(tmp_path / "whole"), QUIET)
     assert whole is not None
     del untrained[:]
-    found = [run_study(toy, StudyPlan(tmp_path / "parts", part=Part(number, 3)), QUIET) for number in (1, 2, 3)]
+    found = [run_study(toy, StudyPlan(tmp_path / "parts", part=WorkPart(number, 3)), QUIET) for number in (1, 2, 3)]
     assert sorted(untrained) == ["ncl 0", "ncl 1", "simclr 0", "simclr 1"]
     assert found[:2] == [None, None]
     assert found[2] is not None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import Part, Ranks, first_host, part_of_ranks, read_ranks, tasks_on_node
+from counterpoint.core.ranks import Ranks, WorkPart, first_host, part_of_ranks, read_ranks, tasks_on_node
 
 TORCHRUN = {
     "RANK": "5",
@@ -113,12 +113,12 @@ def test_tasks_on_a_node() -> None:
 
 
 def test_ranks_share_the_part_that_was_asked_for() -> None:
-    assert part_of_ranks(None, {}) == Part(1, 1)
-    assert part_of_ranks(None, RANK) == Part(2, 2)
-    assert part_of_ranks("slurm", ARRAY) == Part(3, 3)
-    assert part_of_ranks("slurm", {**ARRAY, **RANK}) == Part(6, 6)
+    assert part_of_ranks(None, {}) == WorkPart(1, 1)
+    assert part_of_ranks(None, RANK) == WorkPart(2, 2)
+    assert part_of_ranks("slurm", ARRAY) == WorkPart(3, 3)
+    assert part_of_ranks("slurm", {**ARRAY, **RANK}) == WorkPart(6, 6)
     # An array of other jobs does not cut a table unasked.
-    assert part_of_ranks(None, ARRAY) == Part(1, 1)
+    assert part_of_ranks(None, ARRAY) == WorkPart(1, 1)
 
 
 def test_all_parts_of_all_ranks_are_different() -> None:
@@ -127,7 +127,7 @@ def test_all_parts_of_all_ranks_are_different() -> None:
         for number in (1, 2, 3)
         for rank in (0, 1)
     ]
-    assert found == [Part(number, 6) for number in range(1, 7)]
+    assert found == [WorkPart(number, 6) for number in range(1, 7)]
 
 
 @pytest.mark.parametrize("wrong", ["0/3", "4/3", "x", "3", "/", "-1/3", "1/0"])
@@ -142,5 +142,5 @@ def test_the_index_of_an_array_needs_an_array() -> None:
 
 
 def test_parts_have_all_items_once() -> None:
-    assert sorted(item for number in range(1, 4) for item in Part(number, 3).of(8)) == list(range(8))
-    assert list(Part(3, 3).of(2)) == []
+    assert sorted(item for number in range(1, 4) for item in WorkPart(number, 3).of(8)) == list(range(8))
+    assert list(WorkPart(3, 3).of(2)) == []

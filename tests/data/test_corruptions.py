@@ -12,7 +12,7 @@ from scipy.stats import kstest, poisson
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.corrupted import CORRUPTIONS, SEVERITIES, CorruptedStore, chosen_severities, corrupt
 from counterpoint.data.corruptions.blur_and_weather import enlarged, moved
-from counterpoint.data.corruptions.corruption import Draws, Strength, plasma
+from counterpoint.data.corruptions.corruption import CorruptionDraws, Strength, plasma
 from counterpoint.data.stores import MemoryStore
 
 # Numbers of these grow or fall with the severity; the others' published ones do not.
@@ -75,7 +75,9 @@ def test_extreme_pictures_stay_pictures(name: str) -> None:
     images = torch.stack([level(0, 16, 3)[0], level(255, 16, 3)[0]])
     for severity in SEVERITIES:
         corruption = CORRUPTIONS[name]
-        found = corruption.apply(images, corruption.strength(severity, 16, 16), Draws(0, name, torch.arange(2)))
+        found = corruption.apply(
+            images, corruption.strength(severity, 16, 16), CorruptionDraws(0, name, torch.arange(2))
+        )
         assert torch.isfinite(found.float()).all()
 
 
@@ -111,7 +113,7 @@ def test_gaussian_noise_has_its_deviation(severity: int, deviation: float) -> No
 
 def test_shot_noise_counts_photons() -> None:
     value, photons = 100, 12.0
-    draws, strength = Draws(0, "shot noise", ID), Strength((photons,))
+    draws, strength = CorruptionDraws(0, "shot noise", ID), Strength((photons,))
     counts = CORRUPTIONS["shot noise"].apply(level(value, 100), strength, draws) * photons
     assert torch.equal(counts, counts.round())
     rate = value / 255 * photons
@@ -123,7 +125,7 @@ def test_shot_noise_counts_photons() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 255])
 def test_shot_noise_is_the_quantile_of_its_draw(value: int) -> None:
-    draws, photons = Draws(3, "shot noise", ID), 60.0
+    draws, photons = CorruptionDraws(3, "shot noise", ID), 60.0
     found = CORRUPTIONS["shot noise"].apply(level(value, 40), Strength((photons,)), draws) * photons
     quantiles = poisson.ppf(draws.uniform(0, 1600)[0].double().numpy(), value / 255 * photons).clip(0)
     np.testing.assert_allclose(found.flatten().numpy(), quantiles, atol=1e-4)
@@ -149,7 +151,7 @@ def spread(response: torch.Tensor, axis: int) -> float:
 def test_defocus_is_the_mean_over_a_disc(radius: float) -> None:
     point = level(0, 31)
     point[0, 0, 15, 15] = 255
-    found = CORRUPTIONS["defocus blur"].apply(point, Strength((radius, 0.0)), Draws(0, "", ID))[0, 0]
+    found = CORRUPTIONS["defocus blur"].apply(point, Strength((radius, 0.0)), CorruptionDraws(0, "", ID))[0, 0]
     rows, columns = torch.meshgrid(torch.arange(-15, 16), torch.arange(-15, 16), indexing="ij")
     disc = (rows**2 + columns**2 <= radius**2).float()
     torch.testing.assert_close(found, disc / disc.sum())
@@ -157,7 +159,7 @@ def test_defocus_is_the_mean_over_a_disc(radius: float) -> None:
 
 def test_defocus_keeps_the_mean_at_mirrored_edges() -> None:
     wedge = torch.arange(32, dtype=torch.uint8).expand(1, 1, 32, 32).contiguous()
-    found = CORRUPTIONS["defocus blur"].apply(wedge, Strength((3.0, 0.0)), Draws(0, "", ID)) * 255
+    found = CORRUPTIONS["defocus blur"].apply(wedge, Strength((3.0, 0.0)), CorruptionDraws(0, "", ID)) * 255
     torch.testing.assert_close(found[..., 3:-3], wedge[..., 3:-3].float())
     assert found[0, 0, 5, 0] > 0
     assert found[0, 0, 5, 31] < 31
@@ -198,7 +200,7 @@ def test_what_moves_or_mixes_pixels_leaves_a_flat_picture(name: str) -> None:
 
 def test_glass_takes_pixels_from_nearby() -> None:
     wedge = (torch.arange(64) * 4).to(torch.uint8).expand(1, 1, 64, 64).contiguous()
-    found = CORRUPTIONS["glass blur"].apply(wedge, Strength((0.01, 3, 1)), Draws(0, "", ID)) * 255 / 4
+    found = CORRUPTIONS["glass blur"].apply(wedge, Strength((0.01, 3, 1)), CorruptionDraws(0, "", ID)) * 255 / 4
     moves = (found - wedge / 4).round()[..., 3:-3]
     assert moves.min() == -3
     assert moves.max() == 2
@@ -208,13 +210,13 @@ def test_glass_takes_pixels_from_nearby() -> None:
 
 def test_elastic_of_no_strength_is_none() -> None:
     images = pictures(1, 3, 24, 20)
-    found = CORRUPTIONS["elastic"].apply(images, Strength((0.0, 0.0, 0.0)), Draws(0, "", ID))
+    found = CORRUPTIONS["elastic"].apply(images, Strength((0.0, 0.0, 0.0)), CorruptionDraws(0, "", ID))
     torch.testing.assert_close(found, images / 255, atol=1e-4, rtol=0)
 
 
 def test_elastic_moves_its_three_points_as_drawn() -> None:
     wedge = torch.arange(30).float().expand(1, 1, 30, 30) / 255
-    draws = Draws(5, "elastic", ID)
+    draws = CorruptionDraws(5, "elastic", ID)
     shift = (2.0 * draws.uniform(0, 6) - 1.0).view(3, 2)
     found = CORRUPTIONS["elastic"].apply((wedge * 255).to(torch.uint8), Strength((0.0, 0.0, 1.0)), draws)[0, 0] * 255
     for (row, column), (_, right) in zip([(25, 25), (25, 5), (5, 5)], shift, strict=True):
@@ -254,7 +256,7 @@ def test_contrast_pulls_to_the_mean_of_each_channel() -> None:
 def test_fog_covers_what_is_dark_more_than_what_is_bright() -> None:
     image = level(0, 32)
     image[..., 16:] = 255
-    strength, draws = Strength((1.0, 2.0)), Draws(0, "fog", ID)
+    strength, draws = Strength((1.0, 2.0)), CorruptionDraws(0, "fog", ID)
     clouds = plasma(draws, 0, (32, 32), 2.0)
     found = CORRUPTIONS["fog"].apply(image, strength, draws)
     torch.testing.assert_close(found, (image / 255 + clouds) / 2)
@@ -262,7 +264,7 @@ def test_fog_covers_what_is_dark_more_than_what_is_bright() -> None:
 
 @pytest.mark.parametrize("size", [(8, 8), (32, 32), (33, 90)])
 def test_clouds_are_smoother_the_larger_their_decay(size: tuple[int, int]) -> None:
-    draws = Draws(0, "fog", torch.arange(4))
+    draws = CorruptionDraws(0, "fog", torch.arange(4))
     rough, smooth = (plasma(draws, 0, size, decay) for decay in (1.2, 3.0))
     assert rough.shape == (4, 1, *size)
     assert rough.min() >= 0
@@ -271,7 +273,7 @@ def test_clouds_are_smoother_the_larger_their_decay(size: tuple[int, int]) -> No
 
 
 def test_clouds_without_decay_are_uniform_about_the_mean_of_their_neighbours() -> None:
-    draws = Draws(0, "fog", torch.arange(64))
+    draws = CorruptionDraws(0, "fog", torch.arange(64))
     noise = 2.0 * draws.uniform(0, 4) - 1.0  # of a grid of two: the centre, then the two edges
     clouds = plasma(draws, 0, (2, 2), 1.0)[:, 0]
     centre = noise[:, 0]
@@ -294,7 +296,7 @@ def test_frost_mixes_a_layer_in() -> None:
 
 
 def test_draws_are_uniform() -> None:
-    drawn = Draws(1, "fog", torch.arange(50)).uniform(2, 100).flatten().numpy()
+    drawn = CorruptionDraws(1, "fog", torch.arange(50)).uniform(2, 100).flatten().numpy()
     assert kstest(drawn, "uniform").pvalue > 1e-3
 
 

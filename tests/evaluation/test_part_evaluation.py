@@ -10,7 +10,7 @@ import pytest
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.data.manifest import cache_folder
 from counterpoint.evaluation import features, shared_tables
 from counterpoint.evaluation.part_evaluation import encode_part
@@ -36,7 +36,7 @@ def one_process(run: cp.Run, data: dict[str, Any], path: Path, monkeypatch: pyte
 
 
 def in_part(run: cp.Run, data: dict[str, Any], number: int, **settings: Any) -> None:
-    encode_part(run, Part(number, 3), **data, metrics=METRICS, quiet=True, **settings)
+    encode_part(run, WorkPart(number, 3), **data, metrics=METRICS, quiet=True, **settings)
 
 
 def measured(run: cp.Run, data: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def test_what_parts_cannot_share_is_refused(
     run: cp.Run, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UsageError, match="part goes with an encoder"):
-        encode_part(data["data"], Part(1, 2), labels=data["labels"], quiet=True)
+        encode_part(data["data"], WorkPart(1, 2), labels=data["labels"], quiet=True)
     with pytest.raises(UsageError, match="leave --no-cache out"):
         in_part(run, data, 1, cache=False)
     (tmp_path / "file").touch()

@@ -13,7 +13,7 @@ import pytest
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, RunError, UsageError
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.evaluation.shard_files import MANIFEST, TablePlan, open_shards
 from counterpoint.search.embedding_shards import Shards, embed_shards
 from failing_disk import FAULTS, FailingDisk
@@ -60,7 +60,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def make(run: cp.Run, out: Path, part: str = "1/1", rows: int | None = ROWS) -> bool:
     number, total = map(int, part.split("/"))
-    return embed_shards(run, shards=Shards(out, rows, Part(number, total)), quiet=True)
+    return embed_shards(run, shards=Shards(out, rows, WorkPart(number, total)), quiet=True)
 
 
 def test_rows_of_shards_follow_from_samples_and_size_alone() -> None:

@@ -10,7 +10,7 @@ import counterpoint as cp
 from counterpoint.core import arrow_files
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of, write_sealed
-from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
+from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.search.embedding_shards import Shards, embed_shards
 from counterpoint.search.shard_merge import merge_shards, regrouped
 
@@ -23,13 +23,13 @@ def plan_of(**changes: object) -> TablePlan:
     return TablePlan.model_validate({**usual, "software": "s", "has_labels": True, **changes})
 
 
-def block_of(rows: slice) -> Block:
+def block_of(rows: slice) -> ShardBlock:
     """Rows whose content says which they are; some names are no UTF-8, and some labels unknown."""
     numbers = range(rows.start, rows.stop)
     names = ["p\udcff.png" if number == 5 else f"{number}.png" for number in numbers]
     labels = [None if number % 7 == 0 else f"class {number % 3}" for number in numbers]
     vectors_ND = np.arange(rows.start * WIDTH, rows.stop * WIDTH, dtype=np.float32).reshape(-1, WIDTH)
-    return Block(names, labels, vectors_ND)
+    return ShardBlock(names, labels, vectors_ND)
 
 
 def fill(path: Path, **changes: object) -> ShardFolder:

@@ -47,7 +47,7 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class Part:
+class WorkPart:
     """What this process does of numbered work: number ``number`` of ``total``, from 1."""
 
     number: int = 1
@@ -64,40 +64,40 @@ class Part:
     def of(self, num_items: int) -> range:
         """Its own items of so many: every ``total``-th, from the ``number``-th on.
 
-        >>> list(Part(2, 3).of(7))
+        >>> list(WorkPart(2, 3).of(7))
         [1, 4]
         """
         return range(self.number - 1, num_items, self.total)
 
 
-def read_part(text: str) -> Part:
+def read_part(text: str) -> WorkPart:
     """A part as it is written.
 
     Raises:
         UsageError: no such part.
 
     >>> read_part("3/12")
-    Part(number=3, total=12)
+    WorkPart(number=3, total=12)
     """
     number, _, total = text.partition("/")
     if not (number.isdecimal() and total.isdecimal()):
         raise UsageError(f"part must be NUMBER/TOTAL, such as 3/12, got {text!r}")
-    return Part(int(number), int(total))
+    return WorkPart(int(number), int(total))
 
 
-def part_of_array(environment: Mapping[str, str]) -> Part | None:
+def part_of_array(environment: Mapping[str, str]) -> WorkPart | None:
     """The part that the index of a SLURM array says; None where no array started this process.
 
     >>> part_of_array({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "5", "SLURM_ARRAY_TASK_COUNT": "4"})
-    Part(number=3, total=4)
+    WorkPart(number=3, total=4)
     """
     if not all(map(environment.get, ARRAY)):
         return None
     index, total, first = (_number(environment, name) for name in ARRAY)
-    return Part(index - first + 1, total)
+    return WorkPart(index - first + 1, total)
 
 
-def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ) -> Part:
+def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ) -> WorkPart:
     """Which part of a table this process makes: its rank's share of the part that was asked for.
 
     Args:
@@ -110,13 +110,13 @@ def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ)
 
     >>> part_of_ranks("2/3", {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a",
     ...     "MASTER_PORT": "1"})
-    Part(number=4, total=6)
+    WorkPart(number=4, total=6)
     """
-    outer = Part() if text is None else part_of_array(environment) if text == FROM_SLURM else read_part(text)
+    outer = WorkPart() if text is None else part_of_array(environment) if text == FROM_SLURM else read_part(text)
     if outer is None:
         raise UsageError("part slurm needs a SLURM array (sbatch --array 1-64), and none started this process")
     ranks = read_ranks(environment)
-    return Part((outer.number - 1) * ranks.world_size + ranks.rank + 1, outer.total * ranks.world_size)
+    return WorkPart((outer.number - 1) * ranks.world_size + ranks.rank + 1, outer.total * ranks.world_size)
 
 
 def read_ranks(environment: Mapping[str, str]) -> Ranks:

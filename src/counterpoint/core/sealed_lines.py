@@ -22,7 +22,7 @@ SEALED = re.compile(rb'^(\{.*), "seal": "([0-9a-f]{16})"\}$', re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One line as it stands in the file, and the values in it without its seal."""
 
     content: bytes
@@ -39,7 +39,7 @@ class Lines:
         is_torn: there is a last line without an end.
     """
 
-    good: tuple[Line, ...]
+    good: tuple[LogLine, ...]
     problem: str
     is_torn: bool
 
@@ -76,7 +76,7 @@ def read_lines(path: Path) -> Lines:
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
     *lines, rest = content.split(b"\n")
-    good: list[Line] = []
+    good: list[LogLine] = []
     before, must_be_sealed = b"", False
     for number, line in enumerate([*lines, rest] if rest else lines, 1):
         values, problem = _opened(line, before, must_be_sealed=must_be_sealed)
@@ -84,12 +84,12 @@ def read_lines(path: Path) -> Lines:
             is_torn = number > len(lines)
             return Lines(tuple(good), "" if is_torn else f"line {number} {problem}", is_torn)
         must_be_sealed = must_be_sealed or SEALED.match(line) is not None
-        good.append(Line(line, values))
+        good.append(LogLine(line, values))
         before = line
     return Lines(tuple(good), "", is_torn=False)
 
 
-def keep_lines(path: Path, lines: Iterable[Line]) -> None:
+def keep_lines(path: Path, lines: Iterable[LogLine]) -> None:
     """Let a file hold these lines alone, which are its first ones."""
     text = b"".join(line.content + b"\n" for line in lines)
     write_atomically(path, lambda temporary: write_file(temporary, [text]))

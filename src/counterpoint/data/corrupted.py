@@ -12,7 +12,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import COLOUR_CHANNELS, to_bytes
 from counterpoint.core.catalogues import loaded
 from counterpoint.core.errors import DataError, UsageError, unknown_name
-from counterpoint.data.corruptions.corruption import Corruption, Draws
+from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws
 from counterpoint.data.stores import Store
 
 # In the order of hendrycks2019's tables.
@@ -65,7 +65,9 @@ def corrupt(images_BCHW: Tensor, name: str, severity: int, *, ids_B: Tensor, see
     strength = corruption.strength(severity, images_BCHW.shape[2], images_BCHW.shape[3])
     size = max(1, CHUNK // math.prod(images_BCHW.shape[1:]))
     parts = zip(images_BCHW.split(size), ids_B.split(size), strict=True)
-    return torch.cat([to_bytes(corruption.apply(part, strength, Draws(seed, name, ids))) for part, ids in parts])
+    return torch.cat(
+        [to_bytes(corruption.apply(part, strength, CorruptionDraws(seed, name, ids))) for part, ids in parts]
+    )
 
 
 def check_pictures(images_BCHW: Tensor) -> None:

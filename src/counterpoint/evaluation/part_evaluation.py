@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.engine.progress import Reporter
@@ -19,7 +19,9 @@ SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 
 @usual_modes()
-def encode_part(run: Run | str | Path | nn.Module | Any, part: Part, *, quiet: bool = False, **settings: Any) -> None:
+def encode_part(
+    run: Run | str | Path | nn.Module | Any, part: WorkPart, *, quiet: bool = False, **settings: Any
+) -> None:
     """Encode one part of the samples of an evaluation, but for what is there already.
 
     What was encoded lies in the cache of features, which all parts must share (``COUNTERPOINT_CACHE``). ``evaluate``

@@ -81,7 +81,7 @@ class ShardRecord(Record):
 
 
 @dataclass(frozen=True)
-class Block:
+class ShardBlock:
     """Some rows of a table that follow each other: names, labels, and vectors float32 (n, d)."""
 
     names: Sequence[str]
@@ -137,7 +137,7 @@ class ShardFolder:
             return f"{path} cannot be read: {error.strerror or error}"
         return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: it has not the hash it had"
 
-    def write(self, number: int, block: Block) -> None:
+    def write(self, number: int, block: ShardBlock) -> None:
         """Write a shard, then its record.
 
         Raises:
@@ -195,7 +195,7 @@ class ShardFolder:
             raise RunError(f"{self.path} has vectors of several widths ({sorted(widths)}); remove it and embed again")
         return widths.pop()
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[ShardBlock]:
         """The rows in order, a row group at a time; each shard is compared with its hash before it is read.
 
         Raises:
@@ -207,7 +207,7 @@ class ShardFolder:
                 raise RunError(f"{complaint}; run the command that made it again, which makes only this shard")
             yield from self._read(number)
 
-    def _read(self, number: int) -> Iterator[Block]:
+    def _read(self, number: int) -> Iterator[ShardBlock]:
         """Row groups of a shard."""
         path, rows = self.file(number), self.plan.rows(number)
         place = rows.start
@@ -219,7 +219,7 @@ class ShardFolder:
                     raise RunError(f"{path} has other rows than {rows.start} to {rows.stop - 1}, each once; remove it")
                 place += len(found_N)
                 names = [name or "" for name in table.texts("name", chunk)]
-                yield Block(names, table.texts("label", chunk), vectors_ND)
+                yield ShardBlock(names, table.texts("label", chunk), vectors_ND)
         except (ValueError, DataError, KeyError) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
         if place != rows.stop:

@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 
 from counterpoint.core.files import write_atomically
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 
 PIECE_ROWS = 8192  # of a table: whole chunks, so that all rows are the bits that one process computes
-OWN_PART: ContextVar[Part | None] = ContextVar("OWN_PART", default=None)
+OWN_PART: ContextVar[WorkPart | None] = ContextVar("OWN_PART", default=None)
 Write = Callable[[int, Mapping[str, np.ndarray]], None]  # takes the first row of a part, and its arrays by name
 Compute = Callable[[Sequence[str], slice, Write], None]  # writes some rows of arrays
 
 
 @contextlib.contextmanager
-def shared_by(part: Part) -> Iterator[None]:
+def shared_by(part: WorkPart) -> Iterator[None]:
     """Within, of each table of features that is not there the pieces of one part are made, and nothing else."""
     token = OWN_PART.set(part)
     try:
@@ -64,7 +64,7 @@ class TablePieces:
         """How many there are."""
         return -(-self.num_rows // PIECE_ROWS)
 
-    def make(self, part: Part) -> dict[str, np.ndarray]:
+    def make(self, part: WorkPart) -> dict[str, np.ndarray]:
         """Make the pieces of a part that are not there, or are damaged.
 
         Returns:

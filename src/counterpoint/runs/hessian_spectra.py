@@ -30,7 +30,7 @@ from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, Ste
 from counterpoint.runs.curvature_settings import CurvatureSettings
 from counterpoint.runs.one_run import open_job
 from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
-from counterpoint.runs.user_loss import Given, GivenLoss, given_loss
+from counterpoint.runs.user_loss import GivenLoss, LossInputs, given_loss
 
 MIB = 2**20
 BASES = 3  # vectors of the size of all weights that a product needs beside the basis, at most
@@ -87,7 +87,7 @@ def hessian_spectrum(
     if not isinstance(subject, Run | str | Path):
         if data is not None:
             raise UsageError("data= goes with a run; with a loss the batch is given")
-        return _of_given(Given(subject, parameters, batch, labels), asked, reporter)
+        return _of_given(LossInputs(subject, parameters, batch, labels), asked, reporter)
     if any(each is not None for each in (parameters, batch)):
         raise UsageError("parameters and batch go with a loss; a run has its own")
     known = as_run(subject)
@@ -117,7 +117,7 @@ def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> Hessian
     return spectrum
 
 
-def _of_given(given: Given, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
+def _of_given(given: LossInputs, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
     """The spectrum of a loss without a run; nothing is written."""
     fixed = given_loss(given, asked)
     _check_memory(fixed, asked)

@@ -59,7 +59,7 @@ class GivenLoss:
 
 
 @dataclass(frozen=True)
-class Given:
+class LossInputs:
     """What the caller has: ``loss(z0, z1)`` or with labels, an encoder or (function, named tensors), two views."""
 
     loss: Any
@@ -68,7 +68,7 @@ class Given:
     labels: Any = None
 
 
-def given_loss(given: Given, asked: CurvatureSettings) -> GivenLoss:
+def given_loss(given: LossInputs, asked: CurvatureSettings) -> GivenLoss:
     """Check what was given, and put it together in the precision asked for.
 
     Raises:
@@ -94,7 +94,7 @@ def given_loss(given: Given, asked: CurvatureSettings) -> GivenLoss:
     )
 
 
-def _check_kinds(given: Given) -> None:
+def _check_kinds(given: LossInputs) -> None:
     """Require two views of equal length, a loss that can be called, and weights with a function of them."""
     views = given.batch
     is_pair = isinstance(views, tuple | list) and len(views) == 2 and all(isinstance(view, Tensor) for view in views)
@@ -137,7 +137,7 @@ def _check_real(part: Any, name: str) -> None:
         raise UsageError(f"{name} must be a tensor of real numbers, got {kind}")
 
 
-def _coupled(given: Given, asked: CurvatureSettings, dtype: torch.dtype) -> CoupledLoss:
+def _coupled(given: LossInputs, asked: CurvatureSettings, dtype: torch.dtype) -> CoupledLoss:
     """The loss in one precision; modules are copied, so that the caller's stay as they are."""
     inputs = tuple(view.detach().to(dtype) if view.is_floating_point() else view for view in given.batch)
     if isinstance(given.parameters, nn.Module):

@@ -17,7 +17,7 @@ from torch import nn
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import Part
+from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_shard_folder
@@ -26,7 +26,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import software_of, weights_hash
 from counterpoint.evaluation.features import PIECE, pass_rows
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
-from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, make_shards, open_shards
+from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, make_shards, open_shards
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
 
@@ -45,7 +45,7 @@ class Shards:
 
     out: Path
     rows: int | None = None
-    part: Part = field(default_factory=Part)
+    part: WorkPart = field(default_factory=WorkPart)
 
     def __post_init__(self) -> None:
         """Refuse shards without rows."""
@@ -120,7 +120,7 @@ def _digest(texts: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _make(folder: ShardFolder, subject: Subject, part: Part, reporter: Reporter) -> None:
+def _make(folder: ShardFolder, subject: Subject, part: WorkPart, reporter: Reporter) -> None:
     """Make the shards of a part that are missing or have not the hash they had."""
     plan = folder.plan
     own = part.of(plan.num_shards)
@@ -144,7 +144,7 @@ def _is_sound(folder: ShardFolder, number: int, reporter: Reporter) -> bool:
     return not complaint
 
 
-def _block(subject: Subject, plan: TablePlan, number: int) -> Block:
+def _block(subject: Subject, plan: TablePlan, number: int) -> ShardBlock:
     """Names, labels and vectors of a shard's samples."""
     source, rows = subject.source, plan.rows(number)
     found, lock = list[np.ndarray](), threading.Lock()
@@ -156,4 +156,4 @@ def _block(subject: Subject, plan: TablePlan, number: int) -> Block:
         found[0][first - rows.start : first - rows.start + len(parts[plan.layer])] = parts[plan.layer]
 
     pass_rows(subject.encoder, source, [plan.layer], rows=rows, write=write)
-    return Block(source.sample_names[rows], source.classes(rows) or [None] * len(found[0]), found[0])
+    return ShardBlock(source.sample_names[rows], source.classes(rows) or [None] * len(found[0]), found[0])

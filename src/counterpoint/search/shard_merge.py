@@ -17,7 +17,7 @@ from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.stored_rows import StoredRows, new_array, npy_header, row_slices
 from counterpoint.core.user_files import is_shard_folder
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.shard_files import Block, ShardFolder, TablePlan, check_same, open_shards
+from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, check_same, open_shards
 
 
 def merge_shards(folder: str | Path, out: str | Path, *, overwrite: bool = False, quiet: bool = False) -> Path:
@@ -83,14 +83,14 @@ def rows_of_shards(folder: Path, asked: TablePlan) -> Iterator[StoredRows]:
         yield StoredRows(path)
 
 
-def regrouped(blocks: Iterator[Block], size: int = GROUP_ROWS) -> Iterator[Block]:
+def regrouped(blocks: Iterator[ShardBlock], size: int = GROUP_ROWS) -> Iterator[ShardBlock]:
     """The same rows in blocks of one size, the last one perhaps shorter, wherever shards begin.
 
-    >>> block = Block(["a", "b", "c"], [None] * 3, np.zeros((3, 2)))
+    >>> block = ShardBlock(["a", "b", "c"], [None] * 3, np.zeros((3, 2)))
     >>> [len(each.names) for each in regrouped(iter([block, block]), size=4)]
     [4, 2]
     """
-    held: list[Block] = []
+    held: list[ShardBlock] = []
     for block in blocks:
         held.append(block)
         if sum(len(each.names) for each in held) >= size:
@@ -101,15 +101,15 @@ def regrouped(blocks: Iterator[Block], size: int = GROUP_ROWS) -> Iterator[Block
         yield _joined(held)
 
 
-def _slices(block: Block, size: int) -> Iterator[Block]:
+def _slices(block: ShardBlock, size: int) -> Iterator[ShardBlock]:
     """A block in blocks of at most so many rows."""
     for rows in row_slices(len(block.names), size):
-        yield Block(block.names[rows], block.labels[rows], block.vectors_ND[rows])
+        yield ShardBlock(block.names[rows], block.labels[rows], block.vectors_ND[rows])
 
 
-def _joined(blocks: list[Block]) -> Block:
+def _joined(blocks: list[ShardBlock]) -> ShardBlock:
     """Blocks as one."""
-    return Block(
+    return ShardBlock(
         [name for block in blocks for name in block.names],
         [label for block in blocks for label in block.labels],
         np.concatenate([block.vectors_ND for block in blocks]),
@@ -135,7 +135,7 @@ def _write_npy(folder: ShardFolder, path: Path) -> None:
 
 def _write_npz(folder: ShardFolder, path: Path) -> None:
     """Arrays names, vectors and (if known) labels, each of which is one pass over the shards."""
-    columns: dict[str, Callable[[Block], np.ndarray]] = {
+    columns: dict[str, Callable[[ShardBlock], np.ndarray]] = {
         "names": lambda block: np.array(block.names),
         "vectors": lambda block: block.vectors_ND,
     }
@@ -146,7 +146,9 @@ def _write_npz(folder: ShardFolder, path: Path) -> None:
             _add_array(archive, name, folder, column)
 
 
-def _add_array(archive: zipfile.ZipFile, name: str, folder: ShardFolder, column: Callable[[Block], np.ndarray]) -> None:
+def _add_array(
+    archive: zipfile.ZipFile, name: str, folder: ShardFolder, column: Callable[[ShardBlock], np.ndarray]
+) -> None:
     """One array of an archive."""
     dtype, shape = _layout(folder, column)
     # ZipInfo has a fixed date: the same rows are the same bytes.
@@ -158,7 +160,7 @@ def _add_array(archive: zipfile.ZipFile, name: str, folder: ShardFolder, column:
             stream.write(np.ascontiguousarray(column(block), dtype).data)
 
 
-def _layout(folder: ShardFolder, column: Callable[[Block], np.ndarray]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _layout(folder: ShardFolder, column: Callable[[ShardBlock], np.ndarray]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Type and shape of a column; text is as wide as its longest."""
     dtypes, width = set[np.dtype[Any]](), ()
     for block in folder.blocks():

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_bytes, to_unit_float
-from counterpoint.data.corruptions.corruption import Corruption, Draws, Strength, plasma, steps
+from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws, Strength, plasma, steps
 from counterpoint.data.views.colour import to_grey
 from counterpoint.data.views.spatial import affine, affine_maps, gaussian_blur
 
@@ -21,7 +21,7 @@ ICE = (0.88, 0.95, 1.0)  # colour of frost
 ICE_DECAY = (1.3, 1.6)  # of the crystals and of the veil below them
 
 
-def defocus_blur(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def defocus_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Mean over a disc, smoothed: (radius, sigma of the Gaussian that softens the disc's edge) in pixels."""
     radius, sigma = (value * strength.scale for value in strength.values)
     return _soft(_disc_mean(images_BCHW, radius), sigma)
@@ -49,7 +49,7 @@ def _soft(images_BCHW: Tensor, sigma: float) -> Tensor:
     return gaussian_blur(images_BCHW, torch.full((len(images_BCHW),), sigma), sigma) if sigma > 0 else images_BCHW
 
 
-def glass_blur(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Blur, each pixel replaced by a near one, and blur: (sigma in pixels, reach in pixels, rounds of replacement).
 
     The code of hendrycks2019 is written as an exchange of two pixels, but copies one to the other; so do the pictures
@@ -62,7 +62,7 @@ def glass_blur(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
     return _soft(to_unit_float(images), sigma)
 
 
-def _displaced(images_BCHW: Tensor, reach: int, draws: Draws, place: int) -> Tensor:
+def _displaced(images_BCHW: Tensor, reach: int, draws: CorruptionDraws, place: int) -> Tensor:
     """Each pixel is that at a drawn distance of -reach to reach - 1 along both axes, edges held."""
     height, width = images_BCHW.shape[2:]
     drawn_B2HW = draws.uniform(place, 2 * height * width).view(-1, 2, height, width)
@@ -78,7 +78,7 @@ def _picked(images_BCHW: Tensor, pixel_BHW: Tensor) -> Tensor:
     return flat.gather(2, pixel_BHW.flatten(1)[:, None].expand(flat.shape)).view(images_BCHW.shape)
 
 
-def motion_blur(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def motion_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Half a Gaussian along a line: (radius, sigma) in pixels; the line's angle is drawn."""
     radius, sigma = (value * strength.scale for value in strength.values)
     return moved(to_unit_float(images_BCHW), radius, sigma, draws.between(0, -ANGLE, ANGLE))
@@ -99,7 +99,7 @@ def moved(images_BCHW: Tensor, radius: float, sigma: float, degrees_B: Tensor) -
     return total
 
 
-def zoom_blur(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def zoom_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Mean of the picture and of its enlargements by 1, 1 + step, ... below a limit: (limit, step)."""
     limit, step = strength.values
     images = to_unit_float(images_BCHW)
@@ -117,7 +117,7 @@ def enlarged(images_BCHW: Tensor, factor: float) -> Tensor:
     return affine(images_BCHW, affine_maps(nothing_B, still_B2, nothing_B + factor, still_B2, size), "edge")
 
 
-def snow(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def snow(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Flakes in two layers over a paler picture.
 
     The numbers: mean and deviation of the noise that flakes are made of, its enlargement, the value below which there
@@ -134,7 +134,7 @@ def snow(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
     return kept * images + (1 - kept) * pale + flakes + flakes.flip(2, 3)
 
 
-def frost(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def frost(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Mixes with a layer f of ice, a x + b f: (a, b).
 
     Differs from hendrycks2019, where f is a cut-out of one of five photographs: here it is drawn, ridges of clouds as
@@ -149,7 +149,7 @@ def frost(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
     return kept * to_unit_float(images_BCHW) + added * ice * colour[:, None, None]
 
 
-def fog(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def fog(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Adds clouds f, (x + a f) m / (m + a) with the brightest value m of the picture: (a, decay of the clouds)."""
     amount, decay = strength.values
     images = to_unit_float(images_BCHW)
@@ -158,7 +158,7 @@ def fog(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
     return (images + amount * clouds) * (brightest / (brightest + amount))
 
 
-def brightness(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def brightness(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Adds to the value of hue, saturation and value, which is the largest channel."""
     images = to_unit_float(images_BCHW)
     value = images.amax(1, keepdim=True)

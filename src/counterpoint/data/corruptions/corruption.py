@@ -31,7 +31,7 @@ class Strength:
 
 
 @dataclass(frozen=True)
-class Draws:
+class CorruptionDraws:
     """Random numbers of pictures: a pure function of (seed, corruption, sample id), the same for all severities.
 
     Attributes:
@@ -76,7 +76,7 @@ class Corruption:
 
     summary: str
     kind: Kind
-    apply: Callable[[Tensor, Strength, Draws], Tensor]
+    apply: Callable[[Tensor, Strength, CorruptionDraws], Tensor]
     small: Five
     large: Five
 
@@ -97,7 +97,7 @@ def steps(*values: float) -> Five:
     return tuple((value,) for value in values)
 
 
-def plasma(draws: Draws, place: int, size: tuple[int, int], decay: float) -> Tensor:
+def plasma(draws: CorruptionDraws, place: int, size: tuple[int, int], decay: float) -> Tensor:
     r"""Clouds in [0, 1], (b, 1, h, w), by midpoint displacement: each halving of the grid divides its noise by decay^2.
 
     Corners, then centres of squares, then centres of edges are the mean of their four neighbours on a torus, plus

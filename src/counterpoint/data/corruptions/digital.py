@@ -12,13 +12,13 @@ from PIL import Image
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_unit_float
-from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, Draws, Five, Strength, steps
+from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength, steps
 from counterpoint.data.views.spatial import gaussian_blur
 
 ELASTIC_SIDE = 244  # for 224, as the code of hendrycks2019 has it
 
 
-def contrast(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def contrast(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Nearer to the mean m of each channel: m + s (x - m)."""
     # A sum of whole numbers is the same in any order.
     num_pixels = images_BCHW.shape[2] * images_BCHW.shape[3]
@@ -26,7 +26,7 @@ def contrast(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
     return (to_unit_float(images_BCHW) - mean) * strength.values[0] + mean
 
 
-def elastic(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def elastic(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """A random affine map, then a smooth random field of shifts: (size of the shifts, their sigma, shifts of corners).
 
     Source: simard2003, as hendrycks2019 has it; all three are lengths in pixels.
@@ -62,7 +62,7 @@ def _looked_up(images_BCHW: Tensor, x_BHW: Tensor, y_BHW: Tensor) -> Tensor:
     return F.grid_sample(images_BCHW, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-def pixelate(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def pixelate(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Shrunk to a share of the side by box filters, and enlarged again."""
     height, width = images_BCHW.shape[2:]
     coarse = (max(1, int(width * strength.values[0])), max(1, int(height * strength.values[0])))
@@ -74,7 +74,7 @@ def pixelate(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
     return _each_picture(images_BCHW, change)
 
 
-def jpeg(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def jpeg(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Written as JPEG of a quality, and read again."""
 
     def change(picture: Image.Image) -> Image.Image:

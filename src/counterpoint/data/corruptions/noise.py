@@ -11,16 +11,16 @@ from scipy.special import pdtr
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_unit_float
-from counterpoint.data.corruptions.corruption import Corruption, Draws, Strength, steps
+from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws, Strength, steps
 
 
-def gaussian_noise(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def gaussian_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Adds s e with standard normal e."""
     noise_BN = draws.normal(0, images_BCHW[0].numel())
     return to_unit_float(images_BCHW) + strength.values[0] * noise_BN.view(images_BCHW.shape)
 
 
-def shot_noise(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def shot_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Poisson(s x) / s: a white pixel counts s photons on average."""
     photons = strength.values[0]
     ascending, num_counts = _poisson_steps(photons)
@@ -43,7 +43,7 @@ def _poisson_steps(photons: float) -> tuple[Tensor, int]:
     return (steps_LK + torch.arange(len(steps_LK))[:, None]).flatten(), num_counts
 
 
-def impulse_noise(images_BCHW: Tensor, strength: Strength, draws: Draws) -> Tensor:
+def impulse_noise(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """A share of the values becomes black or white, with equal chances."""
     drawn = draws.uniform(0, images_BCHW[0].numel()).view(images_BCHW.shape)
     half = strength.values[0] / 2

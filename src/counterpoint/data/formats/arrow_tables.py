@@ -42,7 +42,7 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     schema = files[0].schema
     if odd := [file.path for file in files if file.schema != schema]:
         raise DataError(f"{odd[0]} has other columns than {files[0].path}")
-    table = Table(
+    table = ArrowTable(
         files={str(file.path): file for file in files},
         samples=_sample_column(path, schema, settings),
         label=_label_column(path, schema, settings),
@@ -90,7 +90,7 @@ def table_files(path: Path, split: str) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Table:
+class ArrowTable:
     """Files with the same columns, and which of them are samples and labels; called with an image, it reads it."""
 
     files: Mapping[str, TableFile]
@@ -148,7 +148,7 @@ class Table:
         return Labels(torch.tensor(numbers_N, dtype=torch.int64), self.class_names)
 
 
-def _open_vectors(path: Path, table: Table, settings: SourceSettings) -> Source:
+def _open_vectors(path: Path, table: ArrowTable, settings: SourceSettings) -> Source:
     """A column of lists of numbers, in memory."""
     cells = [cell for file in table.files.values() for cell in file.column(table.samples)]
     names = tuple(name for file in table.files.values() for name in table.names(file))
