@@ -184,10 +184,10 @@ CASES: dict[str, tuple[str, list[str]]] = {
     # other verbs
     "k too large": ("-q evaluate run --k 100", ["k must be between 1 and", "48", "got 100"]),
     "k of 0": ("-q evaluate run --k 0", ["k must be between 1", "got 0"]),
-    "k in words": ("evaluate run --k many", ["--k", "'many'"]),
+    "k in words": ("evaluate run --k many", ["k must be a whole number, got 'many'"]),
     "kNN temperature": ("-q evaluate run --temperature 0", ["temperature must be > 0"]),
-    "kNN temperature inf": ("-q evaluate run --temperature inf", ["temperature must be between", "got inf"]),
-    "kNN temperature nan": ("-q evaluate run --temperature nan", ["temperature must be > 0, got nan"]),
+    "kNN temperature inf": ("-q evaluate run --temperature inf", ["temperature must be a number, got 'inf'"]),
+    "kNN temperature nan": ("-q evaluate run --temperature nan", ["temperature must be a number, got 'nan'"]),
     "kNN temperature that vanishes": ("-q evaluate run --temperature 1e-320", ["temperature must be between"]),
     "no value behind the sign": ("-q evaluate run --k=--", ["argument --k: expected one argument, got '--'"]),
     "no setting behind the sign": (f"{TRAIN} --epochs=--", ["argument --epochs: expected one argument, got '--'"]),

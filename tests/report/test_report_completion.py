@@ -108,7 +108,8 @@ def test_progress_is_shown_unless_quiet(copies: Callable[[str], Path], capsys: p
     report(copies("quiet"), quiet=True)
     assert capsys.readouterr().err == ""
     report(copies("shown"))
-    assert re.search(r"evaluate.*first.*evaluating.*diagnose.*first.*diagnosing", capsys.readouterr().err, re.DOTALL)
+    said = capsys.readouterr().err
+    assert re.search(r"^first, .*: evaluate and diagnose .*\nfeatures of .*\ndiagnosing\n", said, re.DOTALL), said
 
 
 def test_missing_data_leave_a_page_that_says_so(copies: Callable[[str], Path], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.loop import replay_step
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.schedules import build_schedule
-from counterpoint.runs import training
+from counterpoint.runs import one_run
 from counterpoint.runs.one_run import open_job
 
 NUM_SAMPLES, BATCH = 60, 24
@@ -159,7 +159,7 @@ def test_killed_as_it_goes_on_it_goes_on_all_the_same(
     whole = Trained(tmp_path / "whole", np.random.default_rng(20240607))
     shutil.copytree(trained.path, whole.path)
     whole.resume(epochs=4)
-    original = getattr(training, stop)
+    original = getattr(one_run, stop)
 
     def killed(*given: Any, **known: Any) -> None:
         if stop == "continue_run":  # it is the last that is written
@@ -167,7 +167,7 @@ def test_killed_as_it_goes_on_it_goes_on_all_the_same(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, stop, killed)
+        patch.setattr(one_run, stop, killed)
         with pytest.raises(KeyboardInterrupt):
             trained.resume(epochs=4)
     assert cp.verify(trained.run, quiet=True).is_intact  # no step is held to a schedule that it was not taken by
