@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from test_resuming import stop_after
 from torch import nn
 
@@ -265,3 +266,14 @@ def test_epochs_that_someone_writes_into_the_settings_are_no_continuation(traine
         trained.resume()
     with pytest.raises(RunError, match="was changed after it was written"):
         cp.evaluate(trained.run, quiet=True)
+
+
+def test_reasons_keep_their_form_where_settings_are_written_anew(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).normal(size=(48, 4)).astype("float32")
+    run = cp.train(data, out=tmp_path / "run", epochs=1, batch_size=16, quiet=True)
+    before = yaml.safe_load(run.folder.resolved.read_text())["reasons"]
+    cp.resume(cp.Run(run.path, data=data), epochs=2, quiet=True)
+    after = yaml.safe_load(run.folder.resolved.read_text())["reasons"]
+    assert "optim.learning_rate" in before
+    assert {**after, **before} == after
+    assert all(isinstance(reason, str) for reason in after.values())

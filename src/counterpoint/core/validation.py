@@ -136,7 +136,7 @@ def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
     Raises:
         UsageError: the first mistake, in one sentence.
     """
-    for name, leaf in _leaves(values):
+    for name, leaf in leaves(values):
         if isinstance(leaf, str) and "\0" in leaf:  # it would end a path early
             raise UsageError(f"{origin}: {name} has a NUL character, which no name of a file or a part can have")
     try:
@@ -219,7 +219,7 @@ def parse_yaml(text: str, origin: str) -> Any:
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UsageError(f"{origin} is not valid YAML{where}: {problem}") from None
-    for _, leaf in _leaves(value):
+    for _, leaf in leaves(value):
         if isinstance(leaf, float) and not math.isfinite(leaf):
             raise UsageError(f"{origin}: {leaf} is not a usable number")
     return value
@@ -305,11 +305,11 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
     return f"unknown setting '{dotted}'{guess.replace(last_word, by_last_word[last_word]) if guess else ''}"
 
 
-def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """What plain data hold, however deep, each with the dotted name of its setting."""
     if not isinstance(value, Mapping | list):
         yield name, value
         return
     children = value.items() if isinstance(value, Mapping) else ((name, child) for child in value)
     for key, child in children:
-        yield from _leaves(child, f"{name}.{key}" if name and isinstance(value, Mapping) else str(key))
+        yield from leaves(child, f"{name}.{key}" if name and isinstance(value, Mapping) else str(key))

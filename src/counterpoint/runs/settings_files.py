@@ -10,7 +10,7 @@ from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.validation import as_yaml, dump_yaml, read_yaml_mapping
+from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.active_settings import without_idle
 from counterpoint.runs.extend_epochs import reason_of
@@ -72,5 +72,5 @@ def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | Non
     reasons = resolution.reasons
     with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
         # A setting that is filled in already gives no reason when the run goes on.
-        reasons = {**read_yaml_mapping(folder.resolved).get("reasons", {}), **reasons}
+        reasons = {**dict(leaves(read_yaml_mapping(folder.resolved).get("reasons", {}))), **reasons}
     write_text(folder.resolved, sealed_text(with_run(dump_yaml({**resolved, "reasons": reasons}), run_id)))
