@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from counterpoint.core.dist import sum_over_ranks, world_size
 from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
-from counterpoint.methods.encoding import Chunks, EmbeddingMethod, Head, at_least_two, embed_both
+from counterpoint.methods.encoding import Chunks, Head, at_least_two, embed_both
+from counterpoint.methods.joint import EmbeddingMethod
 
 ClassLoss = CrossEntropy | NonNegativeCrossEntropy
 

@@ -2,11 +2,9 @@
 
 # N samples, C samples per chunk, D features
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -58,23 +56,6 @@ class EncoderMethod(Method):
         super().__init__()
         self.backbone, self.projector, self.output_map = backbone, head.projector, head.output_map
         self.chunks = chunks
-
-
-class EmbeddingMethod(EncoderMethod):
-    """A method whose loss looks at the embeddings of both views only, so that others can look at them, too."""
-
-    @final
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """See ``Method.forward``; output map and loss work in float32 at least, whatever autocast says."""
-        return self.score(*self.embed_views(view0, view1), labels, step)
-
-    @abstractmethod
-    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
-        """What the loss compares: the embeddings of both views."""
-
-    @abstractmethod
-    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """The loss of embeddings, as ``forward`` has it."""
 
 
 def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: Chunks | None) -> Tensor:

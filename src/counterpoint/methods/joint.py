@@ -2,6 +2,9 @@
 
 # N samples per rank
 
+from abc import abstractmethod
+from typing import final
+
 import torch
 from torch import Tensor, nn
 
@@ -10,13 +13,30 @@ from counterpoint.core.dist import check_equal_batches, gather_rows, merge_colum
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.methods.encoding import (
     Chunks,
-    EmbeddingMethod,
+    EncoderMethod,
     Head,
     embed_both,
     encode,
     limit_learned_scales,
     to_embedding,
 )
+
+
+class EmbeddingMethod(EncoderMethod):
+    """A method whose loss looks at the embeddings of both views only, so that others can look at them, too."""
+
+    @final
+    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """See ``Method.forward``; output map and loss work in float32 at least, whatever autocast says."""
+        return self.score(*self.embed_views(view0, view1), labels, step)
+
+    @abstractmethod
+    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
+        """What the loss compares: the embeddings of both views."""
+
+    @abstractmethod
+    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """The loss of embeddings, as ``forward`` has it."""
 
 
 class JointEmbedding(EmbeddingMethod):
