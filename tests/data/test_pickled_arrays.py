@@ -305,8 +305,13 @@ def test_what_a_step_promises_takes_no_memory(content: bytes, tmp_path: Path) ->
 
 def test_keys_and_members_of_sets_are_never_hashed_unseen(tmp_path: Path) -> None:
     nested = b")" + b"".join(b"q%ch%c\x86" % (place, place) for place in range(60))  # 2**60 empty tuples
-    for steps in (b"}" + nested + b"Ns.", b"}(" + nested + b"Nu.", b"\x8f(" + nested + b"\x90."):
+    told = [
         refusal(b"\x80\x04" + steps, tmp_path / "batch")
+        for steps in (b"}" + nested + b"Ns.", b"}(" + nested + b"Nu.", b"\x8f(" + nested + b"\x90.")
+    ]
+    assert "keys must be text" in told[0]
+    assert "keys must be text" in told[1]
+    assert "EMPTY_SET has no place" in told[2]
 
 
 def test_only_records_of_ours_take_a_state(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pickle
 import pickletools
 import reprlib
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -54,7 +55,7 @@ class _Steps(dict[int, Callable[..., None]]):
         raise ValueError(f"step {OPCODES.get(code, hex(code))} has no place in plain data")
 
 
-class InertUnpickler(pickle._Unpickler):
+class InertUnpickler(pickle._Unpickler, ABC):
     """Follows the steps of a pickle that are listed; subclasses say what a name, a key and a state stand for.
 
     Args:
@@ -84,13 +85,13 @@ class InertUnpickler(pickle._Unpickler):
         except EOFError:
             raise ValueError("it ends before its last step") from None
 
+    @abstractmethod
     def find_class(self, module: str, name: str) -> Any:
         """What a name stands for; it is looked up nowhere else."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keep(self, holder: dict[Any, Any], key: Any, value: Any) -> None:
         """Put an item into a dictionary. A key may be anything: tuples in tuples take for ever to hash."""
-        raise NotImplementedError
 
     def load_setitem(self) -> None:
         """Step SETITEM."""
