@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, NonNegativeInt
 from torch import Tensor
 
 from counterpoint.core.derived_files import check_run
@@ -78,6 +79,29 @@ class Memory:
     facts: dict[str, Any]
 
 
+class _Facts(BaseModel, strict=True):
+    """Types of the facts that readers of a checkpoint look at; there may be others."""
+
+    run: str | None = None
+    settings: str = ""
+    data: str = ""
+    num_threads: NonNegativeInt = 1
+    world_size: NonNegativeInt = 1
+    resolved: dict[str, Any] = {}
+    init: dict[str, Any] | None = None
+    continuations: list[dict[str, Any]] = []
+
+
+class _StateFile(BaseModel, strict=True):
+    """Types of what ``state.json`` holds."""
+
+    position: dict[str, NonNegativeInt]
+    optimizer: dict[str, Any]
+    scaler: dict[str, Any]
+    log: dict[str, int | float]
+    facts: _Facts
+
+
 def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Collection[int] = ()) -> Path:
     """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep`` up to this step.
 
@@ -141,7 +165,7 @@ def read_memory(path: Path) -> Memory | None:
     seal = (read_manifest(path) or {}).get(STATE)
     try:
         if seal is not None and sha256_of(path / STATE) == seal.sha256:
-            plain = json.loads((path / STATE).read_text(encoding="utf-8"))
+            plain = _plain_state(path)
             return Memory(path, Position(**plain["position"]), unpack(plain["facts"], {}))
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -250,7 +274,7 @@ def _commit(temporary: Path, target: Path, dropped: Path) -> None:
 def _read(path: Path) -> Snapshot:
     """Read a checkpoint that verified."""
     try:
-        plain = json.loads((path / STATE).read_text(encoding="utf-8"))
+        plain = _plain_state(path)
         state = FullState(
             model=_tensors(path / MODEL),
             optimizer=unpack(plain["optimizer"], _tensors(path / OPTIMIZER)),
@@ -260,6 +284,18 @@ def _read(path: Path) -> Snapshot:
         return Snapshot(state, _tensors(path / AVERAGE), position, unpack(plain["log"], {}), unpack(plain["facts"], {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"checkpoint {path} cannot be read: {first_line(error)}") from error
+
+
+def _plain_state(path: Path) -> dict[str, Any]:
+    """``state.json`` of a checkpoint, packed as it is.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, or values have other types than those that are written.
+    """
+    plain = json.loads((path / STATE).read_text(encoding="utf-8"))
+    _StateFile.model_validate(plain)
+    return plain
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -31,6 +32,13 @@ class FullState:
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
     scaler: dict[str, float]
+
+
+class _OptimizerState(BaseModel, strict=True):
+    """Types of what ``Optimizer.state_dict`` returns."""
+
+    state: dict[int, dict[str, Any]]
+    param_groups: list[dict[str, Any]]
 
 
 class Engine:
@@ -133,14 +141,18 @@ class Engine:
         self.method.load_state_dict(model)
         # An optimiser's state goes by number: parameters counted through all groups in order.
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-        kept = entries_of(self.optimizer)
-        if lacking := {name for values in state.optimizer["state"].values() for name in kept - set(values)}:
-            raise RuntimeError(f"the state of the optimiser lacks {', '.join(sorted(lacking))}")
+        saved, names = _OptimizerState.model_validate(state.optimizer), entries_of(self.optimizer)
+        # Of the groups only the parameters: rates, decays and the like come from the settings.
+        groups = self.optimizer.state_dict()["param_groups"]
+        if [group.get("params") for group in saved.param_groups] != [group["params"] for group in groups]:
+            raise RuntimeError("the state of the optimiser is of other groups of parameters")
+        if unknown := set(saved.state) - set(range(len(parameters))):
+            raise RuntimeError(f"the state of the optimiser has no parameter {min(unknown)}")
         entries = {
-            number: {name: _for_parameter(name, value, parameters[int(number)]) for name, value in values.items()}
-            for number, values in state.optimizer["state"].items()
+            number: {name: _for_parameter(name, values.get(name), parameters[number]) for name in names}
+            for number, values in saved.state.items()
         }
-        self.optimizer.load_state_dict({**state.optimizer, "state": entries})
+        self.optimizer.load_state_dict({"state": entries, "param_groups": groups})
         self._scale.restore(state.scaler)
 
     def _with_copies(self, method: nn.Module) -> nn.Module:
@@ -164,13 +176,15 @@ def _on_cpu(tensor: Tensor) -> Tensor:
     return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
-def _for_parameter(name: str, value: Any, parameter: Tensor) -> Any:
-    """An entry of the optimiser's state: cut and laid out like its parameter where it has its shape, else as it is.
+def _for_parameter(name: str, value: Any, parameter: Tensor) -> Tensor:
+    """An entry of the optimiser's state, cut and laid out like its parameter; the number of steps is a scalar.
 
-    Fused optimisers on the CPU walk through memory and take for granted that state and parameter have the same strides.
+    Fused optimisers on the CPU walk through memory and take for granted that state and parameter have the same shape
+    and strides.
     """
-    # The number of steps is a scalar whose device the optimiser chooses; a scalar parameter has its shape by chance.
-    if not isinstance(value, Tensor) or value.shape != parameter.shape or name == "step":
-        return value
-    cut = sharded_as(value, parameter)
-    return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(cut)
+    shape = () if name == "step" else parameter.shape
+    if not isinstance(value, Tensor) or value.shape != shape:
+        raise RuntimeError(f"the state of the optimiser has no {name} of shape {tuple(shape)}")
+    if name == "step":  # its device is the optimiser's choice
+        return value.to(torch.get_default_dtype())
+    return torch.empty_like(parameter, requires_grad=False).copy_(sharded_as(value, parameter))

@@ -298,12 +298,13 @@ def _save(job: TrainingJob, state: LoopState) -> None:
     state.unproven = state.position.step
 
 
-def _load(job: TrainingJob, snapshot: Snapshot) -> None:
-    """Bring method, optimiser and average to a checkpoint's state."""
+def _load(job: TrainingJob, snapshot: Snapshot) -> EpochLog:
+    """Bring method, optimiser and average to a checkpoint's state; returns its sums of the epoch."""
     try:
         job.engine.load_state(snapshot.state)
         if job.average is not None:
             job.average.load(snapshot.average)
+        return EpochLog(**snapshot.log)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"the checkpoint does not fit this model: {' '.join(str(error).split())[:300]}") from None
 
@@ -327,7 +328,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
     on_all_ranks(lambda: check_run(job.folder, restored.path, restored.snapshot.facts.get(RUN)))
     for problem in restored.damaged:
         reporter.say(f"damaged checkpoint passed over: {problem}")
-    _load(job, restored.snapshot)
+    log = _load(job, restored.snapshot)
     position = restored.snapshot.position
     # Lines that were written after this checkpoint are of steps that will be taken again.
     on_first_rank(lambda: job.folder.truncate_metrics(position.step))
@@ -338,7 +339,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         f"resuming from {restored.path.name} (epoch {position.epoch + 1}, step {position.step} of "
         f"{job.schedule.num_steps})"
     )
-    return LoopState(position, EpochLog(**restored.snapshot.log), unproven=position.step)
+    return LoopState(position, log, unproven=position.step)
 
 
 def _maybe_leave(job: TrainingJob, state: LoopState, stop_code: int, *, is_epoch_end: bool = False) -> None:

@@ -158,14 +158,14 @@ class ShardFolder:
         if self.record(number) != record:
             raise RunError(f"{self.file(number).with_suffix('.json')} reads otherwise than it was written")
 
-    def finish(self) -> bool:
-        """Write the manifest once all shards are there; whether they are."""
+    def finish(self) -> list[int]:
+        """Write the manifest if all shards are there, and return the numbers of those that are missing."""
         records = [self.record(number) for number in range(self.plan.num_shards)]
-        done = [record.model_dump() for record in records if record is not None]
-        if len(done) < len(records):
-            return False
-        write_sealed(self.path / MANIFEST, {"plan": self.plan.model_dump(), "shards": done})
-        return True
+        missing = [number for number, record in enumerate(records) if record is None]
+        if not missing:
+            done = [record.model_dump() for record in records if record is not None]
+            write_sealed(self.path / MANIFEST, {"plan": self.plan.model_dump(), "shards": done})
+        return missing
 
     def check(self) -> list[ShardRecord]:
         """Require all shards, each done and of this table; their content is compared when it is read.

@@ -7,6 +7,7 @@ of one with either is ended, too.
 
 import math
 import mmap
+import os
 import subprocess
 import sys
 import threading
@@ -22,6 +23,9 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.core.user_files import open_regular
+
+# Read when the runtime is imported: since 1.29 it sends events, keeps an id on the disk and reports what fails there.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 BYTES = "tensor(uint8)"  # pictures whose preparation is inside of the graph, as ``counterpoint export`` writes them
@@ -60,7 +64,7 @@ class OnnxEncoder(nn.Module):
             raise UsageError(
                 f"encoder {path} needs onnxruntime; install it with: pip install 'counterpoint[onnx]'"
             ) from None
-        onnxruntime.set_default_logger_severity(3)  # it also speaks of its own files, which a full disk refuses
+        onnxruntime.set_default_logger_severity(3)  # it also reports errors of its own files
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # its warnings are about the file's graph, not about the user's input

@@ -73,4 +73,6 @@ def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | Non
     with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
         # A setting that is filled in already gives no reason when the run goes on.
         reasons = {**dict(leaves(read_yaml_mapping(folder.resolved).get("reasons", {}))), **reasons}
-    write_text(folder.resolved, sealed_text(with_run(dump_yaml({**resolved, "reasons": reasons}), run_id)))
+    # In the order of names: a run that goes on finds reasons in another order than one that begins.
+    text = dump_yaml({**resolved, "reasons": dict(sorted(reasons.items()))})
+    write_text(folder.resolved, sealed_text(with_run(text, run_id)))

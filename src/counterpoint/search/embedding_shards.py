@@ -16,7 +16,7 @@ from torch import nn
 
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
@@ -88,7 +88,10 @@ def embed_shards(
     rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
     folder = make_shards(shards.out, plan_of(subject, layer, rows))
     _make(folder, subject, shards.part, reporter)
-    if not folder.finish():
+    missing = folder.finish()
+    if own := sorted({*missing} & {*shards.part.of(folder.plan.num_shards)}):
+        raise RunError(f"{folder.path}: shards {', '.join(map(str, own))} cannot be read back; run the command again")
+    if missing:
         reporter.say(f"part {shards.part}: its shards are there; those of other parts are missing")
         return False
     reporter.say(f"all {folder.plan.num_shards} shards of {folder.plan.num_rows:,} samples are in {folder.path}")

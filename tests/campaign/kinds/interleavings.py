@@ -173,7 +173,10 @@ def _look_beside(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Ve
             if (verdict := judge(asked[0])).fault or asked[0].code != 0:
                 return Verdict(verdict.fault or "stuck", f"{action}: {asked[0]}")
     if "export" in outcomes:
-        found = _files(path.with_name("run-model"))
+        model = path.with_name("run-model")
+        if outcomes["export"].code != 0 and not model.exists():
+            return KEPT  # it was refused before it wrote anything
+        found = _files(model)
         if found not in [_files(Path(f"{whole(material, seed)}-model")) for seed in SEEDS]:
             return Verdict("mixed export", ", ".join(found))
     if "shards" in outcomes:
