@@ -80,7 +80,7 @@ class Memory:
 
 
 class _Facts(BaseModel, strict=True):
-    """Types of the facts that readers of a checkpoint look at; there may be others."""
+    """Types of the facts that readers of a checkpoint use; there may be others."""
 
     run: str | None = None
     settings: str = ""
@@ -92,12 +92,11 @@ class _Facts(BaseModel, strict=True):
     continuations: list[dict[str, Any]] = []
 
 
-class _StateFile(BaseModel, strict=True):
-    """Types of what ``state.json`` holds."""
+class _PlainState(BaseModel, strict=True):
+    """Types of what ``state.json`` holds beside the optimiser's state."""
 
     position: dict[str, NonNegativeInt]
-    optimizer: dict[str, Any]
-    scaler: dict[str, Any]
+    scaler: dict[str, int | float]
     log: dict[str, int | float]
     facts: _Facts
 
@@ -166,7 +165,7 @@ def read_memory(path: Path) -> Memory | None:
     try:
         if seal is not None and sha256_of(path / STATE) == seal.sha256:
             plain = _plain_state(path)
-            return Memory(path, Position(**plain["position"]), unpack(plain["facts"], {}))
+            return Memory(path, Position(**plain["position"]), plain["facts"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return None
@@ -278,23 +277,24 @@ def _read(path: Path) -> Snapshot:
         state = FullState(
             model=_tensors(path / MODEL),
             optimizer=unpack(plain["optimizer"], _tensors(path / OPTIMIZER)),
-            scaler=unpack(plain["scaler"], {}),
+            scaler=plain["scaler"],
         )
         position = Position(**plain["position"])
-        return Snapshot(state, _tensors(path / AVERAGE), position, unpack(plain["log"], {}), unpack(plain["facts"], {}))
+        return Snapshot(state, _tensors(path / AVERAGE), position, plain["log"], plain["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"checkpoint {path} cannot be read: {first_line(error)}") from error
 
 
 def _plain_state(path: Path) -> dict[str, Any]:
-    """``state.json`` of a checkpoint, packed as it is.
+    """``state.json`` of a checkpoint, unpacked but for the optimiser's state.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is no JSON, or values have other types than those that are written.
     """
-    plain = json.loads((path / STATE).read_text(encoding="utf-8"))
-    _StateFile.model_validate(plain)
+    packed = dict(json.loads((path / STATE).read_text(encoding="utf-8")))
+    plain = {name: value if name == "optimizer" else unpack(value, {}) for name, value in packed.items()}
+    _PlainState.model_validate(plain)
     return plain
 
 

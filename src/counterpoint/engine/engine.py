@@ -148,6 +148,7 @@ class Engine:
             raise RuntimeError("the state of the optimiser is of other groups of parameters")
         if unknown := set(saved.state) - set(range(len(parameters))):
             raise RuntimeError(f"the state of the optimiser has no parameter {min(unknown)}")
+        # In one order on all ranks, which put shards together name by name.
         entries = {
             number: {name: _for_parameter(name, values.get(name), parameters[number]) for name in names}
             for number, values in saved.state.items()

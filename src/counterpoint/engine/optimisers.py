@@ -79,8 +79,8 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
         group["lr"] = rate * group.get(RATE_SHARE, 1.0)
 
 
-def entries_of(optimizer: Optimizer) -> set[str]:
-    """Names of what an optimiser keeps for each parameter, found by a step of another one of its kind."""
+def entries_of(optimizer: Optimizer) -> list[str]:
+    """Names of what an optimiser keeps for each parameter in its order, found by a step of another one of its kind."""
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     taken = inspect.signature(type(optimizer)).parameters
@@ -88,7 +88,7 @@ def entries_of(optimizer: Optimizer) -> set[str]:
         [parameter], **{name: optimizer.defaults[name] for name in taken if name in optimizer.defaults}
     )
     other.step()
-    return set(other.state[parameter])
+    return list(other.state[parameter])
 
 
 def _by_rate(module: nn.Module, trainable: list[nn.Parameter], decay: float) -> dict[float, list[nn.Parameter]]:
