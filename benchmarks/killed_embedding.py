@@ -3,7 +3,7 @@
     python benchmarks/killed_embedding.py                      200,000 pictures: a quarter of an hour on 2 idle cores
     python benchmarks/killed_embedding.py --pictures 6000      a minute
 
-Each table is merged to one Parquet file. It must be the same bytes every time, with each row once, and what was
+Each table must be the same bytes every time, with each row once, and what was
 finished before a kill must not be made again. Pictures are sprites of ``dsprites-rendered``, evenly spaced over its
 grid.
 """
@@ -25,12 +25,13 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import sha256_of
 from counterpoint.core.ranks import WorkPart
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.shard_files import MANIFEST
+from counterpoint.evaluation.vector_table import read_table
 
 SIDE, TRAINED_ON, SECONDS, RENDERED = 32, 2048, 7200, 4096
 HEADER = "| processes | killed at shards | seconds | pictures/s | kept | made twice | rows | SHA-256 of the table |"
@@ -133,19 +134,12 @@ def embed(plan: Plan, num_processes: int, kills: Sequence[int]) -> Outcome:
         raise SystemExit(
             f"{len(kept) - outcome.num_kept} finished shards were written again, {outcome.num_twice} twice"
         )
-    merge(plan, out, outcome)
-    return outcome
-
-
-def merge(plan: Plan, out: Path, outcome: Outcome) -> None:
-    """Merge the shards, and see that each row is there once."""
-    path = plan.folder / f"{out.name}.parquet"
-    run(plan, f"embed --merge {out.name} --out {path.name}")
-    names = TableFile(path).column("name")
+    names = read_table(out).names  # each shard is compared with its hash
     outcome.num_rows = len(names)
     if sorted(map(int, names)) != list(range(plan.num_pictures)):
-        raise SystemExit(f"{path} has rows twice or lacks some")
-    outcome.sha256 = sha256_of(path)
+        raise SystemExit(f"{out} has rows twice or lacks some")
+    outcome.sha256 = sha256_of(out / MANIFEST)  # it holds the hashes of all shards
+    return outcome
 
 
 def row(plan: Plan, outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""What shards cost beside the encoder: bytes per row, rows written, checked and merged per second.
+"""What shards cost beside the encoder: bytes per row, rows written, checked and read per second.
 
     python benchmarks/shard_rates.py --rows 400000
 
@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from counterpoint.evaluation.shard_files import ShardBlock, TablePlan, make_shards
-from counterpoint.search.shard_merge import merge_shards
 
 SHARD_ROWS = 50_000
-HEADER = "| vectors | dims | bytes per row | rows written/s | checked and read/s | merged to .parquet/s | to .npy/s |"
+HEADER = "| vectors | dims | bytes per row | rows written/s | checked and read/s |"
 
 
 def drawn(kind: str, num_rows: int, width: int) -> np.ndarray:
@@ -50,9 +49,7 @@ def row(folder: Path, kind: str, width: int, num_rows: int) -> str:
         writing += seconds(lambda n=number, b=block: shards.write(n, b))
     size = sum(path.stat().st_size for path in shards.path.iterdir())
     reading = seconds(lambda: sum(len(block.names) for block in shards.blocks()))
-    parquet = seconds(lambda: merge_shards(shards.path, folder / "t.parquet", overwrite=True, quiet=True))
-    plain = seconds(lambda: merge_shards(shards.path, folder / "t.npy", overwrite=True, quiet=True))
-    rates = [f"{num_rows / spent:,.0f}" for spent in (writing, reading, parquet, plain)]
+    rates = [f"{num_rows / spent:,.0f}" for spent in (writing, reading)]
     return f"| {kind} | {width} | {size / num_rows:,.0f} | {' | '.join(rates)} |"
 
 

@@ -128,8 +128,6 @@ def test_evaluate_prints_csv_or_markdown_and_writes_a_page(run: cp.Run, capsys: 
         (["--out", "a.html", "--out", "b.html"], "have each once, got b.html"),
         (["--out", "mine.html"], "mine.html exists and is not a page of an evaluation, so it stays as it is"),
         (["--out", "no/page.html"], "no is not a folder; make it first or choose another --out"),
-        (["--same-classes", "car"], "same_classes must be pairs such as car=automobile, got 'car'"),
-        (["--same-classes", "car=0"], "--same-classes goes with --test-data or --ood"),
     ],
 )
 def test_a_place_that_evaluate_cannot_write_to_is_one_line(

@@ -9,7 +9,7 @@ from silent_progress import silent
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.parts import foreign_classes, joined, with_names
+from counterpoint.data.parts import joined
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 
@@ -52,7 +52,7 @@ def test_two_sources_end_to_end_share_the_classes_of_the_first() -> None:
     ("rows", "labels", "words"),
     [
         (ROWS, ["cat", "emu", "cat", "yak", "dog", "cat"], "2 of 4 classes of array are not in array: emu, yak; what "
-         "both have: --source.classes cat,dog, or evaluate --absent-classes exclude"),
+         "both have: --source.classes cat,dog"),
         (ROWS[:, :1], ["cat"] * 6, "samples of array have the shape (1,), those of array (2,)"),
     ],
 )  # fmt: skip
@@ -62,31 +62,9 @@ def test_what_does_not_fit_together_is_refused(rows: np.ndarray, labels: list[st
     assert words in str(caught.value)
 
 
-def test_classes_that_the_first_has_no_sample_of_are_refused_or_lose_their_label() -> None:
+def test_classes_that_the_first_has_no_sample_of_are_refused() -> None:
     bank, queries = opened(), opened(ROWS[:4], ["ship", "emu", "cat", "emu"])
     named_only = replace(bank, class_names=(*bank.class_names, "emu"))  # named, without a sample
     for source in (bank, named_only):
-        assert foreign_classes(source, queries) == {"emu": 2}
         with pytest.raises(DataError, match="1 of 3 classes of array are not in array: emu"):
             joined(source, queries)
-        both = joined(source, queries, excludes_foreign=True)
-        assert both.labels is not None
-        assert both.labels[6:].tolist() == [2, -1, 0, -1]
-        assert both.class_names == source.class_names
-    assert foreign_classes(bank, opened()) == {}
-
-
-def test_classes_with_other_names_are_those_of_the_bank() -> None:
-    bank, other = opened(), opened(ROWS[:4], ["boat", "hound", "cat", "hound"])
-    both = joined(bank, with_names(other, {"boat": "ship", "hound": "dog", "nosuch": "cat"}))
-    assert both.labels is not None
-    assert [both.class_names[number] for number in both.labels[6:].tolist()] == ["ship", "dog", "cat", "dog"]
-
-
-def test_two_classes_of_one_name_become_one_and_what_is_unknown_stays_so() -> None:
-    source = replace(opened(), labels=torch.tensor([0, 1, 2, -1, 1, 0]))  # cat, dog, ship
-    renamed = with_names(source, {"dog": "animal", "cat": "animal"})
-    assert renamed.class_names == ("animal", "ship")
-    assert renamed.labels is not None
-    assert renamed.labels.tolist() == [0, 0, 1, -1, 0, 0]
-    assert with_names(source, {"emu": "bird"}) is source

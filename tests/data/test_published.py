@@ -12,11 +12,10 @@ import torchvision.datasets as peers
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.sets import published as published_sets
 from counterpoint.data.sets.published import PlaneStore, PublishedSet
 from counterpoint.data.source import Source
-from counterpoint.data.sources import CATALOGUE, files_of, open_source
+from counterpoint.data.sources import CATALOGUE, open_source
 from data import published_files as published
 from data.silent_progress import silent
 
@@ -289,18 +288,6 @@ def test_folds_that_do_not_fit_the_images_are_refused(root: Path, line: str, wor
     path.unlink()
     assert f"{path} is missing; get stl10 once" in refusal("stl10", root, split="fold-0")
     assert len(open_set("stl10", root)) == 5  # who asks for no fold needs no file of them
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_a_file_of_a_set_that_changes_is_noticed_without_reading_it(name: str, root: Path) -> None:
-    places = files_of(name, SourceSettings(root=str(root)))
-    assert places is not None
-    own = [path for path in root.rglob("*") if path.is_file() and any(map(path.is_relative_to, places))]
-    assert own
-    for file in own:
-        before = stamp_of_files(places)
-        file.write_bytes(file.read_bytes() + b"\0")
-        assert stamp_of_files(places) != before
 
 
 def test_the_catalogue_has_a_line_for_every_name(root: Path) -> None:

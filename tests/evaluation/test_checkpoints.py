@@ -41,11 +41,6 @@ def test_other_steps_are_refused_and_those_that_are_kept_named(averaged: RunFold
         steps_asked(averaged, asked)
 
 
-def test_of_a_run_without_checkpoints_none_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="steps that are: none"):
-        steps_asked(RunFolder(tmp_path), "all")
-
-
 def test_weights_are_the_average_and_the_given_encoder_stays(averaged: RunFolder) -> None:
     last = load_encoder(averaged)
     before = {name: value.clone() for name, value in last.state_dict().items()}

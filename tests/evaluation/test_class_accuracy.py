@@ -2,7 +2,6 @@
 
 # N labelled samples, Q queries
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,8 +12,8 @@ from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import linear_probe
-from counterpoint.evaluation.class_accuracy import balanced, of_sizes
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score, accuracy, mean_share, wilson
+from counterpoint.evaluation.class_accuracy import balanced
+from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, mean_share, wilson
 from oracles.number_checks import assert_numbers
 
 LABELS = torch.arange(200) % 5
@@ -60,29 +59,12 @@ def test_the_interval_covers_the_mean_as_often_as_it_says(truth: Sequence[float]
     assert 0.92 < hits / 400 < 0.99
 
 
-def test_perfect_and_constant_features() -> None:
-    labels = tail([40, 10, 5])
-    for score in (METRICS["balanced knn"].measure, METRICS["balanced probe"].measure):
-        assert score(known(torch.eye(3)[labels], labels)).outcome.value == 1.0
-    constant = METRICS["balanced probe"].measure(known(torch.ones(55, 3), labels))
-    assert_numbers(constant.outcome.value, 1 / 3)
-    assert constant.settings["classes"] == 3
-
-
-def test_many_medium_and_few_are_cut_where_the_source_cuts_them() -> None:
-    labels = tail([150, 101, 100, 20, 19, 1])
-    features = torch.eye(6)[labels]
-    groups = [score(known(features, labels)) for score in TAIL]
-    assert [list(group.classes) for group in groups] == [[0, 1], [2, 3], [4, 5]]
-    assert [group.settings["labelled samples of each"] for group in groups] == ["101 or more", "20 to 100", "0 to 19"]
-
-
 def test_the_probe_is_fitted_once_for_all_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     labels, calls = tail([40, 10, 5]), []
     features, fit = torch.eye(3)[labels], linear_probe.fit_probe
     monkeypatch.setattr(linear_probe, "fit_probe", lambda *data, **rest: calls.append(data) or fit(*data, **rest))
     shared = known(features, labels)
-    for score in (linear_probe.probe_score, METRICS["balanced probe"].measure, *TAIL):
+    for score in (linear_probe.probe_score, METRICS["balanced probe"].measure):
         score(shared)
     assert len(calls) == 1
     # Other features are another probe.
@@ -90,23 +72,11 @@ def test_the_probe_is_fitted_once_for_all_that_share_it(monkeypatch: pytest.Monk
     assert len(calls) == 2
 
 
-TAIL = (METRICS["tail many"].measure, METRICS["tail medium"].measure, METRICS["tail few"].measure)
-
-
-def test_a_group_without_a_class_has_no_figure() -> None:
-    labels = tail([5, 5])
-    many = METRICS["tail many"].measure(known(torch.eye(2)[labels], labels))
-    assert isinstance(many.outcome, IntervalEstimate)
-    assert math.isnan(many.outcome.value)
-    assert many.settings["classes"] == 0
-
-
 def test_a_class_without_a_labelled_sample_counts_as_wrong_and_is_named() -> None:
     score = accuracy(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 2]), {})
     found = balanced(score, torch.tensor([0, 1]))
     assert_numbers(found.outcome.value, 2 / 3)
     assert found.settings["classes without a labelled sample"] == "2"
-    assert list(of_sizes(score, torch.tensor([0, 1]), least=0, most=0).classes) == [2]
 
 
 def test_a_class_without_a_query_has_no_share() -> None:

@@ -12,21 +12,18 @@ import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, corruption_means
-from counterpoint.evaluation.evaluation_result import corruption_lines, curve_lines
+from counterpoint.evaluation.evaluation_result import corruption_lines
 from counterpoint.evaluation.metric_types import Labelled
-from counterpoint.evaluation.selection import Selection, chosen_orders, selection_curve, selection_figures
+from counterpoint.evaluation.selection import chosen_orders, selection_curve, selection_figures
 
 # --- refusals, before anything is measured
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"metrics": ["mig"]}, UsageError, r"mig needs factors, array has none"),
-    ({"metrics": ["mCE"]}, UsageError, r"mCE needs --corruptions"),
     ({"corruptions": ["fog"]}, DataError, r"corruptions are of pictures; array holds vectors"),
     ({"corruptions": ["fgo"]}, UsageError, r"unknown corruption 'fgo'; did you mean 'fog'"),
     ({"severities": "0-3"}, UsageError, r"severities must be numbers from 1 to 5, such as 1-5 or 3, got '0-3'"),
     ({"selection": ["varience"]}, UsageError, r"unknown order of features 'varience'; did you mean 'variance'"),
-    ({"rank_on": "digits"}, UsageError, r"--rank-on goes with --selection"),
-    ({"same_classes": {"car": "a"}}, UsageError, r"--same-classes goes with --test-data or --ood"),
     ({"ood": ["digits"]}, DataError, r"samples of digits have the shape \(1, 8, 8\), those of array \(6,\)"),
 ]
 
@@ -57,16 +54,12 @@ def known(width: int = 5) -> Labelled:
 
 def test_a_curve_has_a_figure_for_each_order_and_size() -> None:
     metric = loaded_metrics("evaluation")["linear probe"]
-    ranked = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
-    asked = Selection(chosen_orders(["variance", "first"]), [metric], None, "elsewhere")
-    figures = selection_figures("embedding", known(), asked, ranked)
-    assert [each.protocol for each in figures] == [
-        f"linear probe keeping {size} by {order}" for order in ("first", "variance") for size in (1, 2, 4, 5)
-    ]
-    points = selection_curve(known(), "variance", metric.measure, sizes=[2], fit_ND=ranked)
-    (two,) = [each for each in figures if each.protocol == "linear probe keeping 2 by variance"]
-    assert two.figure == points[0].score.outcome.value
-    assert two.settings.items() >= {"kept": 2, "features": 5, "order": "variance", "ranked on": "elsewhere"}.items()
+    assert chosen_orders(["variance", "first"]) == ("first", "variance")
+    figures = selection_figures("embedding", known(), metric, "variance")
+    assert [each.protocol for each in figures] == [f"linear probe keeping {size} by variance" for size in (1, 2, 4, 5)]
+    curve = selection_curve(known(), "variance", metric.measure, sizes=[2])
+    assert figures[1].figure == curve[2].outcome.value
+    assert figures[1].settings.items() >= {"kept": 2, "features": 5, "order": "variance"}.items()
 
 
 def row(protocol: str, value: float, **settings: Any) -> EvaluationRow:
@@ -86,15 +79,6 @@ def test_severities_are_averaged_by_corruption() -> None:
 
 
 def test_tables_fit_a_hundred_columns() -> None:
-    sizes = [2**power for power in range(12)]
-    rows = [
-        row(f"mAP@10 keeping {size} by {order}", 0.5, kept=size, order=order)
-        for order in chosen_orders(["all"])
-        for size in sizes
-    ]
-    lines = curve_lines(rows)
-    assert lines[2].split() == ["features", "kept", "1", "2", "8", "16", "64", "128", "256", "1,024", "2,048"]
-    assert max(map(len, lines)) <= 100
     names = ["representation", "embedding", "untrained encoder", "layer backbone.layer4.1.conv2"]
     gaussian = row("linear probe under gaussian noise 1", 0.5, corruption="gaussian noise")
     wide = [gaussian.model_copy(update={"features": name}) for name in names]
@@ -133,14 +117,6 @@ def test_a_run_is_asked_under_corruptions_elsewhere_and_with_few_features(pictur
     assert elsewhere["total"] == 20
     assert elsewhere["settings"]["left out"] == "10 samples of 1 classes left out: red"
     assert by_name["representation", "linear probe"]["classes"].keys() == {"bright", "dark"}
-    assert by_name["pixels (PCA)", "corruption error"]["settings"]["corruptions"] == 2
-    # What is called red there is dark here.
-    renamed = cp.evaluate(
-        pictures, ood=[str(other)], same_classes={"red": "dark"}, metrics=["linear-probe"], quiet=True
-    )
-    assert {row.total for row in renamed.rows if row.protocol == "linear probe on other.npz"} == {30}
-    with pytest.raises(UsageError, match="unknown class of the labelled samples 'drak'; did you mean 'dark'"):
-        cp.evaluate(pictures, ood=[str(other)], same_classes={"red": "drak"}, quiet=True)
     assert ("representation", "linear probe keeping 64 by first") in by_name
     told = str(found)
     assert max(map(len, told.splitlines()[1:])) <= 100
@@ -153,21 +129,6 @@ def test_a_run_is_asked_under_corruptions_elsewhere_and_with_few_features(pictur
         each.written()
         for each in cp.evaluate(pictures, **asked, metrics=["linear-probe"], selection_step=64, quiet=True).rows
     ] == [each.written() for each in found.rows]
-
-
-@pytest.mark.thorough
-def test_threads_do_not_change_a_bit(pictures: cp.Run) -> None:
-    threads, found = torch.get_num_threads(), []
-    try:
-        for number in (1, 2):
-            torch.set_num_threads(number)
-            evaluation = cp.evaluate(
-                pictures, corruptions=["all"], severities="3", metrics=["knn"], quiet=True, cache=False
-            )
-            found.append([each.written() for each in evaluation.rows])
-    finally:
-        torch.set_num_threads(threads)
-    assert found[0] == found[1]
 
 
 @pytest.mark.thorough
@@ -188,7 +149,6 @@ def test_factors_reach_the_metrics(tmp_path: Path) -> None:
     np.savez(tmp_path / "sprites.npz", imgs=images, latents_classes=factors)
     run = cp.train(str(tmp_path / "sprites.npz"), encoder="convnet", epochs=1, batch_size=64,
                    quiet=True, out=str(tmp_path / "run"))  # fmt: skip
-    found = cp.evaluate(run, metrics=["mig", "modularity", "dci", "dci-informativeness"], quiet=True)
+    found = cp.evaluate(run, metrics=["mig"], quiet=True)
     figures = {row.protocol: row for row in found.rows if row.features == "representation"}
-    assert list(figures) == ["mig", "modularity", "dci", "dci informativeness"]
     assert figures["mig"].settings == {"bins": 20, "samples": 200, "factors": 5}

@@ -5,7 +5,6 @@
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,12 @@ import counterpoint as cp
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import RunError
 from counterpoint.core.stored_rows import StoredRows, whole
-from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.manifest import cache_folder
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation import feature_tables, features
-from counterpoint.evaluation.feature_tables import key_of, stored_or_computed
+from counterpoint.evaluation.feature_tables import Write, key_of, stored_or_computed
 from counterpoint.evaluation.features import extract
-from counterpoint.evaluation.shared_tables import Write
 from counterpoint.nn.trained import Encoder, EncoderCard
 from failing_disk import FAULTS, FailingDisk
 
@@ -44,8 +41,7 @@ class Work:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
 
-    def __call__(self, names: Sequence[str], rows: slice, write: Write) -> None:
-        assert rows == slice(0, NUM_ROWS)
+    def __call__(self, names: Sequence[str], write: Write) -> None:
         self.asked.append(tuple(names))
         for first in range(8, -1, -4):
             write(first, {name: values(name)[first : first + 4] for name in names})
@@ -79,12 +75,6 @@ def test_of_two_layers_only_the_missing_one_is_computed(work: Work) -> None:
     work.tables("a", "xy", "layer1.0", "../up")
     assert work.asked == [("xy",), ("layer1.0", "../up")]
     assert len({path.parent for path in files(".npy")}) == 1
-
-
-def test_another_key_is_another_table(work: Work) -> None:
-    work.tables("a", "xy")
-    work.tables("b", "xy")
-    assert work.asked == [("xy",), ("xy",)]
 
 
 def test_without_a_key_nothing_is_kept(work: Work) -> None:
@@ -183,8 +173,8 @@ def test_a_disk_that_refuses_is_told_in_one_line_and_leaves_nothing(
 
 
 def test_an_error_while_computing_leaves_nothing(work: Work) -> None:
-    def fail(names: Sequence[str], rows: slice, write: Write) -> None:
-        work(names, rows, write)
+    def fail(names: Sequence[str], write: Write) -> None:
+        work(names, write)
         raise cp.DataError("sample 3 is damaged")
 
     with pytest.raises(cp.DataError, match="sample 3 is damaged"):
@@ -207,16 +197,6 @@ def test_the_tables_unused_for_longest_go_first(work: Work, monkeypatch: pytest.
     assert work.asked == []
     work.tables("b", "xy")
     assert work.asked == [("xy",)]
-
-
-def test_a_table_larger_than_all_may_be_is_kept_alone(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    work.tables("a", "xy")
-    monkeypatch.setattr(feature_tables, "MOST_BYTES", 1)
-    work.tables("b", "xy")
-    work.asked.clear()
-    work.tables("b", "xy")
-    assert work.asked == []
-    assert len(files(".npy")) == 1
 
 
 # --- keys
@@ -255,10 +235,6 @@ def test_a_key_depends_on_all_that_features_depend_on(monkeypatch: pytest.Monkey
     assert None not in keys
 
 
-def test_nobody_knows_what_a_users_own_module_computes() -> None:
-    assert key_of(encoder(CUSTOM)) is None
-
-
 def test_samples_pass_once_for_an_encoder_a_layer_and_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, known = np.random.default_rng(0), encoder()
     array = rng.normal(size=(300, 3)).astype(np.float32)
@@ -288,14 +264,3 @@ def test_samples_pass_once_for_an_encoder_a_layer_and_the_samples(monkeypatch: p
     assert rows(array, "representation") == 300
     monkeypatch.setattr(features, "PIECE", 7)
     assert rows(array, "representation") == 0
-
-
-def test_content_hashes_come_from_the_cache_as_they_were() -> None:
-    array = np.random.default_rng(0).integers(0, 3, size=(40, 2)).astype(np.float32)
-    source = open_source(array, SourceSettings(), progress=Reporter(quiet=True).bar)
-    card = replace(encoder().card, in_shape=(2,), mean=(0.0,) * 2, std=(1.0,) * 2, width=2)
-    known = Encoder(card, nn.Identity(), nn.Identity())
-    first, second = (extract(known, source, key="k").content_N.tolist() for _ in range(2))
-    assert first == second
-    same = [[bool((a == b).all()) for b in array] for a in array]
-    assert [[a == b for b in first] for a in first] == same

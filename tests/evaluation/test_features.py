@@ -117,21 +117,6 @@ def test_components_are_the_projections_onto_the_training_samples_axes(monkeypat
     assert_numbers(gram(scores), (centred @ axes.T @ axes @ centred.T).tolist(), dtype=torch.float32)
 
 
-@pytest.mark.parametrize(("num_features", "num_train", "expected"), [(5, 12, 5), (30, 8, 7), (200, 140, 128)])
-def test_as_many_components_as_there_can_be(num_features: int, num_train: int, expected: int) -> None:
-    scores, num_components = components(source_of(draw(num_train + 3, num_features)), torch.arange(num_train))
-    assert num_components == expected
-    assert scores.shape == (num_train + 3, expected)
-
-
-def test_queries_do_not_shape_the_components() -> None:
-    array, train = draw(15, 4), torch.arange(10)
-    moved = array.copy()
-    moved[12] = 1e3
-    before, after = (components(source_of(each), train)[0] for each in (array, moved))
-    assert_numbers(gram(after[:10]), gram(before[:10]).tolist(), dtype=torch.float32)
-
-
 def test_pixels_are_taken_as_shares() -> None:
     images = np.random.default_rng(3).integers(0, 256, size=(9, 8, 8), dtype=np.uint8)
     scores, num_components = components(source_of(images), torch.arange(9))

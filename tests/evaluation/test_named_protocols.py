@@ -67,6 +67,4 @@ def test_long_names_and_small_figures_fit_a_hundred_columns() -> None:
     split = EvaluationSplit(source="train.npz", num_queries=9, num_bank=9, num_classes=2, num_unlabelled=0)
     lines = str(Evaluation(EvaluationRecord(split=split, rows=tuple(rows)))).splitlines()
     assert max(map(len, lines)) <= 100
-    assert lines[lines.index("linear probe on silhouettes.npz") + 1].split() == ["38.9%", "±1.0"] * 5
-    (cells,) = [line.split()[1:] for line in lines if line.startswith("sepin@10")]
-    assert cells == ["0.00066", "±0.0003"] * 5
+    assert lines[-1].split() == ["timm:resnet18", "knn", "38.9%", "38.0%", "to", "39.9%"]

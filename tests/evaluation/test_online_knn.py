@@ -88,12 +88,6 @@ def test_it_measures_the_weights_of_the_moment(trained: Subject) -> None:
     assert figure != measure(trained)(moment(trained.encoder.backbone))["knn20"]
 
 
-def test_it_is_due_every_so_many_epochs_and_at_the_end(trained: Subject) -> None:
-    knn, backbone = measure(trained, every=3), trained.encoder.backbone
-    due = [epoch for epoch in range(1, 8) if knn(moment(backbone, epoch, is_last=epoch == 7))]
-    assert due == [3, 6, 7]
-
-
 def test_it_leaves_no_trace(trained: Subject) -> None:
     at = moment(Normed(trained.source.shape[0]))
     assert isinstance(at.method, Wiring)
@@ -114,14 +108,6 @@ def test_it_leaves_no_trace(trained: Subject) -> None:
     assert all(torch.equal(value, state[name]) for name, value in at.method.state_dict().items())
     assert all(parameter.grad is None for parameter in at.method.parameters())
     assert figures == measure(trained)(at)
-
-
-def test_modes_come_back_when_the_measurement_fails(trained: Subject) -> None:
-    at = moment(nn.Sequential(nn.Linear(999, 2), nn.Dropout()))
-    at.method.train()
-    with pytest.raises(RuntimeError):
-        measure(trained)(at)
-    assert all(part.training for part in at.method.modules())
 
 
 def test_the_average_of_the_weights_is_measured_in_their_place(trained: Subject) -> None:

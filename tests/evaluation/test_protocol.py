@@ -23,7 +23,6 @@ from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
 from hit_rows import packed
 from oracles import class_votes as oracle
-from oracles.number_checks import assert_numbers
 
 FEATURES = ["representation", "embedding", "untrained encoder", "input (PCA)"]
 
@@ -64,14 +63,6 @@ def test_knn_accuracies_are_those_of_a_loop_over_held_out_samples(
         row = next(row for row in evaluation.rows if (row.features, row.protocol) == (features, KNN))
         assert (row.correct, row.total) == (correct, 30)
         assert evaluation.accuracy(features) == correct / 30
-
-
-def test_every_interval_is_wilsons(evaluation: cp.Evaluation) -> None:
-    for row in evaluation.rows:
-        assert isinstance(row.correct, int)
-        assert isinstance(row.total, int)
-        low, high = oracle.wilson_interval(row.correct, row.total)
-        assert_numbers([row.accuracy, row.low, row.high], [row.correct / 30, max(0.0, low), min(1.0, high)])
 
 
 def test_features_that_hold_the_classes_beat_chance(evaluation: cp.Evaluation) -> None:
@@ -118,12 +109,6 @@ def test_rows_keep_which_queries_were_right(run: cp.Run, clusters: Any, evaluati
     assert difference.value == pytest.approx(evaluation.accuracy("representation") - evaluation.accuracy("input (PCA)"))
 
 
-def test_the_record_stays_small(run: cp.Run, evaluation: cp.Evaluation) -> None:
-    written = read_derived(run.folder, run.folder.evaluation)
-    lean = [{key: value for key, value in row.items() if key != "hits"} for row in written["rows"]]
-    assert len(json.dumps(written)) < 1.2 * len(json.dumps({**written, "rows": lean}))
-
-
 def test_the_fingerprint_of_queries_is_of_their_names_and_classes(run: cp.Run) -> None:
     source = open_trained(run, reporter=Reporter(quiet=True)).source
     assert source.labels is not None
@@ -155,10 +140,6 @@ def test_rows_of_an_old_record_stay_where_another_metric_is_asked_for(run: cp.Ru
     assert len(after["rows"]) == len(values["rows"])
     assert {row["protocol"] for row in after["rows"] if "hits" in row} == {KNN}
     assert after["split"]["query_fingerprint"]
-
-
-def test_asking_twice_gives_the_same(run: cp.Run, evaluation: cp.Evaluation) -> None:
-    assert cp.evaluate(run, quiet=True, k=7, temperature=0.2) == evaluation
 
 
 def test_the_table_shows_every_row(evaluation: cp.Evaluation) -> None:
@@ -229,26 +210,6 @@ def test_classes_of_the_queries_that_the_bank_lacks_are_named(run: cp.Run, other
         cp.evaluate(run, test_data=other_clusters.data, test_labels=foreign, quiet=True)
     with pytest.raises(UsageError, match="test_labels= goes with test_data="):
         cp.evaluate(run, test_labels=other_clusters.labels, quiet=True)
-
-
-def test_queries_of_classes_that_the_bank_lacks_can_be_left_out(
-    run: cp.Run, other_clusters: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    foreign = np.where(other_clusters.labels == 1, 9, other_clusters.labels)
-    asked = {"k": 7, "metrics": ["knn"]}
-    found = cp.evaluate(run, test_data=other_clusters.data, test_labels=foreign, absent_classes="exclude", **asked)
-    count = int((foreign == 9).sum())
-    assert f"{count} queries of a class that the bank lacks are left out: 9" in capsys.readouterr().err
-    assert (found.split.excluded_classes, found.split.num_excluded) == (("9",), count)
-    assert (found.split.num_unlabelled, found.split.num_queries) == (0, len(foreign) - count)
-    rest = other_clusters.data[foreign != 9], foreign[foreign != 9]
-    alone = cp.evaluate(run, test_data=rest[0], test_labels=rest[1], quiet=True, **asked)
-    assert [row.figure for row in alone.rows] == [row.figure for row in found.rows]
-    assert "excluded_classes" not in alone.to_dict()["split"]
-    with pytest.raises(UsageError, match="absent_classes= goes with test_data="):
-        cp.evaluate(run, absent_classes="exclude", quiet=True)
-    with pytest.raises(UsageError, match=r"absent_classes must be refuse \| exclude"):
-        cp.evaluate(run, absent_classes="drop", quiet=True)
 
 
 def test_classes_can_be_chosen_for_every_verb(run: cp.Run, clusters: Any, tmp_path: Path) -> None:
@@ -364,29 +325,13 @@ def test_of_all_metrics_those_that_cannot_be_measured_are_left_out_by_name(
     run: cp.Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = {row.protocol for row in cp.evaluate(run, metrics=["all"]).rows}
-    assert {"knn", "linear probe", "5-shot", "mAP@10", "tail few"} <= measured
+    assert {"knn", "linear probe", "mAP@10", "balanced probe"} <= measured
     said = capsys.readouterr().err
-    for name, why in (("knn-200", "needs at least 200 labelled samples, got 45"), ("tail many", "there is nothing")):
+    for name, why in (("knn-200", "knn-200 needs at least 200 labelled samples, got 45"), ("mig", "it needs factors")):
         assert name not in measured
-        assert f"{name} is left out: " in said
-        assert why in said
+        assert f"{name} is left out: {why}" in said
     with pytest.raises(UsageError, match="needs at least 200 labelled samples"):
         cp.evaluate(run, metrics=["knn-200"], quiet=True)
-
-
-def test_votes_and_probes_are_those_that_were_asked_for(run: cp.Run) -> None:
-    asked = {"k": 5, "similarity": "euclidean", "weighting": "uniform", "inverse_penalty": 2.0}
-    rows = {row.protocol: row for row in cp.evaluate(run, quiet=True, **asked).rows if row.features == "embedding"}
-    assert {**rows["knn"].settings, "C": rows["linear probe"].settings["C"]}.items() >= {
-        "k": 5, "similarity": "euclidean", "weighting": "uniform", "C": 2.0
-    }.items()  # fmt: skip
-    with pytest.raises(UsageError, match=re.escape("weighting must be exp | uniform | inverse, got 'rank'")):
-        cp.evaluate(run, weighting="rank", quiet=True)
-
-
-def test_a_setting_that_is_not_known_is_named(run: cp.Run) -> None:
-    with pytest.raises(UsageError, match="unknown setting 'temprature'; did you mean 'temperature'"):
-        cp.evaluate(run, temprature=0.1, quiet=True)
 
 
 def test_every_labelled_sample_may_vote(run: cp.Run, other_clusters: Any) -> None:

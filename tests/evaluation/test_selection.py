@@ -1,4 +1,4 @@
-"""Orders of features against loops, curves against the metrics themselves, and the figure of a quarter kept."""
+"""Orders of features against loops, and curves against the metrics themselves."""
 
 # N bank samples, Q queries, D features
 
@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
-from counterpoint.core.paired_shares import score_interval
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Proportion, Score
-from counterpoint.evaluation.selection import ORDERS, quarter_score, selection_curve
+from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
+from counterpoint.evaluation.selection import ORDERS, selection_curve
 from oracles import selection_oracle as oracle
 from oracles.number_checks import assert_numbers
-
-QUARTER = loaded_metrics("evaluation")["quarter kept"]
 
 
 def draw(n: int, width: int, seed: int) -> Tensor:
@@ -36,12 +33,6 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def ends(outcome: IntervalEstimate | Proportion) -> tuple[float, float]:
-    assert outcome.low is not None
-    assert outcome.high is not None
-    return outcome.low, outcome.high
-
-
 def seen(known: Labelled, order: str, size: int, **settings: object) -> Labelled:
     """What a metric is given."""
     given: list[Labelled] = []
@@ -50,8 +41,7 @@ def seen(known: Labelled, order: str, size: int, **settings: object) -> Labelled
         given.append(first)
         return Score(IntervalEstimate(0.0), {})
 
-    (point,) = selection_curve(known, order, measure, sizes=[size], **settings)  # pyright: ignore[reportArgumentType]
-    assert point.num_features == size
+    assert [*selection_curve(known, order, measure, sizes=[size], **settings)] == [size]  # pyright: ignore[reportArgumentType]
     return given[0]
 
 
@@ -103,24 +93,17 @@ def test_components_are_those_of_the_singular_vectors(num_samples: int) -> None:
     assert seen(replace(known, queries_QD=known.queries_QD.float()), "pca", 3).queries_QD.dtype == torch.float32
 
 
-def test_an_order_may_come_from_other_features() -> None:
-    """Transfer: features are chosen on the data trained on."""
-    known, trained = drawn(), draw(40, 6, 3) * torch.tensor([1.0, 90.0, 1.0, 30.0, 1.0, 10.0], dtype=torch.float64)
-    first = seen(known, "variance", 3, fit_ND=trained)
-    assert torch.equal(first.bank_ND, known.bank_ND[:, [1, 3, 5]])
-
-
 @pytest.mark.parametrize("order", list(ORDERS))
 def test_a_curve_has_the_figures_of_the_metric_itself(order: str) -> None:
     known = drawn(5)
     measures = [knn_score, probe_score, loaded_metrics("evaluation")["precision@10"].measure]
     for measure in measures:
         curve = selection_curve(known, order, measure)
-        assert [point.num_features for point in curve] == [1, 2, 4, 5]
-        for point in curve:
-            assert point.score == measure(seen(known, order, point.num_features))
+        assert [*curve] == [1, 2, 4, 5]
+        for size, score in curve.items():
+            assert score == measure(seen(known, order, size))
         if order not in ("pca", "non-negative expected activation"):  # all features, in another order
-            assert math.isclose(curve[-1].score.outcome.value, measure(known).outcome.value, abs_tol=1e-12)
+            assert math.isclose(curve[5].outcome.value, measure(known).outcome.value, abs_tol=1e-12)
 
 
 def test_expected_activation_keeps_what_a_sparse_code_says_and_chance_does_not() -> None:
@@ -130,7 +113,7 @@ def test_expected_activation_keeps_what_a_sparse_code_says_and_chance_does_not()
     code = torch.cat([rare, torch.eye(4)[labels]], dim=1)
     known = Labelled(code[:150], labels[:150], code[150:], labels[150:], k=10, temperature=0.1)
     by_activation, at_random = (
-        selection_curve(known, order, knn_score, sizes=[4])[0].score.outcome.value
+        selection_curve(known, order, knn_score, sizes=[4])[4].outcome.value
         for order in ("expected activation", "random")
     )
     assert by_activation == 1.0
@@ -143,35 +126,3 @@ def test_features_that_cannot_be_kept_are_refused() -> None:
     for size in (0, 7):
         with pytest.raises(ValueError, match=f"sizes must be between 1 and the number of features, 6, got {size}"):
             selection_curve(drawn(), "first", knn_score, sizes=[2, size])
-    with pytest.raises(ValueError, match="fit must be finite, but row 1"):
-        selection_curve(drawn(), "first", knn_score, fit_ND=torch.tensor([[1.0], [math.nan]]))
-
-
-def test_a_quarter_is_compared_with_all_on_the_same_queries() -> None:
-    known = drawn(8)
-    kept, whole = knn_score(seen(known, "expected activation", 2)), knn_score(known)
-    score = QUARTER.measure(known)
-    assert score.settings["kept"] == 2
-    assert (score.settings["accuracy"], score.settings["accuracy_of_all"]) == (kept.outcome.value, whole.outcome.value)
-    assert_numbers(score.outcome.value, kept.outcome.value - whole.outcome.value)
-    low, high = ends(score.outcome)
-    assert low < score.outcome.value < high
-    assert QUARTER.on_request
-
-
-@pytest.mark.parametrize("width", [1, 2, 5])
-def test_of_few_features_at_least_one_is_kept(width: int) -> None:
-    assert quarter_score(drawn(width)).settings["kept"] == 1
-
-
-def test_perfect_random_and_constant_features_have_known_quarters() -> None:
-    labels = torch.arange(80) % 2
-    doubled = torch.eye(2)[labels].repeat(1, 4)  # the first two tell the class, and the others again
-    perfect = Labelled(doubled[:40], labels[:40], doubled[40:], labels[40:], k=5, temperature=0.1)
-    constant = replace(perfect, bank_ND=torch.ones(40, 8), queries_QD=torch.ones(40, 8))
-    for known in (perfect, constant):
-        found = quarter_score(known).outcome
-        assert (found.value, *ends(found)) == (0.0, *score_interval(0, 0, 40))
-    noise = replace(perfect, bank_ND=draw(40, 8, 0), queries_QD=draw(40, 8, 1))
-    low, high = ends(quarter_score(noise).outcome)
-    assert low < 0.0 < high

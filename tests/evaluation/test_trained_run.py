@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -24,23 +23,6 @@ def opened(run: Any, **others: Any) -> Subject:
 
 def weights(module: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
-
-
-def test_its_own_data_are_at_hand(run: cp.Run, clusters: Any) -> None:
-    trained = opened(run)
-    assert trained.is_own_data
-    assert trained.source.labels is not None
-    assert trained.source.labels.tolist() == clusters.labels.tolist()
-    assert np.array_equal(trained.source.store.fetch(range(75)).numpy(), clusters.data)
-    assert trained.folder is not None
-    assert trained.folder.path == run.path
-
-
-def test_the_split_holds_out_the_stated_share_of_each_class(run: cp.Run, clusters: Any) -> None:
-    split = opened(run).split
-    assert sorted([*split.train.tolist(), *split.held_out.tolist()]) == list(range(75))
-    assert np.bincount(clusters.labels[split.held_out.numpy()]).tolist() == [10, 10, 10]
-    assert run.folder.read_status().num_train == len(split.train) == 45
 
 
 def test_the_settings_are_those_of_the_run_with_nothing_left_to_choose(run: cp.Run) -> None:
@@ -70,11 +52,6 @@ def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "nowhere")
     with pytest.raises(RunError, match="is not a run folder"):
         opened(tmp_path)
-
-
-def test_vectors_of_another_width_are_refused_by_name(run: cp.Run) -> None:
-    with pytest.raises(cp.DataError, match=r"takes 6 features per sample, got 4"):
-        cp.evaluate(run, data=np.ones((40, 4), np.float32), labels=[0, 1] * 20, quiet=True)
 
 
 def test_the_untrained_encoder_is_the_one_that_training_began_with(run: cp.Run) -> None:

@@ -61,7 +61,6 @@ def test_the_page_has_every_figure_and_what_stands_beside_it(tmp_path: Path) -> 
     assert "90 of 100" in text
     assert "0.25" in text
     assert "Under corruptions" in text
-    assert "representation minus timm:resnet18, in pairs: knn +20.0 points" in text
 
 
 def test_seeds_have_a_table_of_their_own(tmp_path: Path) -> None:

@@ -15,10 +15,8 @@ EVIL = '<script>alert(1)</script>"><img src=x>'
 
 def answer(num_hits: int = 2, side: int = 8) -> SearchAnswer:
     rng = np.random.default_rng(0)
-    concepts = (SharedConcept(3, 0.6, EVIL), SharedConcept(5, 0.2))
-    hits = tuple(
-        Hit(row, f"{EVIL}{row}", "cat", 0.9, 0.999, concepts, "pixels" * (row == 0)) for row in range(num_hits)
-    )
+    concepts = (SharedConcept(3, 0.6), SharedConcept(5, 0.2))
+    hits = tuple(Hit(row, f"{EVIL}{row}", "cat", 0.9, 0.999, concepts) for row in range(num_hits))
     pictures = {f"row-{row}": rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for row in range(num_hits)}
     pictures["query-0"] = rng.integers(0, 256, (side, side), dtype=np.uint8)
     return SearchAnswer("ncl", {"collection": "2 samples"}, ("Read it.",), (Asked(EVIL, None, None, hits),), pictures)
@@ -27,7 +25,6 @@ def answer(num_hits: int = 2, side: int = 8) -> SearchAnswer:
 def test_query_hits_and_reasons_stand_on_it() -> None:
     page = render_search(answer())
     assert page.count("<img ") == 3
-    assert page.count("nearly the same picture") == 1
     assert "above 99.9" in page
     assert page.count('class="bar"') == 4
 

@@ -66,9 +66,9 @@ def test_what_no_training_made_has_no_interval_over_seeds(seeds: cp.SeedRuns) ->
 @pytest.mark.thorough
 def test_options_pass_and_figures_of_before_stay_in_the_file(seeds: cp.SeedRuns) -> None:
     cp.evaluate_seeds(seeds, **QUICK)
-    found = cp.evaluate_seeds(seeds, metrics=["1-shot"], quiet=True)
-    assert {row.protocol for row in found.rows} == {"1-shot"}
-    assert {name for _, name in rows_of(seeds.path / NAME)} == {"knn", "1-shot"}
+    found = cp.evaluate_seeds(seeds, metrics=["precision@10"], quiet=True)
+    assert {row.protocol for row in found.rows} == {"precision@10"}
+    assert {name for _, name in rows_of(seeds.path / NAME)} == {"knn", "precision@10"}
 
 
 @pytest.mark.thorough

@@ -16,7 +16,6 @@ from PIL import Image
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.search import run_index
 
 SIDE, NUM_SAMPLES = 8, 12
 MADE_AGAIN = "are not those of the index"
@@ -141,45 +140,12 @@ def test_other_bytes_of_the_same_length_and_time_are_other_samples(run: cp.Run, 
     assert hits(run, data) != before
 
 
-def test_files_that_were_only_touched_are_compared_once_and_the_index_stays(
-    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_folder(tmp_path / "photos", seed=2)
-    before = hits(run, tmp_path / "photos")
-    shutil.copytree(tmp_path / "photos", tmp_path / "copy")
-    shutil.rmtree(tmp_path / "photos")
-    (tmp_path / "copy").rename(tmp_path / "photos")
-    assert hits(run, tmp_path / "photos", quiet=False) == before
-    told = capsys.readouterr().err
-    assert MADE_AGAIN not in told
-    assert "building" not in told
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the samples were opened")
-
-    monkeypatch.setattr(run_index, "open_samples", refuse)
-    assert hits(run, tmp_path / "photos") == before
-
-
 def test_samples_that_are_gone_are_missed(run: cp.Run, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", pixels(0))
     hits(run, tmp_path / "rows.npy")
     (tmp_path / "rows.npy").unlink()
     with pytest.raises(UsageError, match=r"no such file or folder: .*rows\.npy"):
         hits(run, tmp_path / "rows.npy")
-
-
-def test_an_index_that_says_nothing_of_its_files_is_compared_by_content(
-    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those are that were built before files were written down."""
-    data = tmp_path / "rows.npy"
-    np.save(data, pixels(0))
-    monkeypatch.setattr(run_index, "files_of_samples", lambda *_: None)
-    before = hits(run, data)
-    assert hits(run, data) == before
-    np.save(data, pixels(1))
-    assert hits(run, data) != before
 
 
 def test_a_run_that_was_copied_with_its_data_answers_of_the_copy(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.search.vector_index import build_index
+from counterpoint.evaluation.nearest import nearest
 from document_blocks import ROOT, blocks_of, run_python
 from search.planted_rows import clustered
 
@@ -28,5 +28,5 @@ def test_a_database_finds_the_same_ten_nearest(library: str, tmp_path: Path, mon
     shared: dict[str, Any] = {"__name__": "a_page"}
     run_python(next(block for block in BLOCKS if "table.npz" in block.text and block.language == "python"), shared)
     run_python(LIBRARIES[library], shared)
-    expected = build_index(rows, tmp_path / "index").search(torch.from_numpy(rows[3:4]), 10, exact=True)
+    expected = nearest(torch.from_numpy(rows), torch.from_numpy(rows[3:4]), 10)
     assert shared["found"] == expected.positions_QK[0].tolist()

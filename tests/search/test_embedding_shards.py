@@ -14,7 +14,7 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, RunError, UsageError
 from counterpoint.core.ranks import WorkPart
-from counterpoint.evaluation.shard_files import MANIFEST, TablePlan, open_shards
+from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 from counterpoint.search.embedding_shards import Shards, embed_shards
 from failing_disk import FAULTS, FailingDisk
 
@@ -61,11 +61,6 @@ def files(folder: Path) -> dict[str, bytes]:
 def make(run: cp.Run, out: Path, part: str = "1/1", rows: int | None = ROWS) -> bool:
     number, total = map(int, part.split("/"))
     return embed_shards(run, shards=Shards(out, rows, WorkPart(number, total)), quiet=True)
-
-
-def test_rows_of_shards_follow_from_samples_and_size_alone() -> None:
-    plan = TablePlan(num_rows=25, shard_rows=10, layer="", encoder="", data="", software="", has_labels=False)
-    assert [plan.rows(number) for number in range(plan.num_shards)] == [slice(0, 10), slice(10, 20), slice(20, 25)]
 
 
 def test_any_number_of_parts_writes_the_same_bytes(run: cp.Run, tmp_path: Path) -> None:
@@ -143,9 +138,9 @@ def test_a_shard_of_another_table_is_refused_by_name(run: cp.Run, data: Path, tm
     embed_shards(run, layer="embedding", shards=Shards(other, ROWS), quiet=True)
     for ending in (".json", ".parquet"):
         shutil.copy(other / f"shard-000003{ending}", one)
-    with pytest.raises(RunError, match=r"shard-000003\.json is of another layer: layer embedding, this is represent"):
+    with pytest.raises(RunError, match=r"shard-000003\.json is of another table: layer embedding, this is represent"):
         make(run, one)
-    with pytest.raises(RunError, match=r"shard-000003\.json is of another layer"):
+    with pytest.raises(RunError, match=r"shard-000003\.json is of another table"):
         open_shards(one).check()
 
 
@@ -156,23 +151,6 @@ def test_a_renamed_shard_is_refused(run: cp.Run, tmp_path: Path) -> None:
         shutil.copy(out / f"shard-000001{ending}", out / f"shard-000002{ending}")
     with pytest.raises(RunError, match=r"shard-000002\.json is of shard 1: it was renamed"):
         open_shards(out).check()
-
-
-def test_a_plan_is_of_one_encoder_one_set_of_samples_and_one_size(run: cp.Run, data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "shards"
-    make(run, out)
-    assert make(run, out, rows=None)
-    with pytest.raises(RunError, match=r"shards of another size: shard_rows 70, this is 71; choose another --out"):
-        make(run, out, rows=71)
-    changed = shutil.copytree(run.path, tmp_path / "run")
-    other = cp.train(data, epochs=1, batch_size=64, seed=1, out=tmp_path / "seed-1", quiet=True)
-    with pytest.raises(RunError, match=r"plan\.json is of another encoder"):
-        make(other, out)
-    assert make(cp.Run(changed), out)  # the same encoder somewhere else
-    images = np.load(data)["images"].copy()
-    images[7] += 1
-    with pytest.raises(RunError, match=r"plan\.json is of other data"):
-        embed_shards(run, images, shards=Shards(out), quiet=True)
 
 
 def test_a_folder_of_other_files_is_left_alone(run: cp.Run, tmp_path: Path) -> None:
@@ -228,9 +206,6 @@ def test_a_table_in_shards_is_read_wherever_a_table_is(run: cp.Run, tmp_path: Pa
         ("{run} --out {file} --shards 10", "--out must be a folder for shards"),
         ("{run} --out {file}/below --shards 10", "cannot make the folder"),
         ("{run} --out {new} --shards 10 --overwrite", "shards are never replaced"),
-        ("--merge {new} --out {new}.npz", "is no folder of shards"),
-        ("--merge {new} --out {new}.csv", "--out must end in"),
-        ("{run} --merge {new} --out {new}.npz", "got RUN as well"),
     ],
 )
 def test_mistakes_take_one_line(

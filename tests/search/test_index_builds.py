@@ -4,7 +4,6 @@ import contextlib
 import resource
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import counterpoint as cp
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_files import delete_run
 from counterpoint.core.run_lock import lock_run
-from counterpoint.engine.progress import Reporter
 from counterpoint.search import run_index, vector_index
 from counterpoint.search.vector_index import INDEX_FILES, build_index, open_index
 
@@ -36,12 +34,13 @@ def run(tmp_path: Path) -> cp.Run:
     return train(tmp_path)
 
 
-@pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is said, in order."""
-    lines: list[str] = []
-    monkeypatch.setattr(Reporter, "say", lambda _, text: lines.append(text))
-    return lines
+def test_a_build_beside_another_one_is_refused_and_takes_what_that_made(run: cp.Run) -> None:
+    truth = ask(run)
+    with lock_run(run.path):
+        assert ask(run) == truth
+        with pytest.raises(RunError, match="is in use by process"):
+            ask(run, rebuild=True)
+    assert ask(run) == truth
 
 
 def ask(run: cp.Run, **options: Any) -> list[tuple[int, float]]:
@@ -81,8 +80,9 @@ def test_a_reader_has_the_index_of_one_build(
 ) -> None:
     """Another index takes the place of the one that is being read, after each of its steps."""
     place, other = tmp_path / "index", tmp_path / "other"
-    build_index(ROWS, place, names=[f"old {row}" for row in range(40)])
-    build_index(ROWS[::-1].copy(), other, names=[f"new {row}" for row in range(40)])
+    for folder, rows, age in ((place, ROWS, "old"), (other, ROWS[::-1].copy(), "new")):
+        folder.mkdir()
+        build_index(torch.from_numpy(rows), folder, names=[f"{age} {row}" for row in range(40)])
 
     def swap() -> None:
         place.rename(tmp_path / "aside")
@@ -96,35 +96,6 @@ def test_a_reader_has_the_index_of_one_build(
     assert torch.allclose(found.vectors(), torch.nn.functional.normalize(torch.from_numpy(expected.copy())))
     near = found.search(torch.from_numpy(expected.copy()), 1)
     assert near.positions_QK[:, 0].tolist() == list(range(40))
-
-
-def test_a_second_build_waits_and_takes_what_the_first_one_made(
-    run: cp.Run, said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    truth, answers, waits = ask(run), list[Any](), threading.Event()
-    shutil.rmtree(run.folder.indexes)
-    after(run_index.time, "sleep", waits.set, monkeypatch)
-    original = build_index
-
-    def build(*words: Any, **named: Any) -> Any:
-        assert waits.wait(60)
-        return original(*words, **named)
-
-    monkeypatch.setattr(run_index, "build_index", build)
-    threads = [threading.Thread(target=lambda: answers.append(ask(run))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert answers == [truth, truth]
-    assert said.count("building the index of 40 representations") == 2  # with that of the truth
-    assert sum(line.startswith("waiting for process ") for line in said) == 1
-
-
-def test_who_waits_for_a_run_that_is_trained_anew_is_told(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    after(run_index.time, "sleep", run.folder.encoder_card.unlink, monkeypatch)
-    with lock_run(run.path), pytest.raises(RunError, match="holds no encoder yet"):
-        ask(run)
 
 
 def test_a_run_is_not_deleted_while_its_index_is_built(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +114,10 @@ def test_a_run_is_not_deleted_while_its_index_is_built(run: cp.Run, monkeypatch:
     assert not run.path.exists()
 
 
-@pytest.mark.parametrize("step", ["files_of_samples", "open_samples"])
 def test_nothing_comes_back_into_a_run_that_is_deleted_while_it_is_opened(
-    step: str, run: cp.Run, monkeypatch: pytest.MonkeyPatch
+    run: cp.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    after(run_index, step, lambda: delete_run(run.path), monkeypatch)
+    after(run_index, "open_subject", lambda: delete_run(run.path), monkeypatch)
     with pytest.raises(RunError):
         ask(run)
     assert not run.path.exists()
@@ -161,7 +131,7 @@ def test_no_encoder_is_asked_beside_the_index_of_another_one(
     query = ROWS[:1]
     if has_index:
         cp.search(run, query, k=1, quiet=True)
-    after(run_index, "open_samples", lambda: train(run.path.parent, seed=1), monkeypatch)
+    after(run_index, "open_subject", lambda: train(run.path.parent, seed=1), monkeypatch)
     with pytest.raises(RunError, match="was deleted or trained anew while it was searched"):
         cp.search(run, query, k=1, quiet=True)
     assert not run.folder.indexes.exists()

@@ -33,7 +33,6 @@ def _figure(value: Any) -> int | float | None:
 
 
 BASELINES = ("pixels (PCA)", "input (PCA)", "untrained encoder", "raw input")  # features that training did not make
-BASELINE = "baseline"  # in the settings of a row: features of an encoder that the user named to compare with
 FEATURES = "features"  # what an evaluation calls the encoder of features that need none
 Model = TypeVar("Model", bound=BaseModel)
 Listed = Strict(False)  # of a tuple: JSON has lists only
@@ -192,8 +191,7 @@ class EpochRecord(Record):
 class EvaluationSplit(Record):
     """How the labelled samples of an evaluation were divided into a bank and queries.
 
-    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds;
-    ``num_excluded`` queries, of the ``excluded_classes``, are left out, since the bank has no sample of these.
+    ``absent_classes`` are in the bank and have no query; ``num_shared`` queries hold what a sample of the bank holds.
     """
 
     source: str = ""
@@ -204,8 +202,6 @@ class EvaluationSplit(Record):
     class_names: Annotated[tuple[Text, ...], Listed] = ()
     absent_classes: Annotated[tuple[Text, ...], Listed] = ()
     num_shared: Figure = None
-    excluded_classes: Annotated[tuple[Text, ...], Listed] = ()
-    num_excluded: Figure = None
     how: str = ""
     query_fingerprint: str | None = None
     data_fingerprint: str | None = None  # of all samples with their labels; None in records of earlier versions
@@ -250,7 +246,7 @@ class EvaluationRow(Record):
     @property
     def is_baseline(self) -> bool:
         """Whether it is of features to compare with."""
-        return self.features in BASELINES or BASELINE in self.settings
+        return self.features in BASELINES
 
     @property
     def figure(self) -> float | None:

@@ -12,8 +12,8 @@ from counterpoint.core.written_tables import aligned, csv_table, in_markdown, ma
 
 WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
-HEAD = ("rank", "row", "name", "label", "cosine", "random below", "copy", "why")
-SIDES = "rrllrrll"
+HEAD = ("rank", "row", "name", "label", "cosine", "random below", "why")
+SIDES = "rrllrrl"
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,13 @@ class SharedConcept:
     Attributes:
         dim: its number.
         share: of the similarity: its product over the sum of all.
-        name: the class that it can be named after, or None.
     """
 
     dim: int
     share: float
-    name: str | None = None
 
     def __str__(self) -> str:
-        return f"d{self.dim} {100 * self.share:.0f}%" + (f" {self.name}" if self.name else "")
+        return f"d{self.dim} {100 * self.share:.0f}%"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ class Hit:
         similarity: cosine with the query.
         random_below: share of random pairs of the collection that are less similar.
         concepts: what both share, the most first; empty where dimensions have no meaning.
-        copy: ``pixels`` or ``embedding`` where it is nearly the same as the query; else empty.
     """
 
     row: int
@@ -54,21 +51,12 @@ class Hit:
     similarity: float
     random_below: float
     concepts: tuple[SharedConcept, ...] = ()
-    copy: str = ""
 
     def cells(self, rank: int) -> list[str]:
         """As a row of the printed table."""
         why = ", ".join(map(str, self.concepts)) or "-"
-        words = (self.name, self.label or "-")
-        return [
-            str(rank),
-            str(self.row),
-            *words,
-            f"{self.similarity:.4f}",
-            _percent(self.random_below),
-            self.copy or "-",
-            why,
-        ]
+        figures = (f"{self.similarity:.4f}", _percent(self.random_below))
+        return [str(rank), str(self.row), self.name, self.label or "-", *figures, why]
 
 
 @dataclass(frozen=True)
@@ -121,7 +109,7 @@ class SearchAnswer:
 
     def to_csv(self) -> str:
         """A line for each hit."""
-        head = ["query", "rank", "row", "name", "label", "cosine", "random_below", "copy", "concepts"]
+        head = ["query", "rank", "row", "name", "label", "cosine", "random_below", "concepts"]
         rows = [
             [
                 asked.name,
@@ -131,7 +119,6 @@ class SearchAnswer:
                 hit.label,
                 f"{hit.similarity:.9g}",
                 f"{hit.random_below:.6g}",
-                hit.copy,
                 "; ".join(map(str, hit.concepts)),
             ]
             for asked in self.queries

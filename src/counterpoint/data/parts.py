@@ -1,6 +1,6 @@
 """Sources made of sources: without some samples, of some classes, with other names of classes, and two end to end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -146,42 +146,12 @@ def _some(source: Source, positions: Tensor, labels: Labels | None, content: Seq
     )
 
 
-def with_names(source: Source, names: Mapping[str, str]) -> Source:
-    """A source whose classes have other names; two that get one name become one class.
-
-    Args:
-        source: as it was opened.
-        names: the new name of each class that gets one; classes that the source lacks are passed over.
-    """
-    found = [names.get(name, name) for name in source.class_names]
-    class_names = tuple(dict.fromkeys(found))
-    if source.labels is None or class_names == source.class_names:
-        return source
-    # The last place is that of -1: an unknown label stays one.
-    numbers = torch.tensor([*(class_names.index(name) for name in found), -1])[source.labels]
-    return replace(source, labels=numbers, class_names=class_names)
-
-
-def foreign_classes(bank: Source, queries: Source) -> dict[str, int]:
-    """Classes of the queries that no sample of the bank has, with the number of their queries; both have labels."""
-    assert bank.labels is not None
-    assert queries.labels is not None
-    # A source may name a class that it has no sample of.
-    known = {bank.class_names[number] for number in bank.labels.unique().tolist() if number >= 0}
-    numbers, counts = queries.labels.unique(return_counts=True)
-    found = zip(numbers.tolist(), counts.tolist(), strict=True)
-    asked = {queries.class_names[number]: count for number, count in found if number >= 0}
-    return {name: count for name, count in asked.items() if name not in known}
-
-
-def joined(bank: Source, queries: Source, *, excludes_foreign: bool = False) -> Source:
+def joined(bank: Source, queries: Source) -> Source:
     """Two sources end to end; classes are those of the first, known by their names.
 
     Args:
         bank: the first.
         queries: the second.
-        excludes_foreign: samples of the second whose class the first has no sample of lose their label; they are
-            refused otherwise.
 
     Raises:
         DataError: samples of other shapes, labels on one side only, or a class that only the second has.
@@ -196,21 +166,21 @@ def joined(bank: Source, queries: Source, *, excludes_foreign: bool = False) -> 
             raise DataError(f"{source.name} has no labels, and accuracy needs them on both sides")
     assert bank.labels is not None
     assert queries.labels is not None
-    foreign = foreign_classes(bank, queries)
-    present = queries.labels.unique()
-    if foreign and not excludes_foreign:
-        common = [queries.class_names[number] for number in present.tolist() if number >= 0]
-        common = ",".join(name for name in common if name not in foreign)
+    # A source may name a class that it has no sample of.
+    known = {bank.class_names[number] for number in bank.labels.unique().tolist() if number >= 0}
+    present = [queries.class_names[number] for number in queries.labels.unique().tolist() if number >= 0]
+    if foreign := [name for name in present if name not in known]:
+        common = ",".join(name for name in present if name in known)
         remedy = f"; what both have: --source.classes {common}" if common else ""
         listed = ", ".join(list(foreign)[:10])
         raise DataError(
-            f"{len(foreign)} of {int((present >= 0).sum())} classes of {queries.name} are not in {bank.name}: "
-            f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}, or evaluate --absent-classes exclude"
+            f"{len(foreign)} of {len(present)} classes of {queries.name} are not in {bank.name}: "
+            f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}"
         )
     factors = None
     if bank.factors is not None and queries.factors is not None and bank.factor_names == queries.factor_names:
         factors = torch.cat([bank.factors, queries.factors])
-    number_of = {name: number for number, name in enumerate(bank.class_names) if name not in foreign}
+    number_of = {name: number for number, name in enumerate(bank.class_names)}
     # The last place is that of -1: an unknown label stays one.
     numbers = torch.tensor([*(number_of.get(name, -1) for name in queries.class_names), -1])[queries.labels]
     return replace(

@@ -16,7 +16,7 @@ from counterpoint.core.errors import DataError, UsageError, gone, nearest
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import number_labels
 from counterpoint.data.parts import names_in, of_classes, without
-from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source, root_folder
+from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source
 
 ARRAY = "array"
 ALL = "all"  # classes
@@ -76,26 +76,6 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
         if form.fits is None or form.fits(path):
             return form.open(path, settings, progress)
     raise UsageError(f"{path} is neither a folder of images nor a file of a known form; data can be {_known_forms()}")
-
-
-def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | None:
-    """Absolute paths of the files and folders in which samples lie, whether they are there or not.
-
-    Returns:
-        None where nobody knows them.
-    """
-    named = CATALOGUE.get(str(data))
-    if named is not None:
-        if named.has_files and not named.files:
-            return None
-        places = [root_folder(settings) / name for name in named.files]
-    else:
-        path = Path(os.path.expanduser(data))
-        lists = [form.lists for form in _forms_by_name(path) if form.lists is not None and path.is_file()]
-        places = [path, *(file for each in lists for file in each(path, settings))]
-    # Files of labels and of excluded samples; the other values of these settings are no paths.
-    places += [Path(name) for name in (settings.labels, settings.exclude) if name not in ("auto", NO_FILE)]
-    return tuple(map(os.path.abspath, places))
 
 
 def form_of(data: str | None) -> str | None:

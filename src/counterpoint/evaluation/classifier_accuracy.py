@@ -17,20 +17,19 @@ CLASSIFIER = "classifier"
 MOST_NAMED = 5  # classes that a sentence lists
 
 
-def classify_queries(encoder: Encoder, representations: Tensor, class_names: Sequence[str]) -> Tensor:
+def own_classes(
+    encoder: Encoder, representations: Tensor, class_names: Sequence[str], reporter: Reporter
+) -> Tensor | None:
     """Classes of samples by an encoder's own classifier, as numbers of the samples' classes.
 
     Args:
         encoder: with a classifier.
         representations: of the samples, (n, width).
         class_names: of the samples' classes, which are known by their names.
+        reporter: says where the classifier knows none of these classes.
 
     Returns:
-        Class numbers (n,); -1 for a class that these samples do not have.
-
-    Raises:
-        DataError: the classifier knows none of these classes.
-        UsageError: the encoder has no classifier.
+        Class numbers (n,); -1 for a class that these samples do not have. None where the classifier knows none.
     """
     logits_NC = encoder.class_logits(representations)
     assert encoder.classifier is not None
@@ -38,21 +37,11 @@ def classify_queries(encoder: Encoder, representations: Tensor, class_names: Seq
     number_of = {name: number for number, name in enumerate(class_names)}
     if not number_of.keys() & set(known):
         listed = ", ".join(known[:MOST_NAMED]) + (", ..." if len(known) > MOST_NAMED else "")
-        raise DataError(f"the classifier knows none of the classes of these samples; it was trained with {listed}")
+        reporter.say(
+            f"{CLASSIFIER} is left out: it knows none of the classes of these samples; it was trained with {listed}"
+        )
+        return None
     return torch.tensor([number_of.get(name, -1) for name in known])[logits_NC.argmax(dim=1)]
-
-
-def own_classes(
-    encoder: Encoder, representations: Tensor, class_names: Sequence[str], reporter: Reporter
-) -> Tensor | None:
-    """The same; None, and said why, where the classifier knows none of the classes, and None without a classifier."""
-    if encoder.classifier is None:
-        return None
-    try:
-        return classify_queries(encoder, representations, class_names)
-    except DataError as error:
-        reporter.say(f"{CLASSIFIER} is left out: {error}")
-        return None
 
 
 def classifier_score(known: Labelled) -> Score:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import ON, UNDER, Metric
-from counterpoint.core.run_records import BASELINE, BASELINES, EvaluationRow
+from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
-from counterpoint.data.parts import ChosenStore, with_names
+from counterpoint.data.parts import ChosenStore
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Store
@@ -23,15 +23,14 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.feature_sets import INITIAL, PIXELS, UNTRAINED, FeatureSet, Represent, represent_as
+from counterpoint.evaluation.feature_sets import INITIAL, FeatureSet, Represent, represent_as
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
-from counterpoint.evaluation.robustness import ERROR, MCE, RELATIVE, Robustness, mean_corruption_errors
-from counterpoint.evaluation.selection import Selection, chosen_orders, selection_figures
+from counterpoint.evaluation.robustness import corruption_error
+from counterpoint.evaluation.selection import chosen_orders, selection_figures
 from counterpoint.evaluation.subject import Subject, name_skipped
 
-REFERENCES = {"pixels": PIXELS, "untrained": UNTRAINED, "none": ""}
 SEED = 0  # of corruptions
 MOST_NAMED = 10  # classes that a sentence lists
 CURVES = [CATALOGUE[name] for name in (PROBE, "mAP@10", "precision@10")]  # where no metric is named
@@ -61,7 +60,7 @@ def frozen(known: Labelled, protocol: str) -> Frozen:
         return Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
     if protocol != KNN:
         raise ValueError(f"a frozen classifier must be {PROBE!r} or {KNN!r}, got {protocol!r}")
-    vote = Vote(known.k, known.temperature, known.similarity, known.weighting)
+    vote = Vote(known.k, known.temperature)
     return Frozen(lambda x_QD: knn_predict(known.bank_ND, known.labels_N, x_QD, vote), vote.settings())
 
 
@@ -73,15 +72,13 @@ class LabelledSamples:
         store: holds them.
         positions_Q: where.
         labels_Q: their classes, as the classifiers number them.
+        left_out: in words, samples of classes that are not known; empty where there are none.
     """
 
     store: Store
     positions_Q: Tensor
     labels_Q: Tensor
-
-    def under(self, corruption: str, severity: int, seed: int = SEED) -> "LabelledSamples":
-        """The same samples under a corruption, made when they are fetched."""
-        return LabelledSamples(CorruptedStore(self.store, corruption, severity, seed), self.positions_Q, self.labels_Q)
+    left_out: str = ""
 
 
 def frozen_scores(classifiers: Mapping[str, Frozen], represent: Represent, asked: LabelledSamples) -> dict[str, Score]:
@@ -93,27 +90,7 @@ def frozen_scores(classifiers: Mapping[str, Frozen], represent: Represent, asked
     }
 
 
-@dataclass(frozen=True)
-class Matched:
-    """The samples of another source whose classes are known.
-
-    Attributes:
-        asked: these samples.
-        left_out: how many samples each class has that is not known, by its name.
-    """
-
-    asked: LabelledSamples
-    left_out: Mapping[str, int]
-
-    def told(self) -> str:
-        """In words, what was left out; empty where nothing was."""
-        if not self.left_out:
-            return ""
-        names = ", ".join(list(self.left_out)[:MOST_NAMED]) + (", ..." if len(self.left_out) > MOST_NAMED else "")
-        return f"{sum(self.left_out.values()):,} samples of {len(self.left_out)} classes left out: {names}"
-
-
-def matched(other: Source, class_names: Sequence[str]) -> Matched:
+def matched(other: Source, class_names: Sequence[str]) -> LabelledSamples:
     """Find the samples of another source whose classes have one of these names, whatever the case of the letters.
 
     Args:
@@ -134,13 +111,11 @@ def matched(other: Source, class_names: Sequence[str]) -> Matched:
             f"no class of {other.name} is known: it has {', '.join(other.class_names[:MOST_NAMED])}; the classifier "
             f"knows {', '.join(class_names[:MOST_NAMED])}"
         )
-    counts_C = torch.bincount(other.labels[other.labels >= 0], minlength=len(other.class_names)).tolist()
-    left_out = {
-        name: count
-        for name, count in zip(other.class_names, counts_C, strict=True)
-        if count and name.casefold() not in number_of
-    }
-    return Matched(LabelledSamples(other.store, positions, numbers[positions]), left_out)
+    foreign = [name for name in other.class_names if name.casefold() not in number_of]
+    num_foreign = int(((numbers < 0) & (other.labels >= 0)).sum())
+    names = ", ".join(foreign[:MOST_NAMED]) + (", ..." if len(foreign) > MOST_NAMED else "")
+    left_out = f"{num_foreign:,} samples of {len(foreign)} classes left out: {names}" if num_foreign else ""
+    return LabelledSamples(other.store, positions, numbers[positions], left_out)
 
 
 @dataclass(frozen=True)
@@ -164,7 +139,7 @@ class Clean:
     @property
     def own(self) -> list[FeatureSet]:
         """The features that were learned."""
-        return [each for each in self.sets if each.name not in (*BASELINES, INITIAL) and BASELINE not in each.about]
+        return [each for each in self.sets if each.name not in (*BASELINES, INITIAL)]
 
     def labelled(self, name: str) -> Labelled:
         """Some features, with their bank in memory: probes and curves take all of it."""
@@ -184,20 +159,12 @@ class Clean:
         return LabelledSamples(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
 
 
-@dataclass(frozen=True)
-class Others:
-    """Other data that were asked for.
-
-    Attributes:
-        ood: sources that frozen classifiers are asked about, each with its samples of known classes.
-        ranked: what orders of features are made from; None for the bank.
-    """
-
-    ood: tuple[tuple[Source, Matched], ...] = ()
-    ranked: Source | None = None
+Ood = Sequence[
+    tuple[Source, LabelledSamples]
+]  # sources that frozen classifiers are asked about, with what is known of them
 
 
-def open_others(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Others:
+def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Ood:
     """Refuse what cannot be measured, and open what else is needed, before anything is measured.
 
     Raises:
@@ -207,102 +174,76 @@ def open_others(subject: Subject, asked: EvaluationSettings, reporter: Reporter)
     chosen_corruptions(asked.corruptions)
     chosen_severities(asked.severities)
     chosen_orders(asked.selection)
-    needs_encoder = [f"--{name}" for name in ("corruptions", "ood", "rank_on") if getattr(asked, name)]
+    needs_encoder = [f"--{name}" for name in ("corruptions", "ood") if getattr(asked, name)]
     if needs_encoder and subject.is_features:
-        raise UsageError(f"{needs_encoder[0].replace('_', '-')} needs the encoder; features are all that is known")
-    if asked.same_classes and not (asked.ood or subject.queries):
-        raise UsageError("--same-classes goes with --test-data or --ood, whose classes may be called otherwise")
-    for name in asked.same_classes.values():
-        if name not in subject.source.class_names:
-            raise unknown_name("class of the labelled samples", name, subject.source.class_names)
-    if asked.rank_on is not None and not asked.selection:
-        raise UsageError("--rank-on goes with --selection")
+        raise UsageError(f"{needs_encoder[0]} needs the encoder; features are all that is known")
     if asked.corruptions:
         if subject.source.kind != "images":
             raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")
         check_pictures(subject.source.store.fetch([0]))
     if asked.max_bad is not None:
         subject = replace(subject, opens=subject.opens.model_copy(update={"max_bad": asked.max_bad}))
-    sources = [with_names(_opened(subject, data, reporter), asked.same_classes) for data in asked.ood]
-    found = tuple((source, matched(source, subject.source.class_names)) for source in sources)
-    return Others(found, None if asked.rank_on is None else _opened(subject, asked.rank_on, reporter))
+    sources = [_opened(subject, data, reporter) for data in asked.ood]
+    return [(source, matched(source, subject.source.class_names)) for source in sources]
 
 
-def in_conditions(clean: Clean, others: Others, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
+def in_conditions(clean: Clean, ood: Ood, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     """Every figure that was asked for beside those on clean queries."""
     figures = _under_corruptions(clean, asked, reporter) if asked.corruptions else []
-    for source, found in others.ood:
+    for source, found in ood:
         figures += _elsewhere(clean, source, found, reporter)
-    return figures + (_curves(clean, others.ranked, asked, reporter) if asked.selection else [])
+    return figures + (_curves(clean, asked, reporter) if asked.selection else [])
 
 
 def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    """Accuracies under corruptions, of the learned features and of the reference, and what they sum up to."""
+    """Accuracies of the learned features under corruptions."""
     names, severities = chosen_corruptions(asked.corruptions), chosen_severities(asked.severities)
-    reference = REFERENCES[asked.reference]
-    if reference and reference not in clean.known:
-        raise UsageError(f"reference {reference} is not there for {clean.subject.name}; choose pixels or none")
-    sets = [*clean.own, *(each for each in clean.sets if each.name == reference)]
-    classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in sets}
-    represent, queries = represent_as(sets, clean.subject.source), clean.asked()
-    found: dict[str, dict[tuple[str, int], Score]] = {name: {} for name in classifiers}
+    classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in clean.own}
+    represent, queries = represent_as(clean.own, clean.subject.source), clean.asked()
+    found = {name: dict[str, Score]() for name in classifiers}
     with reporter.bar(f"under {len(names)} corruptions", len(names) * len(severities)) as advance:
-        on_clean = frozen_scores(classifiers, represent, queries)
         for corruption, severity in itertools.product(names, severities):
             settings = {"corruption": corruption, "severity": severity, "seed": SEED}
-            for name, score in frozen_scores(classifiers, represent, queries.under(corruption, severity)).items():
-                found[name][corruption, severity] = replace(score, settings={**score.settings, **settings})
+            corrupted = replace(queries, store=CorruptedStore(queries.store, corruption, severity, SEED))
+            for name, score in frozen_scores(classifiers, represent, corrupted).items():
+                known = replace(score, settings={**score.settings, **settings})
+                found[name][f"{clean.protocol} {UNDER} {corruption} {severity}"] = known
             advance()
-    figures = [
-        row_of(name, f"{clean.protocol} {UNDER} {corruption} {severity}", score)
-        for name, corrupted in found.items()
-        for (corruption, severity), score in corrupted.items()
-    ]
-    each = {name: Robustness(on_clean[name], found[name], len(severities)) for name in classifiers}
+    figures = [row_of(name, protocol, score) for name, own in found.items() for protocol, score in own.items()]
     settings = {"classifier": clean.protocol, "corruptions": len(names)}
     settings |= {"severities": ", ".join(map(str, severities)), "seed": SEED}
-    for name, own in each.items():
-        for metric, estimate in mean_corruption_errors(own, each.get(reference)).items():
-            beside = {} if metric == ERROR else {"reference": reference}
-            figures.append(row_of(name, metric, Score(estimate, {**settings, **beside})))
-    measured = {row.protocol for row in figures}
-    for metric, why in ((MCE, "makes no error"), (RELATIVE, "loses nothing")):
-        if reference and metric not in measured:
-            reporter.say(f"{metric} is left out: {reference} {why} under one of the corruptions")
+    for name, own in found.items():
+        figures.append(row_of(name, "corruption error", Score(corruption_error(list(own.values())), settings)))
     return figures
 
 
-def _elsewhere(clean: Clean, other: Source, found: Matched, reporter: Reporter) -> list[EvaluationRow]:
+def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Reporter) -> list[EvaluationRow]:
     """Accuracies of the learned features on another source."""
     name = Path(other.name).name
-    if found.told():
-        reporter.say(f"{name}: {found.told()}")
+    if found.left_out:
+        reporter.say(f"{name}: {found.left_out}")
     classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in clean.own}
     with reporter.bar(f"on {name}", 1) as advance:
-        scores = frozen_scores(classifiers, represent_as(clean.own, other), found.asked)
+        scores = frozen_scores(classifiers, represent_as(clean.own, other), found)
         advance()
-    num_classes = int(found.asked.labels_Q.unique().numel())
-    settings = {"source": name, "classes": num_classes, "left out": found.told() or "nothing"}
+    num_classes = int(found.labels_Q.unique().numel())
+    settings = {"source": name, "classes": num_classes, "left out": found.left_out or "nothing"}
     return [
         row_of(features, f"{clean.protocol} {ON} {name}", replace(score, settings={**score.settings, **settings}))
         for features, score in scores.items()
     ]
 
 
-def _curves(
-    clean: Clean, ranked_on: Source | None, asked: EvaluationSettings, reporter: Reporter
-) -> list[EvaluationRow]:
+def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     """Curves over the number of features kept, of the learned features."""
     own = [each for each in clean.metrics if not each.needs and each.name != CLASSIFIER]
     metrics = own if asked.metrics and not asked.protocol else CURVES
-    selection = Selection(chosen_orders(asked.selection), metrics, asked.selection_step, asked.rank_on or "")
-    ranked = {} if ranked_on is None else represent_as(clean.own, ranked_on)(ranked_on.store)
+    orders = chosen_orders(asked.selection)
     figures: list[EvaluationRow] = []
-    with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(selection.orders)) as advance:
-        for each in clean.own:
-            figures += selection_figures(
-                each.name, clean.labelled(each.name), selection, ranked.get(each.name), advance
-            )
+    with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:
+        for each, metric, order in itertools.product(clean.own, metrics, orders):
+            figures += selection_figures(each.name, clean.labelled(each.name), metric, order, asked.selection_step)
+            advance()
     return figures
 
 

@@ -72,11 +72,10 @@ def described_split(subject: Subject, bank: Tensor, queries: Tensor) -> Evaluati
     """What a reader must know about the samples."""
     names, labels = subject.source.class_names, subject.source.labels
     assert labels is not None
-    asked, num_excluded = set(labels[queries].tolist()), sum(subject.excluded.values())
-    excluded = {"excluded_classes": tuple(subject.excluded), "num_excluded": num_excluded} if num_excluded else {}
+    asked = set(labels[queries].tolist())
     return EvaluationSplit(
         source=Path(subject.source.name).name,
-        num_unlabelled=int((labels < 0).sum()) - num_excluded,
+        num_unlabelled=int((labels < 0).sum()),
         num_bank=len(bank),
         num_queries=len(queries),
         num_classes=len(names),
@@ -85,7 +84,6 @@ def described_split(subject: Subject, bank: Tensor, queries: Tensor) -> Evaluati
         how=_how(subject),
         query_fingerprint=query_fingerprint(subject.source, queries),
         data_fingerprint=subject.source.fingerprint,
-        **excluded,
     )
 
 

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
-from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -12,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import UsageError
-from counterpoint.core.run_records import BASELINE, BASELINES, FEATURES
+from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
 from counterpoint.data.stores import RowsStore, Store
@@ -29,10 +27,8 @@ from counterpoint.evaluation.features import (
     input_components,
     num_pieces,
     num_shared,
-    raw_chunks,
     with_norms_of,
 )
-from counterpoint.evaluation.foreign_subject import open_baseline
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.evaluation.trained_run import encoder_at, steps_asked
 from counterpoint.nn.layer_outputs import EMBEDDING, OUTPUTS, REPRESENTATION, check_layers
@@ -45,24 +41,18 @@ Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples o
 
 @dataclass(frozen=True)
 class Origin:
-    """How features are made of raw samples: they are a layer of an encoder, or what a function gives.
+    """The encoder and the layer of it that features are; ``begin`` is called before samples pass it."""
 
-    Attributes:
-        encoder: gives it, ready to pass samples; the same function for all layers of one.
-        layer: of the encoder.
-        function: of raw samples, where there is no encoder.
-    """
-
-    encoder: Callable[[], Encoder] | None = None
-    layer: str = ""
-    function: Callable[[Tensor], Tensor] | None = None
+    encoder: Encoder
+    layer: str
+    begin: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
 class FeatureSet:
     """Features of all samples, by source, what the protocol records about them, and classes from a classifier.
 
-    ``origin`` is None for features that come from anywhere.
+    ``origin`` is None for features that come from anywhere, and for components of the input.
     """
 
     name: str
@@ -101,13 +91,12 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
 
     Args:
         subject: what is judged.
-        asked: ``layers`` (empty for representation and embedding), ``checkpoint``, ``baselines`` and ``cache``.
+        asked: ``layers`` (empty for representation and embedding), ``checkpoint`` and ``cache``.
         reporter: shows progress.
 
     Raises:
-        UsageError: no such layer, checkpoint or baseline.
+        UsageError: no such layer or checkpoint.
     """
-    named = _named(subject, asked, reporter)  # first: what cannot be built is said before anything is encoded
     layers = asked.layers or (REPRESENTATION, EMBEDDING)
     if subject.encoder.card.projector == "none" and subject.folder is None and not asked.layers:
         layers = (REPRESENTATION,)  # what comes from elsewhere has no embedding of its own
@@ -120,23 +109,18 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
         content = [each.content_N for each in found]
         for layer in layers:
             name = f"{layer if layer in OUTPUTS else f'layer {layer}'}{ending}"
-            own = _of_layer(name, found, Origin(partial(_itself, encoder), layer))
+            own = _of_layer(name, found, Origin(encoder, layer))
             sets.append(_with_classes(own, encoder, subject, found, reporter))
     if subject.is_features:
         return FeatureSets((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
-
-    def add(name: str, encoder: Encoder, title: str, about: dict[str, Any]) -> None:
-        found = _passed(encoder, subject, [REPRESENTATION], title, reporter, cache=asked.cache)
-        sets.append(_of_layer(name, found, Origin(partial(_itself, encoder), REPRESENTATION), about))
-
     if subject.initial is not None:
-        add(INITIAL, subject.initial, "the initial encoder's features", {})
+        title = "the initial encoder's features"
+        found = _passed(subject.initial, subject, [REPRESENTATION], title, reporter, cache=asked.cache)
+        sets.append(_of_layer(INITIAL, found, Origin(subject.initial, REPRESENTATION)))
     sets += _untrained(subject, reporter, cache=asked.cache)
-    for name, encoder in named.items():
-        add(name, encoder, f"features of {name}", {BASELINE: True})
     components = input_components(subject.sources, subject.split.train, cache=asked.cache)
-    name, origin = PIXELS if subject.source.kind == "images" else INPUT, Origin(function=components.project)
-    sets.append(FeatureSet(name, components.scores, components.about, origin=origin))
+    name = PIXELS if subject.source.kind == "images" else INPUT
+    sets.append(FeatureSet(name, components.scores, components.about))
     return FeatureSets(tuple(sets), np.concatenate(content))
 
 
@@ -173,26 +157,6 @@ def _with_classes(
     return replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
 
 
-def _named(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> dict[str, Encoder]:
-    """The encoders that the user named as baselines, by the names of their features."""
-    names, files = asked.baselines, asked.baseline_weights
-    if names and subject.is_features:
-        raise UsageError(
-            "baselines encode samples, and features are all there is here; evaluate an encoder with --data"
-        )
-    if len(files) > len(names):
-        raise UsageError(
-            f"baseline_weights has {len(files)} files for {len(names)} baselines; name an encoder for each"
-        )
-    known = [
-        open_baseline(name, weights, subject, reporter)
-        for name, weights in zip(names, [*files, *[None] * (len(names) - len(files))], strict=True)
-    ]
-    if len(dict(known)) < len(known):
-        raise UsageError(f"baselines has the same encoder twice: {', '.join(name for name, _ in known)}")
-    return dict(known)
-
-
 def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:
     """The untrained encoder's representation; nothing for a user's own module, which nobody can build anew."""
     backbone = untrained_backbone(subject)
@@ -211,7 +175,7 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}
-    return [_of_layer(UNTRAINED, found, Origin(begin, REPRESENTATION), about)]
+    return [_of_layer(UNTRAINED, found, Origin(blank, REPRESENTATION, begin), about)]
 
 
 def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
@@ -221,27 +185,17 @@ def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
         sets: with an origin.
         source: whose samples are of the same form.
     """
-    layers: dict[Callable[[], Encoder], list[FeatureSet]] = {}
-    for each in sets:
-        if each.origin is not None and each.origin.encoder is not None:
-            layers.setdefault(each.origin.encoder, []).append(each)
-    functions = {each.name: each.origin.function for each in sets if each.origin and each.origin.function}
+    origins = {each.name: each.origin for each in sets if each.origin is not None}
 
     def represent(store: Store) -> dict[str, Tensor]:
         samples, found = replace(source, store=store), {}
-        for give, own in layers.items():
-            names = {each.name: each.origin.layer for each in own if each.origin is not None}
-            features = extract(give(), samples, list(dict.fromkeys(names.values())))
+        for encoder in dict.fromkeys(origin.encoder for origin in origins.values()):
+            names = {name: origin.layer for name, origin in origins.items() if origin.encoder is encoder}
+            features = extract(encoder, samples, list(dict.fromkeys(names.values())))
             found |= {name: whole(features.layers[layer]) for name, layer in names.items()}
-        for name, function in functions.items():
-            found[name] = torch.cat([function(part) for part in raw_chunks(samples)])
         return found
 
     return represent
-
-
-def _itself(encoder: Encoder) -> Encoder:
-    return encoder
 
 
 def _of_layer(

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,18 +17,19 @@ import torch
 from torch import Tensor
 
 from counterpoint.core import __version__
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import RunError
 from counterpoint.core.files import TEMPORARY, dead_siblings, read_sealed, temporary_sibling, write_sealed
 from counterpoint.core.stored_rows import StoredRows, new_array, row_slices
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.manifest import cache_folder
-from counterpoint.evaluation.shared_tables import OWN_PART, Compute, TablePieces
 from counterpoint.nn.trained import CARD, Encoder
 
 HASHED_ROWS = 4096  # by one thread at a time, when a table is verified
 IN_MEMORY = 1 << 29  # bytes of a table up to which it is read as a whole
 MOST_BYTES = 20 << 30  # of all tables; the one unused for longest goes first
+Write = Callable[[int, Mapping[str, np.ndarray]], None]  # takes the first row of a part, and its arrays by name
+Compute = Callable[[Sequence[str], Write], None]  # writes all rows of some arrays, part by part
 
 
 def key_of(encoder: Encoder) -> str | None:
@@ -105,8 +106,6 @@ def stored_or_computed(
 ) -> dict[str, Tensor | StoredRows | np.ndarray]:
     """Arrays by name: from the cache where they are there and undamaged, else computed, and kept there.
 
-    Within ``shared_by`` one part of what is not there is computed and kept; each row of what is given is the first one.
-
     Args:
         key: says what the arrays depend on; None keeps nothing.
         names: of the arrays, each (num_rows, ...).
@@ -115,29 +114,16 @@ def stored_or_computed(
 
     Raises:
         RunError: they cannot be written.
-        UsageError: several processes are to compute what cannot be kept.
     """
     base = None if key is None else _cache_base()
     if base is None or key is None:
-        if OWN_PART.get() is not None:
-            unkept = f"the parts of an evaluation meet in {cache_folder()}, which cannot be written"
-            unknown = "features of an encoder of your own cannot be kept for other parts: it may have changed"
-            raise UsageError(f"{unknown if key is None else unkept}; evaluate it without --part, in one process")
         tables = Tables(num_rows, None)
-        compute(names, slice(0, num_rows), tables.write)
+        compute(names, tables.write)
         return {name: _as_rows(tables.arrays[name]) for name in names}
     target = base / hashlib.sha256(key.encode()).hexdigest()[:32]
     missing = [name for name in names if not _is_sound(target, name)]
-    pieces = TablePieces(target, names, num_rows, compute)
-    if missing and (part := OWN_PART.get()) is not None:
-        with _told(target):
-            return {name: _repeated(row, num_rows) for name, row in pieces.make(part).items()}
-    if missing and pieces.folder.is_dir():
-        _compute_into(target, names, num_rows, pieces.join)
-        pieces.remove()
-    elif missing:
-        _compute_into(target, missing, num_rows, compute)
     if missing:
+        _compute_into(target, missing, num_rows, compute)
         _prune(base, keep=target)
     with contextlib.suppress(OSError):  # another user's
         os.utime(target)  # used now
@@ -150,27 +136,17 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
     for leftover in dead_siblings(target, TEMPORARY):
         shutil.rmtree(leftover, ignore_errors=True)
     try:
-        with _told(target):
-            made.mkdir(parents=True)
-            tables = Tables(num_rows, made)
-            try:
-                compute(names, slice(0, num_rows), tables.write)
-            finally:
-                tables.close()
-            target.mkdir(exist_ok=True)
-            for name in names:
-                seal = {"hash": _content_hash(_file(made, name))}
-                os.replace(_file(made, name), _file(target, name))
-                write_sealed(_seal(target, name), seal)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _told(target: Path) -> Iterator[None]:
-    """Errors of the disk as ours, with what helps."""
-    try:
-        yield
+        made.mkdir(parents=True)
+        tables = Tables(num_rows, made)
+        try:
+            compute(names, tables.write)
+        finally:
+            tables.close()
+        target.mkdir(exist_ok=True)
+        for name in names:
+            seal = {"hash": _content_hash(_file(made, name))}
+            os.replace(_file(made, name), _file(target, name))
+            write_sealed(_seal(target, name), seal)
     except (OSError, RunError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
         if not isinstance(cause, OSError):
@@ -179,6 +155,8 @@ def _told(target: Path) -> Iterator[None]:
             f"cannot keep features in {target.parent}: {cause.strerror or cause}; set COUNTERPOINT_CACHE to a folder "
             "with room, or give --no-cache"
         ) from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _cache_base() -> Path | None:
@@ -229,12 +207,6 @@ def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
 def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:
     """Features as a tensor; anything else as it is."""
     return torch.from_numpy(array) if array.dtype == np.float32 else array
-
-
-def _repeated(row: np.ndarray, num_rows: int) -> Tensor | np.ndarray:
-    """An array whose every row is this one (1, ...), which takes no memory."""
-    shape = (num_rows, *row.shape[1:])
-    return torch.from_numpy(row).expand(shape) if row.dtype == np.float32 else np.broadcast_to(row, shape)
 
 
 def _prune(base: Path, *, keep: Path) -> None:

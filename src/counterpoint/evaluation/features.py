@@ -21,8 +21,7 @@ from counterpoint.core.thread_parts import one_blas_thread, side_by_side
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
-from counterpoint.evaluation.feature_tables import stored_or_computed
-from counterpoint.evaluation.shared_tables import Write
+from counterpoint.evaluation.feature_tables import Write, stored_or_computed
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
@@ -92,9 +91,9 @@ def extract(
     names = (*layers, CONTENT)
     full_key = None if key is None else f"{key} {source.fingerprint} {source.shape}"
 
-    def compute(missing: Sequence[str], rows: slice, write: Write) -> None:
+    def compute(missing: Sequence[str], write: Write) -> None:
         begin()
-        pass_rows(encoder, source, missing, rows=rows, write=write, advance=advance)
+        pass_rows(encoder, source, missing, rows=slice(0, len(source)), write=write, advance=advance)
 
     found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
     return SampleFeatures({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
@@ -224,12 +223,10 @@ class Components:
     Attributes:
         scores: (n, k) of the samples of each source.
         about: how many there are, and on how many samples they were fitted, where these were not all.
-        project: gives the scores of any raw samples.
     """
 
     scores: tuple[Rows, ...]
     about: dict[str, int]
-    project: Callable[[Tensor], Tensor]
 
 
 def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = True) -> Components:
@@ -261,15 +258,13 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
             models.append(PCA(about["components"], svd_solver=solver, random_state=0).fit(flat))
         return models[0]
 
-    def project(samples: Tensor) -> Tensor:
-        with one_blas_thread():
-            return torch.from_numpy(model().transform(_flat(samples, sources[0]).numpy()).astype(np.float32))
-
     def scores(source: Source) -> Rows:
-        def compute(missing: Sequence[str], rows: slice, write: Write) -> None:
-            first = rows.start
-            for samples in raw_chunks(source, torch.arange(rows.start, rows.stop)):
-                write(first, {"scores": project(samples).numpy()})
+        def compute(missing: Sequence[str], write: Write) -> None:
+            first = 0
+            for samples in raw_chunks(source):
+                with one_blas_thread():
+                    part = model().transform(_flat(samples, sources[0]).numpy()).astype(np.float32)
+                write(first, {"scores": part})
                 first += len(samples)
 
         digest = hashlib.sha256(fitted.numpy().tobytes()).hexdigest()[:16]
@@ -277,7 +272,7 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
         found: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
         return found["scores"]
 
-    return Components(tuple(map(scores, sources)), about, project)
+    return Components(tuple(map(scores, sources)), about)
 
 
 def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tensor]:

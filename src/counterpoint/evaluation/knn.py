@@ -8,33 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_positive
+from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.stored_rows import Rows
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
-from counterpoint.evaluation.nearest import QUERY_CHUNK, SIMILARITIES, nearest
-
-WEIGHTINGS = ("exp", "uniform", "inverse")
+from counterpoint.evaluation.nearest import QUERY_CHUNK, nearest
 
 
 @dataclass(frozen=True)
 class Vote:
-    r"""How the nearest bank samples of a query vote.
-
-    With the similarity s of ``nearest`` and the temperature T, the weight of a neighbour is
-
-    - ``exp``: :math:`e^{s / T}`; small T trusts only the nearest. Euclidean, this is a Gaussian of variance T, and on
-      unit vectors the same vote as by cosines.
-    - ``uniform``: 1.
-    - ``inverse``: :math:`1 / (d + T)` with the distance d = |q - b|, or 1 - cos. T = 1e-5 is solo-learn's euclidean
-      vote; scikit-learn's ``weights="distance"`` is its limit T = 0.
+    r"""How the nearest bank samples of a query vote: each by :math:`e^{\cos / T}`.
 
     Attributes:
         k: neighbours that vote, >= 1.
-        temperature: T > 0.
-        similarity: by which they are the nearest: ``cosine`` or ``euclidean``.
-        weighting: ``exp``, ``uniform`` or ``inverse``.
+        temperature: T > 0; a small one trusts only the nearest.
 
     Raises:
         ValueError: a value out of its range.
@@ -42,42 +30,24 @@ class Vote:
 
     k: int = 20
     temperature: float = 0.1
-    similarity: str = "cosine"
-    weighting: str = "exp"
 
     def __post_init__(self) -> None:
         """Refuse what is no vote."""
         check_positive(self.temperature, "temperature", hint="0.07 to 0.1 is usual")
-        check_choice(self.similarity, "similarity", SIMILARITIES)
-        check_choice(self.weighting, "weighting", WEIGHTINGS)
         if self.k < 1:
             raise ValueError(f"k must be >= 1, got {self.k}; 20 and 200 are usual")
 
-    def weights(self, similarity_QK: Tensor) -> Tensor:
-        """Weight of each neighbour, from similarities in descending order."""
-        if self.weighting == "uniform":
-            return torch.ones_like(similarity_QK)
-        if self.weighting == "exp":
-            # Relative to the nearest neighbour, so that votes vanish at no temperature; this changes no ranking.
-            return torch.exp((similarity_QK - similarity_QK[:, :1]) / self.temperature)
-        is_cosine = self.similarity == "cosine"
-        distance_QK = (1 - similarity_QK).clamp(min=0) if is_cosine else (-2 * similarity_QK).sqrt()
-        return 1 / (distance_QK + self.temperature)
-
     def settings(self) -> dict[str, Any]:
         """What the figure depends on."""
-        settings: dict[str, Any] = {"k": self.k, "temperature": self.temperature, "similarity": self.similarity}
-        if self.weighting == "uniform":
-            del settings["temperature"]
-        return settings if self.weighting == "exp" else {**settings, "weighting": self.weighting}
+        return {"k": self.k, "temperature": self.temperature, "similarity": "cosine"}
 
 
 def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote | None = None) -> Tensor:
     r"""Predict a class for each query by a weighted vote of its nearest bank samples.
 
-    .. math:: \hat y(q) = \arg\max_c \sum_{i \in \mathrm{kNN}(q)} [y_i = c]\, w(q, b_i)
+    .. math:: \hat y(q) = \arg\max_c \sum_{i \in \mathrm{kNN}(q)} [y_i = c]\, e^{\cos(q, b_i) / T}
 
-    Source: wu2018, section 3.4 (there w is exp(cos / T), k = 200, T = 0.07).
+    Source: wu2018, section 3.4 (there k = 200, T = 0.07).
 
     Exact, with ties defined: of equal similarities the smaller bank index is nearer, of equal votes the smaller class
     wins.
@@ -86,7 +56,7 @@ def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote 
         bank_ND: features of labelled samples, in memory or on disk.
         labels_N: their classes, int64, from 0.
         queries_QD: features to classify.
-        vote: None for k = 20, cosine, exp(cos / 0.1).
+        vote: None for k = 20 and T = 0.1.
 
     Returns:
         Classes (q,), int64.
@@ -102,11 +72,12 @@ def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote 
     check_known(bank_ND, labels_N, queries_QD)
     if vote.k > len(bank_ND):
         raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {vote.k}")
-    found = nearest(bank_ND, queries_QD, vote.k, similarity=vote.similarity)
+    found = nearest(bank_ND, queries_QD, vote.k)
     labels_N, num_classes = labels_N.long(), int(labels_N.max()) + 1
 
     def elected(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:
-        weight_QK = vote.weights(similarity_QK)
+        # Relative to the nearest neighbour, so that votes vanish at no temperature; this changes no ranking.
+        weight_QK = torch.exp((similarity_QK - similarity_QK[:, :1]) / vote.temperature)
         votes_QC = weight_QK.new_zeros(len(weight_QK), num_classes)
         # The first of equal votes, which is the smaller class number.
         return votes_QC.scatter_add_(1, labels_N[positions_QK], weight_QK).argmax(dim=1)
@@ -124,8 +95,7 @@ def _score(known: Labelled, vote: Vote) -> Score:
 
 def knn_score(known: Labelled) -> Score:
     """Accuracy of the vote that was asked for."""
-    vote = Vote(known.k, known.temperature, known.similarity, known.weighting)
-    return known.once("knn", lambda: _score(known, vote))
+    return known.once("knn", lambda: _score(known, Vote(known.k, known.temperature)))
 
 
 def _preset(known: Labelled, k: int) -> Score:

@@ -1,36 +1,41 @@
 """Open what is to be judged, whatever it is: a run, an encoder trained elsewhere, or a file of features."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import to_samples
-from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.array_layout import Kind, to_samples
+from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.stored_rows import StoredRows, row_slices, taken
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
-from counterpoint.core.user_objects import is_origin
+from counterpoint.core.user_objects import CUSTOM, is_origin
+from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.order import split_source
-from counterpoint.data.parts import ChosenStore, of_classes, with_names
+from counterpoint.data.parts import ChosenStore, of_classes
 from counterpoint.data.source import Source, fingerprint, source_of
+from counterpoint.data.sources import ALL, open_source
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import IN_MEMORY
-from counterpoint.evaluation.foreign_subject import SUFFIX_OF_GRAPH, headless_card, open_foreign
 from counterpoint.evaluation.shard_files import MANIFEST
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, open_queries
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
 from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
 from counterpoint.evaluation.vector_table import READERS, Table, is_table, read_table
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.nn.trained import Encoder
+from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
+from counterpoint.nn.library_encoders import LIBRARIES
+from counterpoint.nn.trained import Encoder, EncoderCard
+
+SUFFIX_OF_GRAPH = ".onnx"
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,6 @@ class Samples:
     labels: Any = None
     test_data: Any = None
     test_labels: Any = None
-    excludes_foreign: bool = False
-    same_classes: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
@@ -61,14 +64,12 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     """
     if samples.test_data is None and samples.test_labels is not None:
         raise UsageError("test_labels= goes with test_data=")
-    if samples.test_data is None and samples.excludes_foreign:
-        raise UsageError("absent_classes= goes with test_data=: a split has each class on both sides")
     is_foreign = is_encoder(subject)
     given = [name for name in ("weights", "mean", "std") if getattr(look, name) is not None]
     if given and not is_foreign:
         raise UsageError(f"{given[0]} goes with an encoder from elsewhere (--encoder)")
     if is_foreign:
-        found = open_foreign(subject, samples.data, samples.labels, look, reporter)
+        found = _open_foreign(subject, samples.data, samples.labels, look, reporter)
     elif not _is_features(subject):
         data = {"data": samples.data, "labels": samples.labels}
         found = open_trained(subject, **data, part=look.part, reporter=reporter)
@@ -79,15 +80,9 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     found.encoder.to(place(look.device, "fp32").torch_device)
     if samples.test_data is None:
         return found
-    queries = open_queries(
-        found.opens,
-        samples.test_data,
-        samples.test_labels,
-        part=look.part,
-        same_classes=samples.same_classes,
-        reporter=reporter,
+    return beside(
+        found, open_queries(found.opens, samples.test_data, samples.test_labels, part=look.part, reporter=reporter)
     )
-    return beside(found, queries, excludes_foreign=samples.excludes_foreign)
 
 
 def one_checkpoint(subject: Subject, checkpoint: str | None) -> Subject:
@@ -137,7 +132,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
         )
     source = _features_source(features, samples.labels, look.classes)
     width = source.shape[0]
-    card = headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
+    card = _headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
     facts = {"encoder": FEATURES, "in_shape": [width], "fingerprint": source.fingerprint}
     subject = Subject(source.name, Encoder(card, nn.Identity(), nn.Identity()), source, split, (source,), facts=facts)
@@ -146,7 +141,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
     queries = _features_source(samples.test_data, samples.test_labels, look.classes)
     if queries.shape != source.shape:
         raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
-    return beside(subject, with_names(queries, samples.same_classes), excludes_foreign=samples.excludes_foreign)
+    return beside(subject, queries)
 
 
 def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
@@ -197,3 +192,62 @@ def _checked(path: Path) -> StoredRows:
             row = part.start + int(is_finite.int().argmin())
             raise DataError(f"{path} must be finite and of a size that float32 holds, but row {row} is not")
     return rows
+
+
+def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSettings, reporter: Reporter) -> Subject:
+    """An encoder from elsewhere with its samples, a share of which is held out."""
+    if data is None:
+        raise UsageError("an encoder from elsewhere has no samples of its own; give --data (of embed: SAMPLES)")
+    asked = {**SourceSettings().model_dump(), **look.part}
+    # Random weights are of no size; those of a file were trained at some.
+    if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
+        asked["image_size"] = side
+        reporter.say(f"images are brought to {side} px, the size {encoder} was made for; see --source.image-size")
+    in_memory = labels
+    if isinstance(labels, str | Path):
+        asked, in_memory = {**asked, "labels": str(labels)}, None
+    settings = build(SourceSettings, asked, "source")
+    source = open_source(data, settings, labels=in_memory, progress=reporter.bar)
+    name_skipped(source, reporter)
+    known = build_foreign(encoder, source.shape, weights=look.weights)
+    for remark in known.remarks:
+        reporter.say(f"{known.name}: {remark}")
+    prepared = _prepared(known, source.kind, source.shape, look)
+    card = prepared.card
+    weights = None if look.weights is None else Path(look.weights).name
+    facts = {"encoder": known.name, "weights": weights, "weights_sha256": known.weights_sha256}
+    facts |= {"in_shape": list(card.in_shape), "mean": list(card.mean), "std": list(card.std)}
+    facts |= {"remarks": list(known.remarks)}
+    split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
+    name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
+    opens = settings.model_copy(update={"labels": "auto", "split": "auto", "classes": ALL})
+    return Subject(name, prepared, source, split, (source,), opens=opens, facts=facts)
+
+
+def _prepared(known: ForeignEncoder, kind: Kind, in_shape: tuple[int, ...], look: LookSettings) -> Encoder:
+    """With the preparation of its input: as asked, as its library has it, or none."""
+    channels = in_shape[0]
+    scale: dict[str, tuple[float, ...]] = {}
+    for name, asked, usual, neutral in (("mean", look.mean, known.mean, 0.0), ("std", look.std, known.std, 1.0)):
+        values = asked or usual or (neutral,) * channels
+        if len(values) != channels and asked is None:
+            values = (sum(values) / len(values),) * channels  # grey pictures, and values of three colours
+        if len(values) != channels or (name == "std" and min(values) <= 0):
+            raise UsageError(
+                f"{name} must be {channels} numbers{' > 0' * (name == 'std')}, got {len(values)}: {values}"
+            )
+        scale[name] = values
+    with torch.no_grad():
+        width = known.backbone(torch.zeros(2, *in_shape)).shape[1]
+    # What a name of a library or of ours builds is known; the user's own code may change.
+    is_known = known.name in ENCODERS or any(map(known.name.startswith, LIBRARIES))
+    card = _headless_card(known.name if is_known else CUSTOM, kind, in_shape, width, **scale)
+    return Encoder(card, known.backbone, nn.Identity())
+
+
+def _headless_card(
+    name: str, kind: Kind, in_shape: tuple[int, ...], width: int, **scale: tuple[float, ...]
+) -> EncoderCard:
+    """Of an encoder without projector: its embedding is the representation at unit length."""
+    none: dict[str, Any] = {"projector": "none", "hidden": width, "features": width, "nonnegative": "none", "d0": None}
+    return EncoderCard(name, kind, in_shape, **scale, width=width, **none)

@@ -50,8 +50,6 @@ class Labelled:
         labels_Q: their classes.
         k: neighbours that vote.
         temperature: of their votes.
-        similarity: by which they are the nearest, ``cosine`` or ``euclidean``.
-        weighting: of their votes, as in ``evaluation.knn.Vote``.
         inverse_penalty: C of a linear probe's squared penalty.
         predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
             one.
@@ -68,8 +66,6 @@ class Labelled:
     labels_Q: Tensor
     k: int
     temperature: float
-    similarity: str = "cosine"
-    weighting: str = "exp"
     inverse_penalty: float = INVERSE_PENALTY
     predicted_Q: Tensor | None = None
     factors_MF: Tensor | None = None

@@ -7,7 +7,7 @@ from typing import Any
 from counterpoint.core.errors import UsageError, unknown_name
 
 ALL = "all"  # protocols
-FIXED = ("metrics", "layers", "k", "temperature", "similarity", "weighting")  # what a protocol says, and no user
+FIXED = ("metrics", "layers", "k", "temperature")  # what a protocol says, and no user
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
-from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_others
+from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_ood
 from counterpoint.evaluation.evaluation_file import described_split, write_evaluation
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
@@ -34,7 +34,7 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 
 ALL = "all"  # metrics
-VOTES_AND_PROBES = ("k", "temperature", "similarity", "weighting", "inverse_penalty")  # what ``Labelled`` takes
+VOTES_AND_PROBES = ("k", "temperature", "inverse_penalty")  # what ``Labelled`` takes
 MIN_QUERIES = 10
 NUM_VIEWED = 1000  # queries of which two views are taken, at most
 
@@ -86,16 +86,11 @@ def evaluate(
             they say metrics, layers and the rest); ``metrics`` (names of ``counterpoint list metrics``, or ``all``;
             none takes those that are not for request); ``layers`` (``representation``, ``embedding``, ``projected``,
             ``subvector``, or modules of the backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN vote
-            ``k`` (20), ``temperature`` (0.1), ``similarity`` (cosine or euclidean) and ``weighting`` (exp, uniform or
-            inverse: ``evaluation.knn.Vote``); of the linear probe ``inverse_penalty`` (0.1); ``absent_classes``
-            (refuse, or exclude queries whose class the bank lacks) and ``same_classes`` (what classes of queries and of
-            ``ood`` are called in the bank, as ``{"car": "automobile"}``); what of the data is taken: ``split``,
-            ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features
-            are kept; ``baselines``, names of encoders from elsewhere to compare with, and ``baseline_weights``, their
-            files; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of
-            ``data.corrupted``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels,
-            untrained or none); ``ood`` (names or paths of sources of the same classes); ``selection`` (orders of
-            features, or ``all``), ``selection_step`` and ``rank_on``, the data that the orders are made from.
+            ``k`` (20) and ``temperature`` (0.1); of the linear probe ``inverse_penalty`` (0.1); what of the data is
+            taken: ``split``, ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``,
+            whether features are kept; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names
+            or kinds of ``data.corrupted``, or ``all``) and their ``severities`` ("1-5"); ``ood`` (names or paths of
+            sources of the same classes); ``selection`` (orders of features, or ``all``) and ``selection_step``.
 
     Returns:
         The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
@@ -108,8 +103,7 @@ def evaluate(
     """
     asked = checked_settings(settings)
     reporter = Reporter(quiet=quiet)
-    samples = Samples(data, labels, test_data, test_labels, asked.absent_classes == "exclude", asked.same_classes)
-    subject = open_subject(run, samples, asked, reporter)
+    subject = open_subject(run, Samples(data, labels, test_data, test_labels), asked, reporter)
     return evaluate_opened(subject, asked, reporter)
 
 
@@ -141,16 +135,12 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     if ALL in asked.protocol and (subject.is_features or subject.source.kind != "images"):
         asked = asked.model_copy(update={"corruptions": ()})
         reporter.say("corruptions are left out: they are of pictures, which an encoder must see")
-    others = open_others(subject, asked, reporter)
+    ood = open_ood(subject, asked, reporter)
     measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
     protocol = _Protocol(bank, queries, asked, measurable, takes_all=takes_all)
     split = described_split(subject, bank, queries)
     if split.num_unlabelled:
         reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
-    if subject.excluded:
-        which = "classes that" if len(subject.excluded) > 1 else "a class that"
-        names = ", ".join(list(subject.excluded)[:10])
-        reporter.say(f"{split.num_excluded:,} queries of {which} the bank lacks are left out: {names}")
     if missing := split.absent_classes:
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
@@ -158,7 +148,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     known = {each.name: _labelled(each, subject, protocol) for each in gathered.sets}
     rows = _figures(gathered, known, protocol, reporter)
     clean = Clean(subject, gathered.sets, known, queries, protocol.metrics)
-    rows += tuple(in_conditions(clean, others, asked, reporter))
+    rows += tuple(in_conditions(clean, ood, asked, reporter))
     split = split.model_copy(update={"num_shared": gathered.num_shared(bank, queries)})
     if split.num_shared:
         shared = f"{split.num_shared:,} of {len(queries):,} queries are in the bank, too"
@@ -203,7 +193,7 @@ def _measurable(
             if not takes_all:
                 raise UsageError(f"{metric.name} {lack}")
             reporter.say(f"{metric.name} is left out: it {lack}")
-    # Those of corruptions are measured with them, whether they are named or not.
+    # That of corruptions is measured with them, whether it is named or not.
     return tuple(each for each in chosen if not lacking.get(each.needs) and each.needs != "corruptions")
 
 
@@ -255,9 +245,10 @@ def _labelled(features: FeatureSet, subject: Subject, protocol: _Protocol) -> La
     needs = {metric.needs for metric in protocol.metrics}
     factors = source.factors if "factors" in needs else None
     views, origin = None, features.origin
-    if "views" in needs and origin is not None and origin.encoder is not None:
+    if "views" in needs and origin is not None:
+        origin.begin()
         chosen = evenly_spaced(protocol.queries, NUM_VIEWED)
-        views = view_pairs(subject, origin.encoder(), [origin.layer], chosen)[origin.layer]
+        views = view_pairs(subject, origin.encoder, [origin.layer], chosen)[origin.layer]
     return Labelled(
         bank,
         labels[protocol.bank],

@@ -3,45 +3,28 @@
 # N bank samples, Q queries, D features, K retrieved samples
 
 import math
-from typing import Literal, get_args
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_labels
+from counterpoint.core.checks import check_labels
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
 from counterpoint.evaluation.metric_types import Z_95, IntervalEstimate, Labelled, Score, check_known
 from counterpoint.evaluation.nearest import nearest
 
-Definition = Literal["pytorch-geometric", "ncl2024"]
 RETRIEVED = 10
 
 
-def average_precision(
-    queries_QD: Tensor,
-    labels_Q: Tensor,
-    bank_ND: Tensor,
-    labels_N: Tensor,
-    *,
-    k: int = RETRIEVED,
-    definition: Definition = "pytorch-geometric",
+def retrieved_hits(
+    queries_QD: Tensor, labels_Q: Tensor, bank_ND: Tensor, labels_N: Tensor, *, k: int = RETRIEVED
 ) -> Tensor:
-    r"""Average precision of the k samples nearest to each query, where those of its class are relevant.
+    """Whether each of the k samples nearest to a query has its class, nearest first; float64 (q, k).
 
-    .. math:: \mathrm{AP@}k = \frac{1}{n} \sum_{r=1}^{k} h_r \, \frac{h_1 + \dots + h_r}{r}
-
-    h_r is 1 where the sample of rank r is relevant, else 0. Sources differ in n, and in what becomes of a query without
-    any relevant sample in the bank (R of them are relevant):
-
-    - ``pytorch-geometric``: n = min(k, R); R = 0 is left out. 1 where all hits that are possible come first.
-    - ``ncl2024``: n = k, and each summand is h_r alone, which is precision@k; R = 0 counts 0.
-
-    Differs from torchmetrics, whose n are the hits among the k, so that one hit at rank 1 is perfect. Differs from
-    ncl2024's code, which measures squared distances between the kept dimensions of rows that had unit length before;
-    the paper's text (appendix G.4) says cosine.
-
-    Source: ncl2024, appendix G.4.
+    Their mean over the ranks is precision@k, which ncl2024 calls mAP@k. Differs from ncl2024's code, which measures
+    squared distances between the kept dimensions of rows that had unit length before; the paper's text (appendix G.4)
+    says cosine.
 
     Args:
         queries_QD: features of the samples that are asked about.
@@ -49,36 +32,42 @@ def average_precision(
         bank_ND: features of the samples that are searched.
         labels_N: their classes.
         k: samples that are retrieved, at most as many as the bank has.
-        definition: as above.
-
-    Returns:
-        One value for each query, float64 (q,); NaN where the definition leaves the query out. The mean of the others
-        is mAP@k, and with ``ncl2024`` precision@k, which that paper calls mAP@k.
 
     Raises:
         ValueError: an argument out of range, or shapes that do not fit.
-
-    >>> bank, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.tensor([0, 1, 0])
-    >>> query = torch.tensor([[1.0, 0.1]]), torch.tensor([0])
-    >>> [average_precision(*query, bank, labels, k=1, definition=each).item() for each in get_args(Definition)]
-    [1.0, 1.0]
-    >>> [average_precision(*query, bank, labels, k=3, definition=each).item() for each in get_args(Definition)]
-    [0.8333333333333333, 0.6666666666666666]
     """
-    check_choice(definition, "definition", get_args(Definition))
     check_known(bank_ND, labels_N, queries_QD)
     check_labels(labels_Q, len(queries_QD))
     if (labels_Q < 0).any():  # samples of unknown classes would be hits of each other
         raise ValueError(f"labels must be >= 0, got {int(labels_Q.min())}; leave samples without a label out")
     if not 1 <= k <= len(bank_ND):
         raise ValueError(f"k must be between 1 and the number of samples to choose from, {len(bank_ND)}, got {k}")
-    hits_QK = (labels_N[nearest(bank_ND, queries_QD, k).positions_QK] == labels_Q[:, None]).double()
-    if definition == "ncl2024":
-        return hits_QK.mean(dim=1)
+    return (labels_N[nearest(bank_ND, queries_QD, k).positions_QK] == labels_Q[:, None]).double()
+
+
+def average_precision(hits_QK: Tensor, num_relevant_Q: Tensor) -> Tensor:
+    r"""Average precision of the k samples nearest to each query, where those of its class are relevant.
+
+    .. math:: \mathrm{AP@}k = \frac{1}{\min(k, R)} \sum_{r=1}^{k} h_r \, \frac{h_1 + \dots + h_r}{r}
+
+    h_r is 1 where the sample of rank r is relevant, else 0, and R samples of the bank are: 1 where all hits that are
+    possible come first, as in pytorch-geometric. Differs from torchmetrics, which divides by the hits among the k, so
+    that one hit at rank 1 is perfect.
+
+    Args:
+        hits_QK: of ``retrieved_hits``.
+        num_relevant_Q: R of each query.
+
+    Returns:
+        One value for each query, float64 (q,); NaN where R = 0. The mean of the others is mAP@k.
+
+    >>> average_precision(torch.tensor([[1.0, 0.0, 1.0]]), torch.tensor([2]))
+    tensor([0.8333])
+    """
+    k = hits_QK.shape[1]
     precision_QK = hits_QK.cumsum(dim=1) / torch.arange(1, k + 1)
-    relevant_Q = torch.bincount(labels_N, minlength=int(labels_Q.max()) + 1)[labels_Q.long()]
     # 0 / 0 = NaN: a query that nothing in the bank belongs to is left out.
-    return (hits_QK * precision_QK).sum(dim=1) / relevant_Q.clamp(max=k)
+    return (hits_QK * precision_QK).sum(dim=1) / num_relevant_Q.clamp(max=k)
 
 
 def mean_over_queries(value_Q: Tensor) -> IntervalEstimate:
@@ -105,19 +94,29 @@ def mean_over_queries(value_Q: Tensor) -> IntervalEstimate:
     return IntervalEstimate(mean, mean - spread, mean + spread)
 
 
-def _score(known: Labelled, definition: Definition) -> Score:
+def _score(known: Labelled, of_hits: Callable[[Tensor], Tensor], definition: str) -> Score:
     """Mean over the queries, for each of which the bank is searched."""
     if len(known.bank_ND) < RETRIEVED:
         raise DataError(
             f"{RETRIEVED} samples are to be retrieved, but the bank has only {len(known.bank_ND)} with a label; hold "
             "fewer out, or leave the metric out"
         )
-    features = known.queries_QD, known.labels_Q, known.bank_ND, known.labels_N
-    mean = mean_over_queries(average_precision(*features, k=RETRIEVED, definition=definition))
+    hits_QK = retrieved_hits(known.queries_QD, known.labels_Q, known.bank_ND, known.labels_N)
+    mean = mean_over_queries(of_hits(hits_QK))
     low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (mean.low, mean.high))
-    return Score(
-        IntervalEstimate(mean.value, low, high), {"definition": definition, "k": RETRIEVED, "similarity": "cosine"}
-    )
+    settings = {"definition": definition, "k": RETRIEVED, "similarity": "cosine"}
+    return Score(IntervalEstimate(mean.value, low, high), settings)
+
+
+def map_score(known: Labelled) -> Score:
+    """mAP@10 of the queries."""
+    relevant_C = torch.bincount(known.labels_N, minlength=int(known.labels_Q.max()) + 1)
+    return _score(known, lambda hits: average_precision(hits, relevant_C[known.labels_Q.long()]), "pytorch-geometric")
+
+
+def precision_score(known: Labelled) -> Score:
+    """Precision@10 of the queries."""
+    return _score(known, lambda hits_QK: hits_QK.mean(dim=1), "ncl2024")
 
 
 METRICS = (
@@ -128,7 +127,7 @@ METRICS = (
         definition="Mean over the queries of the average precision of their 10 nearest labelled samples, where those "
         "of the query's class are relevant. 1 means that all 10, or all of the class if it has fewer, come first.",
         source="ncl2024",
-        measure=lambda known: _score(known, "pytorch-geometric"),
+        measure=map_score,
         low=0.0,
         high=1.0,
         interval="95 % normal interval over the queries",
@@ -143,7 +142,7 @@ METRICS = (
         short="precision@10",
         definition="Mean share of the query's class among its 10 nearest labelled samples. ncl2024 calls it mAP@10.",
         source="ncl2024",
-        measure=lambda known: _score(known, "ncl2024"),
+        measure=precision_score,
         low=0.0,
         high=1.0,
         interval="95 % normal interval over the queries",

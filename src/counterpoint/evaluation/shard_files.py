@@ -25,15 +25,6 @@ from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 FORMAT = 1
 MANIFEST = "manifest.json"
 MOST_NAMED = 5  # shards that an error lists
-# What a table is of, and in which words an error says that another one is there.
-IDENTITY = {
-    "encoder": "another encoder",
-    "data": "other data",
-    "layer": "another layer",
-    "software": "another version",
-    "num_rows": "another number of samples",
-    "shard_rows": "shards of another size",
-}
 
 
 class TablePlan(Record):
@@ -188,12 +179,9 @@ class ShardFolder:
         """Of the vectors.
 
         Raises:
-            RunError: shards are missing, or differ in it.
+            RunError: shards are missing.
         """
-        widths = {record.width for record in self.check()}
-        if len(widths) != 1:
-            raise RunError(f"{self.path} has vectors of several widths ({sorted(widths)}); remove it and embed again")
-        return widths.pop()
+        return self.check()[0].width
 
     def blocks(self) -> Iterator[ShardBlock]:
         """The rows in order, a row group at a time; each shard is compared with its hash before it is read.
@@ -210,20 +198,17 @@ class ShardFolder:
     def _read(self, number: int) -> Iterator[ShardBlock]:
         """Row groups of a shard."""
         path, rows = self.file(number), self.plan.rows(number)
-        place = rows.start
+        places = []
         try:
             table = TableFile(path)
             for chunk in range(table.num_chunks):
-                found_N, vectors_ND = table.values("row", chunk), table.values("vector", chunk)
-                if not np.array_equal(found_N, np.arange(place, place + len(found_N))):
-                    raise RunError(f"{path} has other rows than {rows.start} to {rows.stop - 1}, each once; remove it")
-                place += len(found_N)
+                places.append(table.values("row", chunk))
                 names = [name or "" for name in table.texts("name", chunk)]
-                yield ShardBlock(names, table.texts("label", chunk), vectors_ND)
+                yield ShardBlock(names, table.texts("label", chunk), table.values("vector", chunk))
         except (ValueError, DataError, KeyError) as error:
             raise RunError(f"{path} cannot be read: {error}") from None
-        if place != rows.stop:
-            raise RunError(f"{path} ends at row {place - 1} and should end at {rows.stop - 1}; remove it")
+        if not places or not np.array_equal(np.concatenate(places), np.arange(rows.start, rows.stop)):
+            raise RunError(f"{path} has other rows than {rows.start} to {rows.stop - 1}, each once; remove it")
 
 
 def open_shards(path: Path) -> ShardFolder:
@@ -266,10 +251,9 @@ def check_same(found: TablePlan, asked: TablePlan, path: Path) -> None:
         RunError: naming the file and the first thing that differs.
     """
     there, here = found.model_dump(), asked.model_dump()
-    for name in [*IDENTITY, *there]:
+    for name in there:
         if there[name] != here[name]:
-            words = IDENTITY.get(name, f"another {name}")
             raise RunError(
-                f"{path} is of {words}: {name} {there[name]}, this is {here[name]}; choose another --out, or remove "
-                f"{path.parent} to begin anew"
+                f"{path} is of another table: {name} {there[name]}, this is {here[name]}; choose another --out, or "
+                f"remove {path.parent} to begin anew"
             )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,10 +16,10 @@ from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build
 from counterpoint.data.long_tail import is_thinned
 from counterpoint.data.order import Split
-from counterpoint.data.parts import foreign_classes, joined, of_classes, with_names
+from counterpoint.data.parts import joined
 from counterpoint.data.source import Source
-from counterpoint.data.sources import ALL, open_source
 from counterpoint.data.sources import CATALOGUE as SETS
+from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import choose_preset, plan_views
@@ -30,7 +29,6 @@ from counterpoint.nn.encoders import initial_encoder
 from counterpoint.nn.foreign import build_foreign
 from counterpoint.nn.trained import Encoder, EncoderCard
 
-NO_NAMES: Mapping[str, str] = MappingProxyType({})
 DEFAULT_HOLDOUT = 0.2  # where nobody held anything out
 
 
@@ -55,7 +53,6 @@ class Subject:
         initial: what training began with, to be measured beside what it became.
         opens: how its encoder takes samples of other data.
         facts: for the record of an encoder from elsewhere: its weights and how its input is prepared.
-        excluded: classes of the queries that the bank lacks, with the number of queries that are left out for that.
     """
 
     name: str
@@ -72,7 +69,6 @@ class Subject:
     initial: Encoder | None = None
     opens: SourceSettings = field(default_factory=SourceSettings)
     facts: Mapping[str, Any] | None = None
-    excluded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_features(self) -> bool:
@@ -131,7 +127,6 @@ def open_queries(
     *,
     part: Mapping[str, Any],
     reporter: Reporter,
-    same_classes: Mapping[str, str] = NO_NAMES,
 ) -> Source:
     """Open samples that are asked about.
 
@@ -141,10 +136,8 @@ def open_queries(
         labels: one per sample for arrays; for named data a path, ``auto`` or ``none``.
         part: the settings ``split``, ``classes`` and ``root`` of ``source``; ``split`` is the bank's.
         reporter: shows progress while a folder is read.
-        same_classes: see ``data.parts.with_names``; ``classes`` are of the new names.
     """
     chosen = {name: value for name, value in part.items() if name != "split"}
-    classes = chosen.pop("classes", None) if same_classes else None
     if isinstance(data, str) and data in SETS:
         chosen["split"] = SETS[data].test_split
     in_memory = labels
@@ -153,29 +146,26 @@ def open_queries(
     asked = build(SourceSettings, {**opens.model_dump(), **chosen}, "source")
     queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
     name_skipped(queries, reporter)
-    queries = with_names(queries, same_classes)
-    return queries if classes in (None, ALL) else of_classes(queries, classes)
+    return queries
 
 
-def beside(subject: Subject, queries: Source, *, excludes_foreign: bool = False) -> Subject:
+def beside(subject: Subject, queries: Source) -> Subject:
     """Ask about the samples of another source: all labelled samples of the subject's source are the bank.
 
     Args:
         subject: with the bank.
         queries: of any source; see ``open_queries``.
-        excludes_foreign: leave those out whose class the bank lacks; they are refused otherwise.
 
     Raises:
         DataError: shapes or classes do not fit together.
     """
-    source = joined(subject.source, queries, excludes_foreign=excludes_foreign)
-    excluded, num_bank = foreign_classes(subject.source, queries), len(subject.source)
+    source, num_bank = joined(subject.source, queries), len(subject.source)
     thins = subject.settings is not None and is_thinned(subject.settings.source)
     # What long-tailed training left out is left out here, too; what was held out of training for queries is not.
     bank = subject.split.train if subject.is_own_data and thins else torch.arange(num_bank)
     split = Split(bank, num_bank + torch.arange(len(queries)))
     sources = (subject.source, queries)
-    return replace(subject, source=source, split=split, is_own_record=False, sources=sources, excluded=excluded)
+    return replace(subject, source=source, split=split, is_own_record=False, sources=sources)
 
 
 def name_skipped(source: Source, reporter: Reporter) -> None:

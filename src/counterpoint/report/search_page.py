@@ -16,7 +16,6 @@ SEARCH_PAGE = PageKind(
 )
 SIDES = (96, 48, 24)  # pixels of a thumbnail; smaller ones where the page would be too large
 MAX_BYTES = 8_000_000
-COPY_WORDS = {"pixels": "nearly the same picture", "embedding": "nearly the same embedding"}
 MAX_GROUPS = 300
 
 
@@ -69,26 +68,23 @@ def _query_facts(asked: Asked) -> str:
 def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
     """One hit with its reason."""
     similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
-    mark = element("p", f"⚠ {COPY_WORDS.get(hit.copy, hit.copy)}", class_="copy-mark") if hit.copy else None
     shared = element("ul", [_shared(each) for each in hit.concepts], class_="shared") if hit.concepts else None
     return element(
         "li",
         _picture(address, hit.name),
         element("p", f"{rank}. ", element("bdi", printable(hit.name)), class_="place"),
         element("p", f"{hit.label}, {similar}" if hit.label else similar, class_="facts"),
-        mark,
         shared,
-        class_="hit copy" if hit.copy else "hit",
+        class_="hit",
     )
 
 
 def _shared(concept: SharedConcept) -> Markup:
     """One dimension that both activate, its share as a bar."""
-    named = f", {concept.name}" if concept.name else ""
     track = Markup('<rect class="track" width="100" height="6"/>')
     bar = element("rect", class_="bar", width=100 * min(concept.share, 1.0), height=6)
     drawn = element("svg", track, bar, viewBox="0 0 100 6", preserveAspectRatio="none", aria_hidden="true")
-    return element("li", f"d{concept.dim}{named}: {percent(concept.share, 0)}", drawn, class_="level-note")
+    return element("li", f"d{concept.dim}: {percent(concept.share, 0)}", drawn, class_="level-note")
 
 
 def _picture(address: str | None, name: str) -> Markup | None:

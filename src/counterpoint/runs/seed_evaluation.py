@@ -17,7 +17,7 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, corruption_lines, curve_lines
+from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, corruption_lines
 from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import read_resolved
@@ -150,7 +150,7 @@ class SeedEvaluation:
         titles = f"{'features':<22}{'protocol':<{width}}{'mean':>9}{'deviation':>11}   95 % interval over seeds"
         means = [row.mean_row for row in apart]
         lines = [row.line(width) for row in plain]
-        return "\n".join([self.samples, titles, *lines, *corruption_lines(means), *curve_lines(means)])
+        return "\n".join([self.samples, titles, *lines, *corruption_lines(means)])
 
 
 def evaluate_seeds(

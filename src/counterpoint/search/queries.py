@@ -1,4 +1,4 @@
-"""What a user asks about: a picture, a folder, rows, names of samples, arrays, or samples of another kind."""
+"""What a user asks about: a picture, a folder, rows, names of samples, or arrays."""
 
 # Q queries, D features
 
@@ -6,20 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import to_samples
-from counterpoint.core.errors import DataError, RunError, UsageError, first_line, nearest
+from counterpoint.core.errors import DataError, UsageError, first_line, nearest
 from counterpoint.core.user_files import read_regular
 from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
 from counterpoint.data.formats.image_files import SUFFIXES, decode_square
-from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.evaluation.subject import open_queries
-from counterpoint.nn.layer_outputs import EMBEDDING, LayerReader
-from counterpoint.nn.trained import load
-from counterpoint.search.run_index import RunIndex, same_run
+from counterpoint.nn.layer_outputs import LayerReader
+from counterpoint.search.run_index import RunIndex
 
 MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
 
@@ -43,32 +40,29 @@ class Query:
     label: str | None = None
 
 
-def find_queries(known: RunIndex, asked: Any, *, second: bool = False) -> list[Query]:
+def find_queries(known: RunIndex, asked: Any) -> list[Query]:
     """The queries that are meant, in order.
 
     Args:
         known: the collection and its encoder.
         asked: one or a list of: a row (a whole number, or its digits), the name of a sample, a picture file, a folder
             of pictures, an array file (``.npy``, ``.npz``); or an array of samples.
-        second: they are samples of the second kind of a cross-modal run, or rows whose second sample is meant.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or too many.
         DataError: samples that the encoder cannot take.
-        RunError: the run has no second encoder.
     """
     words = [asked] if isinstance(asked, str | Path | int) or hasattr(asked, "__array__") else list(asked)
     if not words:
         raise UsageError("nothing is asked about: give a picture, a folder, a row or the name of a sample")
-    reader = _second if second else _first
-    queries = [query for word in words for query in reader(known, word)]
+    queries = [query for word in words for query in _queries_of(known, word)]
     if len(queries) > MOST_QUERIES:
         raise UsageError(f"at most {MOST_QUERIES:,} queries are answered in one call, got {len(queries):,}")
     return queries
 
 
-def _first(known: RunIndex, word: Any) -> list[Query]:
-    """Queries of the kind of sample that is indexed."""
+def _queries_of(known: RunIndex, word: Any) -> list[Query]:
+    """Those of one thing that is asked about."""
     if hasattr(word, "__array__"):
         return _of_samples(known, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and Path(word).exists():
@@ -83,7 +77,7 @@ def _of_path(known: RunIndex, path: Path) -> list[Query]:
     subject = known.subject
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return [_of_picture(known, path)]
-    source = open_queries(subject.opens, str(path), None, part={}, reporter=known.asking.reporter)
+    source = open_queries(subject.opens, str(path), None, part={}, reporter=known.reporter)
     found = _of_samples(known, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
     labels = source.classes() or [None] * len(found)
     return [
@@ -126,42 +120,6 @@ def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
         Query(f"{name} {place}".strip(), vector_D, None, sample)
         for place, (vector_D, sample) in enumerate(zip(vectors_QD, samples, strict=True))
     ]
-
-
-def _second(known: RunIndex, word: Any) -> list[Query]:
-    """Queries of the other kind of sample."""
-    run = known.asking.run
-    if not run.folder.second.encoder_card.exists():
-        raise RunError(
-            f"{run.path} has one encoder; only runs on two kinds of sample (a .npz of images and captions, method "
-            "cross-modal) can be asked with the second kind"
-        )
-    if known.about.layer != EMBEDDING:
-        raise UsageError(f"two kinds of sample meet in the embedding; leave --layer {known.about.layer} out")
-    with same_run(run, known.about.weights_sha256):
-        encoder = load(run, second=True)
-    if isinstance(word, str | Path) and Path(word).is_file():
-        samples, names = _array_of(Path(word)), None
-    elif hasattr(word, "__array__"):
-        samples, names = word, None
-    else:
-        row, store = _row(known, word), known.subject.source.second
-        if store is None:
-            raise DataError(f"{known.about.data} has no second sample for its rows; ask with an array file")
-        samples, names = store.fetch([row]), [f"second of {known.index.names[row]}"]
-    vectors_QD = torch.as_tensor(encoder.embed(to_samples(samples, name="queries")))
-    titles = names or [f"{getattr(word, 'name', 'query')} {place}" for place in range(len(vectors_QD))]
-    return [Query(name, vector_D) for name, vector_D in zip(titles, vectors_QD, strict=True)]
-
-
-def _array_of(path: Path) -> np.ndarray:
-    """The array of a file of the second kind of sample."""
-    if path.suffix == ".npy":
-        return read_npy(path)
-    arrays = read_npz(path, ("captions", "vectors", "view1")) if path.suffix == ".npz" else {}
-    if not arrays:
-        raise DataError(f"{path} holds no samples of the second kind: a .npy, or a .npz with captions")
-    return next(iter(arrays.values()))
 
 
 def _row(known: RunIndex, word: Any) -> int:

@@ -1,8 +1,9 @@
 """Search a run: which samples of a collection are most like a query, and why."""
 
-# Q queries, D features
+# N rows, Q queries, D features, P pairs
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,29 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError
+from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run
 from counterpoint.core.search_records import Asked, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.search.duplicates import (
-    SAME_EMBEDDING,
-    SAME_PIXELS,
-    drawn_rows,
-    keys_of_rows,
-    likeness,
-    picture_keys,
-)
-from counterpoint.search.hit_explanations import Background, background_of
+from counterpoint.data.order import random_order
+from counterpoint.search.duplicates import drawn_rows
 from counterpoint.search.queries import Query, find_queries
-from counterpoint.search.run_index import RunIndex, open_run_index
+from counterpoint.search.run_index import IndexedRun, RunIndex, open_run_index
+from counterpoint.search.vector_index import VectorIndex
+
+NUM_PAIRS = 20_000
+NUM_ROWS = 4096  # from which pairs and names of dimensions are found
+MOST_CONCEPTS = 3
+LEAST_SHARE = 0.05  # of the similarity, below which a dimension is not named
+DENSE = (
+    "No dimension of this {layer} has a meaning of its own (entries have both signs, or most are active), so that no "
+    "part of a similarity can be named; methods with --output.nonnegative (such as ncl) give such parts."
+)
+SPARSE = "why: dimensions that query and hit share, with their share of the cosine."
+RANDOM = (
+    "Of {num:,} random pairs of this collection the median cosine is {median:.3f}, and 1 % are above {high:.3f}; "
+    "random below: the share of them that is less similar than the hit."
+)
 
 
 @usual_modes()
@@ -52,9 +62,7 @@ def search(
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
         options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
-            representation), ``method`` (auto, exact or hnsw), ``exact`` (compare every row), ``dims`` (a number),
-            ``second`` (queries of the second kind of a cross-modal run), ``rebuild``, ``shards`` (a folder of ``embed
-            --shards`` with these very embeddings: an index is built of them), and those of ``embed``.
+            representation), ``rebuild``, and those of ``embed``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or k out of range.
@@ -62,82 +70,34 @@ def search(
         RunError: not a trained run, or an index that does not fit; the text says what does not.
     """
     known = open_run_index(run, to, options, "search", quiet=quiet)
-    asked, index = known.asking.settings, known.index
-    queries = find_queries(known, query, second=asked.second)
+    index, queries = known.index, find_queries(known, query)
     in_collection = [each.row for each in queries if each.row is not None]
     most = len(index) - bool(in_collection)
     if not 1 <= k <= most:
         words = "the other samples" if in_collection else "the samples"
         raise UsageError(f"k must be between 1 and {most:,}, {words} of the collection, got {k}")
-    # Rows of the collection have the dimensions of the index, and are their own first hit.
-    vectors_QD = _query_rows(known, queries)
-    found = index.search(vectors_QD, min(k + bool(in_collection), len(index)), exact=asked.exact)
-    background = background_of(index, known.about)
+    # Rows of the collection are their own first hit.
+    vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
+    found = index.search(vectors_QD, min(k + bool(in_collection), len(index)))
+    background = _background(index, known.about)
     answers = []
     for place, each in enumerate(queries):
-        rows = [
-            (row, similarity)
-            for row, similarity in zip(
-                found.positions_QK[place].tolist(), found.similarity_QK[place].tolist(), strict=True
+        rows, cosines = found.positions_QK[place].tolist(), found.similarity_QK[place].tolist()
+        others = [(row, cosine) for row, cosine in zip(rows, cosines, strict=True) if row >= 0 and row != each.row][:k]
+        hits = [
+            Hit(
+                row,
+                index.names[row],
+                None if index.labels is None else index.labels[row],
+                cosine,
+                background.below(cosine),
+                background.concepts(vectors_QD[place], index.vectors(slice(row, row + 1))[0]),
             )
-            if row >= 0 and row != each.row
-        ][:k]
-        hits = _hits(known, background, each, vectors_QD[place], rows, compares=pictures)
-        answers.append(Asked(each.name, each.row, each.label, hits))
+            for row, cosine in others
+        ]
+        answers.append(Asked(each.name, each.row, each.label, tuple(hits)))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    reading = (*background.reading(), *index.advice())
-    if zero := index.card.num_zero:
-        reading = (*reading, f"{zero:,} rows are all zeros: they are like nothing, and stand last with a cosine of 0.")
-    return SearchAnswer(known.about.run, known.facts(exact=asked.exact), reading, tuple(answers), drawn)
-
-
-def _query_rows(known: RunIndex, queries: Sequence[Query]) -> Tensor:
-    """Vectors of the width of the index, at unit length."""
-    fitting = [
-        each.vector_D if each.row is not None else known.about.kept(each.vector_D[None].float())[0] for each in queries
-    ]
-    vectors_QD = torch.stack(fitting).float()
-    return vectors_QD / vectors_QD.norm(dim=1, keepdim=True).clamp(min=1e-30)
-
-
-def _hits(
-    known: RunIndex,
-    background: Background,
-    query: Query,
-    vector_D: Tensor,
-    rows: Sequence[tuple[int, float]],
-    *,
-    compares: bool,
-) -> tuple[Hit, ...]:
-    """Hits of a query with their reasons."""
-    index, dims = known.index, known.about.dims
-    vectors_HD = index.vectors(torch.tensor([row for row, _ in rows], dtype=torch.int64))
-    copies = _copies(known, query, [row for row, _ in rows]) if compares or query.sample is not None else {}
-    hits = []
-    for (row, similarity), hit_D in zip(rows, vectors_HD, strict=True):
-        concepts = background.concepts(vector_D, hit_D)
-        if dims:
-            concepts = tuple(SharedConcept(dims[each.dim], each.share, each.name) for each in concepts)
-        copy = copies.get(row) or ("embedding" if similarity >= SAME_EMBEDDING else "")
-        label = None if index.labels is None else index.labels[row]
-        hits.append(Hit(row, index.names[row], label, similarity, background.below(similarity), concepts, copy))
-    return tuple(hits)
-
-
-def _copies(known: RunIndex, query: Query, rows: Sequence[int]) -> dict[int, str]:
-    """Hits whose pictures are nearly that of the query."""
-    source = known.subject.source
-    own = query.sample
-    if source.kind != "images" or not rows or (own is None and query.row is None):
-        return {}
-    sample = source.store.fetch([query.row])[0] if own is None and query.row is not None else own
-    assert sample is not None
-    if sample.shape[0] != source.shape[0]:
-        return {}
-    keys = keys_of_rows(source, torch.tensor(rows))
-    own_key = picture_keys(sample[None]).at(torch.zeros(len(rows), dtype=torch.int64))
-    alike = likeness(own_key, keys) >= SAME_PIXELS
-    return {row: "pixels" for row, is_copy in zip(rows, alike.tolist(), strict=True) if is_copy}
+    return SearchAnswer(known.about.run, known.facts(), background.reading(), tuple(answers), drawn)
 
 
 def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
@@ -151,3 +111,66 @@ def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked
             image = to_bytes(each.sample).permute(1, 2, 0).numpy()
             drawn[f"query-{place}"] = image[..., 0] if image.shape[2] == 1 else image
     return drawn
+
+
+@dataclass(frozen=True)
+class Background:
+    """What similarities of this collection are held against.
+
+    Attributes:
+        pairs_P: cosines of random pairs of different rows, ascending.
+        has_concepts: whether dimensions have a meaning.
+        layer: that is searched.
+    """
+
+    pairs_P: Tensor
+    has_concepts: bool
+    layer: str
+
+    def below(self, similarity: float) -> float:
+        """Share of random pairs that are less similar."""
+        return float(torch.searchsorted(self.pairs_P, torch.tensor(similarity, dtype=torch.float64))) / len(
+            self.pairs_P
+        )
+
+    def reading(self) -> tuple[str, ...]:
+        """How to read the numbers."""
+        median, high = self.pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
+        random = RANDOM.format(num=len(self.pairs_P), median=median, high=high)
+        return (random, SPARSE if self.has_concepts else DENSE.format(layer=self.layer))
+
+    def concepts(self, query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:
+        """The dimensions that contribute most to a cosine; of non-negative vectors their shares add up to 1.
+
+        >>> code = Background(torch.zeros(1), True, "embedding")
+        >>> print(*code.concepts(torch.tensor([0.6, 0.0, 0.8]), torch.tensor([0.0, 0.0, 1.0])))
+        d2 100%
+        """
+        if not self.has_concepts:
+            return ()
+        product_D = (query_D * hit_D).double()
+        total = float(product_D.sum())
+        if total <= 0:
+            return ()
+        best = product_D.sort(descending=True, stable=True)
+        found = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
+        shares = [(dim, value / total) for dim, value in found]
+        return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
+
+
+def _background(index: VectorIndex, about: IndexedRun) -> Background:
+    """Random pairs of a collection."""
+    rows = random_order(0, 4, len(index))[:NUM_ROWS].sort().values
+    return Background(random_pairs(index.vectors(rows)), about.has_concepts, about.layer)
+
+
+def random_pairs(vectors_ND: Tensor) -> Tensor:
+    """Cosines of random pairs of different rows at unit length, ascending, float64; all pairs where there are few."""
+    num_rows = len(vectors_ND)
+    if num_rows * (num_rows - 1) // 2 <= NUM_PAIRS:
+        first, second = torch.triu_indices(num_rows, num_rows, 1)
+    else:
+        generator = torch.Generator().manual_seed(0)
+        first = torch.randint(num_rows, (NUM_PAIRS,), generator=generator)
+        second = (first + torch.randint(1, num_rows, (NUM_PAIRS,), generator=generator)) % num_rows
+    return (vectors_ND[first].double() * vectors_ND[second].double()).sum(dim=1).sort().values

@@ -25,17 +25,10 @@ from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text
 from counterpoint.evaluation.nearest import DOT, Neighbours, nearest
-from counterpoint.search.hnsw_graph import (
-    INSTALL,
-    Recall,
-    build_graph,
-    has_usearch,
-    look_up_graph,
-    open_graph,
-    require_usearch,
-)
+from counterpoint.search.hnsw_graph import build_graph, has_usearch, look_up_graph, open_graph
 
-FORMAT = 2
+FORMAT = 3
+INSTALL = "pip install 'counterpoint[search]'"
 # Numbers of a table up to which every row is compared. A query then takes about a second on two cores: 10 ms for 10^5
 # rows of 128, 82 ms for 10^6, 0.67 s for 10^7.
 MOST_COMPARED = 2_000_000_000
@@ -53,8 +46,7 @@ class IndexCard(Record):
         method: exact or hnsw.
         num_rows: of the table.
         width: dimensions.
-        num_zero: rows of zeros, which are like nothing.
-        recall: of an approximate method, measured on its own rows.
+        recall: of the graph, measured on its own rows.
         files: the hash ``sha256`` of every other file.
         about: what is indexed, in the words of whoever built it.
     """
@@ -63,8 +55,7 @@ class IndexCard(Record):
     method: str
     num_rows: int
     width: int
-    num_zero: int = 0
-    recall: Recall | None = None
+    recall: float | None = None
     files: Mapping[str, Mapping[str, str]]
     about: Mapping[str, Any] = Field(default_factory=dict)
 
@@ -79,7 +70,7 @@ class VectorIndex:
         names: one per row.
         labels: class names, or None.
         table_ND: rows at unit length.
-        graph: of an approximate method where usearch is installed, else None: then every row is compared.
+        graph: of usearch; None where every row is compared.
     """
 
     folder: Path
@@ -92,16 +83,15 @@ class VectorIndex:
     def __len__(self) -> int:
         return self.card.num_rows
 
-    def search(self, queries_QD: Tensor, k: int, *, exact: bool = False) -> Neighbours:
+    def search(self, queries_QD: Tensor, k: int) -> Neighbours:
         """The rows with the largest cosines, largest first; of equal ones the first row.
 
         Args:
             queries_QD: finite vectors of the width of the index.
             k: rows of each query, 1 <= k <= n.
-            exact: compare every row, whatever the method.
 
         Returns:
-            Cosines, float64, and rows. An approximate method may find fewer than k: then rows of -1 end a line.
+            Cosines, float64, and rows. A graph may find fewer than k: then rows of -1 end a line.
 
         Raises:
             UsageError: k is out of range.
@@ -117,12 +107,12 @@ class VectorIndex:
         wanted = min(k + SPARE, len(self))
         parts = []
         for part_QD in unit_QD.split(1 << 14):
-            if exact or self.graph is None:
-                found = nearest(self.table_ND, part_QD, wanted, similarity=DOT)
+            if self.graph is None:
+                row_QW = nearest(self.table_ND, part_QD, wanted, similarity=DOT).positions_QK
             else:
-                found = look_up_graph(self.graph, part_QD, wanted)
+                row_QW = look_up_graph(self.graph, part_QD, wanted)
             # Few enough at a time for the candidates of all to be in memory.
-            pieces = zip(part_QD.split(RESCORED), found.positions_QK.split(RESCORED), strict=True)
+            pieces = zip(part_QD.split(RESCORED), row_QW.split(RESCORED), strict=True)
             parts += [self._ranked(*piece, k) for piece in pieces]
         similarity_QK = torch.cat([each.similarity_QK for each in parts])
         return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in parts]))
@@ -131,20 +121,12 @@ class VectorIndex:
         """Some rows at unit length."""
         return self.table_ND[rows] if isinstance(rows, slice) else whole(taken(self.table_ND, rows))
 
-    def how(self, *, exact: bool = False) -> str:
+    def how(self) -> str:
         """How rows are found, with the recall where not every one is compared."""
-        found = self.card.recall
-        if exact or found is None or self.graph is None:
-            return "every row compared"
-        recall = f"recall@10 {found.value:.3f} ({found.low:.3f} to {found.high:.3f}, measured on its own rows)"
-        return f"{self.card.method}, approximate: {recall}"
-
-    def advice(self) -> tuple[str, ...]:
-        """What makes a search faster that takes long; nothing of any other."""
-        is_large = self.card.method == "hnsw" or len(self) * self.card.width > MOST_COMPARED
-        if self.graph is not None or not is_large or has_usearch():
-            return ()
-        return (f"Every row is compared, which takes long; usearch is faster: {INSTALL}, then search with --rebuild.",)
+        if self.graph is not None:
+            return f"{self.card.method}, approximate: recall@10 {self.card.recall:.3f}, measured on its own rows"
+        is_large = len(self) * self.card.width > MOST_COMPARED
+        return "every row compared" + f" (usearch is faster: {INSTALL}, then --rebuild)" * is_large
 
     def _ranked(self, queries_QD: Tensor, row_QW: Tensor, k: int) -> Neighbours:
         """The best k candidates by their cosines in float64."""
@@ -162,56 +144,48 @@ class VectorIndex:
 
 
 def build_index(
-    vectors: Any,
+    rows_ND: Rows,
     folder: Path,
     *,
-    names: Sequence[str] | None = None,
+    names: Sequence[str],
     labels: Sequence[str | None] | None = None,
-    method: str = "auto",
     about: Mapping[str, Any] | None = None,
+    has_graph: bool | None = None,
 ) -> VectorIndex:
     """Build an index in a folder, in memory bounds that do not depend on the number of rows.
 
     Args:
-        vectors: (n, d): a tensor, an array, ``StoredRows``, or the path of a ``.npy``, which is read by blocks.
-        folder: is made; an index that is there is replaced, other files stay.
-        names: one per row; None numbers them.
+        rows_ND: vectors, in memory or on disk, read by blocks.
+        folder: a new one.
+        names: one per row.
         labels: class names, None where unknown.
-        method: ``exact``, ``hnsw`` (needs usearch) or ``auto``: hnsw above ``MOST_COMPARED`` numbers where usearch is
-            installed, else exact.
         about: what is indexed, for the card.
+        has_graph: whether a graph of usearch proposes candidates; None: above ``MOST_COMPARED`` numbers, where usearch
+            is installed.
 
     Raises:
-        DataError: not such vectors; or rows that are not finite: the first is named.
-        UsageError: usearch is missing.
+        DataError: rows that are not finite: the first is named.
         OSError: the folder cannot be written.
     """
-    rows = _as_rows(vectors)
-    num_rows, width = (int(length) for length in rows.shape)
-    if method == "auto":
-        method = "hnsw" if num_rows * width > MOST_COMPARED and has_usearch() else "exact"
-    elif method == "hnsw":
-        require_usearch()  # before the work
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in INDEX_FILES:  # the card first: what is left of it is no index
-        (folder / name).unlink(missing_ok=True)
-    num_zero = 0
+    num_rows, width = (int(length) for length in rows_ND.shape)
     with new_array(folder / VECTORS, (num_rows, width), np.float32) as write:
         for own in row_slices(num_rows, BLOCK):
-            unit_BD = unit_rows(_finite(rows[own].float(), own.start))
-            num_zero += int((unit_BD == 0).all(dim=1).sum())
-            write(own.start, unit_BD.numpy())
-    held = {"names": list(names or map(str, range(num_rows))), "labels": None if labels is None else list(labels)}
+            block_BD = rows_ND[own].float()
+            if not bool((is_finite_B := torch.isfinite(block_BD).all(dim=1)).all()):
+                row = own.start + int((~is_finite_B).nonzero()[0])
+                raise DataError(f"vectors must be finite, but row {row} holds NaN or infinity")
+            write(own.start, unit_rows(block_BD).numpy())
+    held = {"names": list(names), "labels": None if labels is None else list(labels)}
     write_file(folder / NAMES, [json.dumps(held).encode()])
-    found = build_graph(_table(folder / VECTORS), folder / GRAPH) if method == "hnsw" else None
+    has_graph = num_rows * width > MOST_COMPARED and has_usearch() if has_graph is None else has_graph
+    recall = build_graph(_table(folder / VECTORS), folder / GRAPH) if has_graph else None
     files = [path for name in (VECTORS, NAMES, GRAPH) if (path := folder / name).is_file()]
     card = IndexCard(
         format=FORMAT,
-        method=method,
+        method="hnsw" if has_graph else "exact",
         num_rows=num_rows,
         width=width,
-        num_zero=num_zero,
-        recall=found,
+        recall=recall,
         files={path.name: {"sha256": sha256_of(path)} for path in files},
         about=dict(about or {}),
     )
@@ -245,20 +219,11 @@ def open_index(folder: Path) -> VectorIndex | None:
     while (before := file_state(folder / CARD)) is not None:
         found = problem = None
         try:
-            card = read_card(folder)
-            for name, seal in card.files.items():
-                _check(folder / name, seal.get("sha256", ""))
-            found = _opened(folder, card)
+            found = _opened(folder, read_card(folder))
         except RunError as error:
             problem = error
-        except (
-            OSError,
-            ValueError,
-            EOFError,
-            LookupError,
-            TypeError,
-            RecursionError,
-        ) as error:  # another file, or a forged one
+        # Another file, or a forged one.
+        except (OSError, ValueError, EOFError, LookupError, TypeError, RecursionError) as error:
             problem = RunError(f"the index {folder} cannot be read ({error!r}); make it again with --rebuild")
         if file_state(folder / CARD) != before:
             continue
@@ -268,14 +233,11 @@ def open_index(folder: Path) -> VectorIndex | None:
     return None
 
 
-def _check(path: Path, sha256: str) -> None:
-    """Require a file as it was written."""
-    if not path.is_file() or sha256_of(path) != sha256:
-        raise RunError(f"{path} is missing or damaged; make the index again with --rebuild")
-
-
 def _opened(folder: Path, card: IndexCard) -> VectorIndex:
-    """The index, with what its method needs."""
+    """The index, each of its files as it was written, with what its method needs."""
+    for name, seal in card.files.items():
+        if not (folder / name).is_file() or sha256_of(folder / name) != seal.get("sha256", ""):
+            raise RunError(f"{folder / name} is missing or damaged; make the index again with --rebuild")
     held = json.loads(read_text(folder / NAMES))
     labels = None if held["labels"] is None else tuple(held["labels"])
     for texts, kinds in ((held["names"], str), (labels, str | None)):  # the file may be forged
@@ -283,28 +245,6 @@ def _opened(folder: Path, card: IndexCard) -> VectorIndex:
             raise ValueError(f"{NAMES} does not name each of {card.num_rows} rows")
     graph = open_graph(folder / GRAPH) if card.method == "hnsw" and has_usearch() else None
     return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS), graph)
-
-
-def _as_rows(vectors: Any) -> Rows:
-    """Vectors that can be read by rows."""
-    if isinstance(vectors, Path):
-        try:
-            return StoredRows(vectors)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{vectors} cannot be indexed: {error}") from None
-    rows = vectors if isinstance(vectors, StoredRows) else torch.as_tensor(vectors)
-    if len(rows.shape) != 2 or 0 in rows.shape:
-        raise DataError(f"vectors must have shape (n, d), got {tuple(rows.shape)}")
-    return rows
-
-
-def _finite(block_BD: Tensor, first: int) -> Tensor:
-    """Rows without NaN or infinity; else the first that has it is named."""
-    is_finite_B = torch.isfinite(block_BD).all(dim=1)
-    if not bool(is_finite_B.all()):
-        row = first + int((~is_finite_B).nonzero()[0])
-        raise DataError(f"vectors must be finite, but row {row} holds NaN or infinity")
-    return block_BD
 
 
 def _table(path: Path) -> Rows:

@@ -55,7 +55,6 @@ def prepare(material: Path) -> None:
         run = whole(material, seed)
         must(words_of("export", material, run), material)
         must(words_of("shards", material, run), material)
-        must(["embed", "--merge", f"{run}-shards", "--out", f"{run}.npz", "-q"], material)
     (material / "calls.json").write_text(json.dumps(calls))
 
 
@@ -180,10 +179,12 @@ def _look_beside(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Ve
         if found not in [_files(Path(f"{whole(material, seed)}-model")) for seed in SEEDS]:
             return Verdict("mixed export", ", ".join(found))
     if "shards" in outcomes:
-        merged = path.with_name("merged.npz")
-        merge = run_command(["embed", "--merge", f"{path}-shards", "--out", str(merged), "-q"], path.with_name("merge"))
-        if merge.code != 0 or merged.read_bytes() != Path(f"{whole(material)}.npz").read_bytes():
-            return Verdict("mixed shards", str(merge))
+        found, expected = (
+            {each.name: each.read_bytes() for each in sorted(Path(f"{run}-shards").iterdir())}
+            for run in (path, whole(material))
+        )
+        if found != expected:
+            return Verdict("mixed shards", ", ".join(found))
     return KEPT
 
 

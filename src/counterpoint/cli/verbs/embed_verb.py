@@ -15,25 +15,21 @@ TEACH = """Embed samples with a trained encoder and write one row per sample, wi
 
 With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
 several: parts by their numbers, the array of a SLURM job, or the ranks of torchrun. No part waits for another; one
-that was killed is started again and goes on where it was. Such a folder is read wherever a table is; --merge makes
-one file of it.
+that was killed is started again and goes on where it was. Such a folder is read wherever a table is.
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
   counterpoint embed runs/mine new_photos/ --out new.parquet
   counterpoint embed --encoder resnet18 --weights r18.pth photos/ --out p.npz
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
-  torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999
-  counterpoint embed --merge shards/ --out photos.parquet"""
+  torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999"""
 
 
 def add_flags(parser: Parser) -> None:
     """Add the arguments."""
     add_subject(parser, files="with --encoder the samples to embed")
     parser.add_argument("data", metavar="DATA", nargs="?", help="samples to embed (default: the run's own)")
-    parser.add_argument(
-        "--out", required=True, metavar="PATH", help=".npz, .csv or .parquet; of shards a folder; of a merge also .npy"
-    )
+    parser.add_argument("--out", required=True, metavar="PATH", help=".npz, .csv or .parquet; of shards a folder")
     parser.add_argument(
         "--layer",
         default="representation",
@@ -46,14 +42,11 @@ def add_flags(parser: Parser) -> None:
         metavar="I/N",
         help="of shards: make every N-th, from the I-th on; slurm takes the index of the job's array",
     )
-    parser.add_argument("--merge", metavar="FOLDER", help="instead of embedding: make one file of a folder of shards")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")
 
 
 def run(flags: argparse.Namespace) -> int:
     """Embed, and name the table."""
-    if flags.merge is not None:
-        return _merge(flags)
     if flags.encoder is not None:
         if flags.data is not None:
             raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
@@ -92,15 +85,4 @@ def _embed_shards(subject: str, flags: argparse.Namespace) -> int:
     shards = Shards(Path(flags.out), flags.shards, part)
     embed_shards(subject, flags.data, shards=shards, layer=flags.layer, **look_from(flags), quiet=flags.quiet)
     print_folder(shards.out)
-    return 0
-
-
-def _merge(flags: argparse.Namespace) -> int:
-    """Make one file of a folder of shards."""
-    others = {"RUN": flags.subject, "DATA": flags.data, "--encoder": flags.encoder, "--shards": flags.shards}
-    if given := [name for name, value in {**others, "--part": flags.part}.items() if value is not None]:
-        raise UsageError(f"--merge takes a folder of shards and --out FILE only, got {given[0]} as well")
-    from counterpoint.search.shard_merge import merge_shards  # deferred: loads torch
-
-    print(shown(merge_shards(flags.merge, flags.out, overwrite=flags.overwrite, quiet=flags.quiet)))
     return 0

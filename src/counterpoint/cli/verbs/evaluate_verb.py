@@ -9,7 +9,6 @@ from counterpoint.cli.outputs import add_forms, check_page, print_found
 from counterpoint.cli.parsers import Parser, add_subject
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.ranks import part_of_ranks
 from counterpoint.core.rundir import RunFolder
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 
@@ -29,14 +28,12 @@ examples:
   counterpoint evaluate runs/cifar --test-data cifar10 --protocol all
   counterpoint evaluate runs/mine --data photos/train --test-data photos/val
   counterpoint evaluate --encoder timm:resnet18 --weights r18.pth --data photos
-  counterpoint evaluate runs/photos --baseline timm:resnet18
   counterpoint evaluate features.npz --labels labels.npy
   counterpoint evaluate runs/photos --out photos.html --markdown
   counterpoint evaluate runs/cifar --corruptions all
-  counterpoint evaluate runs/cifar --ood sketches --same-classes boat=ship
+  counterpoint evaluate runs/cifar --ood sketches
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
-  counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding
-  counterpoint evaluate runs/ncl --part 3/64"""
+  counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -54,12 +51,6 @@ def add_flags(parser: Parser) -> None:
         default=[],
         help="where the record goes (.json; default: by what is evaluated), or an HTML page that opens from disk; may "
         "be repeated",
-    )
-    parser.add_argument(
-        "--part",
-        metavar="I/N",
-        help="encode only this share of the samples, for an evaluation without --part that measures then; slurm takes "
-        "the index of the job's array, and the ranks of torchrun share a part",
     )
     add_forms(parser)
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
@@ -80,18 +71,10 @@ def run(flags: argparse.Namespace) -> int:
         **({} if record is None else {"out": record}),
         "quiet": flags.quiet,
     }
-    part = part_of_ranks(flags.part)
     if seeds is not None and subject is None:
-        if part.total > 1:
-            raise UsageError("--part goes with one run; evaluate the runs of a folder of seeds one by one")
         from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: loads torch and scikit-learn
 
         evaluation = evaluate_seeds(seeds.path, **asked)
-    elif part.total > 1:
-        from counterpoint.evaluation.part_evaluation import encode_part  # deferred: loads torch and scikit-learn
-
-        encode_part(subject, part, **asked)
-        return 0
     else:
         from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
 

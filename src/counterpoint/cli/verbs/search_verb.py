@@ -7,7 +7,7 @@ from typing import Any
 from counterpoint.cli.arguments import add_looking, look_from
 from counterpoint.cli.outputs import add_forms, check_page, print_found
 from counterpoint.cli.parsers import Parser, add_run
-from counterpoint.core.errors import UsageError, gone
+from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
@@ -20,8 +20,7 @@ examples:
   counterpoint search runs/photos holiday.jpg --out hits.html
   counterpoint search runs/photos 17 cats/4.jpg -k 5 --json
   counterpoint search runs/photos new.jpg --to other_photos/
-  counterpoint search runs/photos --duplicates --out copies.html
-  counterpoint search runs/photos 17 --dims 64"""
+  counterpoint search runs/photos --duplicates --out copies.html"""
 
 
 def add_flags(parser: Parser) -> None:
@@ -36,15 +35,8 @@ def add_flags(parser: Parser) -> None:
         help="auto (default: the embedding where its dimensions have a meaning or pairs were trained, else the "
         "representation), embedding, representation, or a module of the backbone",
     )
-    parser.add_argument("--dims", metavar="N", help="keep the N dimensions with the largest expected activation")
-    parser.add_argument("--second", action="store_true", help="queries are of the second kind of a cross-modal run")
     parser.add_argument("--duplicates", action="store_true", help="instead of queries: groups of near-duplicates")
     parser.add_argument("--threshold", type=float, metavar="X", help="with --duplicates: least cosine of a pair")
-    parser.add_argument("--method", default="auto", help="of an index that is built: auto, exact or hnsw")
-    parser.add_argument("--exact", action="store_true", help="compare every row, whatever the index")
-    parser.add_argument(
-        "--shards", metavar="FOLDER", help="build the index of what embed --shards wrote of these samples"
-    )
     parser.add_argument("--rebuild", action="store_true", help="make the index again")
     add_forms(parser)
     parser.add_argument("--out", metavar="PATH", help="an HTML page with pictures")
@@ -76,12 +68,6 @@ def _check(flags: argparse.Namespace) -> None:
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     if flags.threshold is not None and not flags.duplicates:
         raise UsageError("--threshold goes with --duplicates")
-    if flags.second and not flags.queries:
-        raise UsageError("--second goes with a QUERY")
-    if flags.dims is not None:
-        if not flags.dims.isdecimal():
-            raise UsageError(gone(f"dims {flags.dims}") or f"--dims must be a whole number, got {flags.dims!r}")
-        flags.dims = int(flags.dims)
 
 
 def _found(flags: argparse.Namespace) -> Any:
@@ -89,9 +75,8 @@ def _found(flags: argparse.Namespace) -> Any:
     from counterpoint.search.duplicates import duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    names = ("layer", "method", "dims", "rebuild", "to", "quiet")
-    options = {**look_from(flags), **{name: getattr(flags, name) for name in names}}
-    options |= {"shards": Path(flags.shards) if flags.shards else None, "pictures": flags.out is not None}
+    names = ("layer", "rebuild", "to", "quiet")
+    options = {**look_from(flags), **{name: getattr(flags, name) for name in names}, "pictures": flags.out is not None}
     if flags.duplicates:
         return duplicates(flags.run, threshold=flags.threshold, **options)
-    return search(flags.run, flags.queries, k=flags.k, exact=flags.exact, second=flags.second, **options)
+    return search(flags.run, flags.queries, k=flags.k, **options)
