@@ -12,16 +12,16 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 VERB = """
-import argparse
-from counterpoint.cli.parsers import Parser
+from pydantic import Field
+from counterpoint.cli.arguments import VerbFlags
 
 PLACE, SUMMARY = 55, "say hello"
 TEACH = "Say hello."
 
-def add_flags(parser: Parser) -> None:
-    parser.add_argument("name")
+class FLAGS(VerbFlags):
+    name: str = Field(description="whom", json_schema_extra={"place": "NAME"})
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: FLAGS) -> int:
     print("hello", flags.name)
     return 0
 """

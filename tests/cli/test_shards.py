@@ -1,6 +1,5 @@
 """Shards under torchrun and in several processes, some of which are killed: one table, whoever made it."""
 
-import json
 import os
 import re
 import subprocess
@@ -50,28 +49,6 @@ def test_two_ranks_of_torchrun_write_the_table_of_one_process(workplace: Path) -
     assert "part 2/2: 4 of 8 shards" in said.stderr
     run(workplace, "-m counterpoint embed --merge ranks --out ranks.parquet")
     assert (workplace / "ranks.parquet").read_bytes() == (workplace / "one.parquet").read_bytes()
-
-
-def test_the_array_of_a_job_says_which_part(workplace: Path) -> None:
-    array = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_MIN": "4"}
-    words = "-m counterpoint embed run --out array --shards 500 --part slurm"
-    assert "part 2/2: 2 of 4 shards" in run(workplace, words, **array).stderr
-    run(workplace, words, **{**array, "SLURM_ARRAY_TASK_ID": "4"})
-    run(workplace, "-m counterpoint embed --merge array --out array.parquet")
-    assert (workplace / "array.parquet").read_bytes() == (workplace / "one.parquet").read_bytes()
-
-
-def test_what_ranks_have_encoded_is_evaluated_as_one_process_does(workplace: Path) -> None:
-    metrics = "--metrics knn,linear-probe"
-    one = run(workplace, f"-m counterpoint evaluate run {metrics} --no-cache")
-    record = workplace / "run" / "evaluation.json"
-    expected = json.loads(record.read_text())
-    record.unlink()
-    assert run(workplace, f"{TORCHRUN} -m counterpoint evaluate run {metrics}").stdout == ""
-    assert not record.exists()
-    two = run(workplace, f"-m counterpoint evaluate run {metrics}")
-    assert json.loads(record.read_text()) == expected
-    assert two.stdout == one.stdout
 
 
 def test_killed_processes_leave_no_row_twice_or_missing() -> None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, build_parser, overview
+from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, load_verb, overview
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
@@ -136,9 +136,11 @@ def entry() -> None:
 
 def _run(name: str, words: Sequence[str]) -> int:
     """Parse, then load what the verb needs and do the work."""
-    namespace = build_parser(name).parse_strictly(words)
+    from counterpoint.cli.arguments import read_words  # deferred: loads pydantic, which the overview does without
+
+    settings = read_words(name, words)
     prepare_process()
-    return VERBS[name].load().run(namespace)
+    return load_verb(name).run(*settings)
 
 
 def prepare_process() -> None:

@@ -1,14 +1,16 @@
 """`counterpoint search`."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import add_looking, look_from
-from counterpoint.cli.outputs import add_forms, check_page, print_found
-from counterpoint.cli.parsers import Parser, add_run
+from pydantic import Field
+
+from counterpoint.cli.arguments import CHOOSING, Json, RunFlags, given
+from counterpoint.cli.outputs import page_writer, print_found
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError, gone
 from counterpoint.core.rundir import open_run
+from counterpoint.evaluation.evaluation_settings import Names
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
@@ -22,76 +24,62 @@ examples:
   counterpoint search runs/photos new.jpg --to other_photos/
   counterpoint search runs/photos --duplicates --out copies.html
   counterpoint search runs/photos 17 --dims 64"""
+SETTINGS = CHOOSING
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    add_run(parser)
-    parser.add_argument("queries", metavar="QUERY", nargs="*", help="picture, folder, array file, row, or sample name")
-    parser.add_argument("-k", type=int, default=10, metavar="N", help="hits of each query (default 10)")
-    parser.add_argument("--to", metavar="DATA", help="search in other samples (default: the run's own)")
-    parser.add_argument(
-        "--layer",
+class SearchFlags(RunFlags, LookSettings):
+    """What is asked, and where it is looked for."""
+
+    queries: Names = Field(
+        default=(), description="picture, folder, array file, row, or sample name", json_schema_extra={"place": "QUERY"}
+    )
+    k: int = Field(default=10, description="hits of each query", json_schema_extra={"flag": "-k"})
+    to: str | None = Field(default=None, description="search in other samples (default: the run's own)")
+    layer: str = Field(
         default="auto",
-        help="auto (default: the embedding where its dimensions have a meaning or pairs were trained, else the "
+        description="auto (the embedding where its dimensions have a meaning or pairs were trained, else the "
         "representation), embedding, representation, or a module of the backbone",
     )
-    parser.add_argument("--dims", metavar="N", help="keep the N dimensions with the largest expected activation")
-    parser.add_argument("--second", action="store_true", help="queries are of the second kind of a cross-modal run")
-    parser.add_argument("--duplicates", action="store_true", help="instead of queries: groups of near-duplicates")
-    parser.add_argument("--threshold", type=float, metavar="X", help="with --duplicates: least cosine of a pair")
-    parser.add_argument("--method", default="auto", help="of an index that is built: auto, exact or hnsw")
-    parser.add_argument("--exact", action="store_true", help="compare every row, whatever the index")
-    parser.add_argument(
-        "--shards", metavar="FOLDER", help="build the index of what embed --shards wrote of these samples"
+    dims: str | None = Field(default=None, description="keep so many dimensions, of the largest expected activation")
+    second: bool = Field(default=False, description="queries are of the second kind of a cross-modal run")
+    duplicates: bool = Field(default=False, description="instead of queries: groups of near-duplicates")
+    threshold: float | None = Field(default=None, description="with --duplicates: least cosine of a pair")
+    method: str = Field(default="auto", description="of an index that is built: auto, exact or hnsw")
+    exact: bool = Field(default=False, description="compare every row, whatever the index")
+    shards: str | None = Field(
+        default=None, description="folder of what embed --shards wrote of these samples: the index is built of it"
     )
-    parser.add_argument("--rebuild", action="store_true", help="make the index again")
-    add_forms(parser)
-    parser.add_argument("--out", metavar="PATH", help="an HTML page with pictures")
-    add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")
+    rebuild: bool = Field(default=False, description="make the index again")
+    out: str | None = Field(default=None, description="an HTML page with pictures")
+    as_json: Json = False
 
 
-def run(flags: argparse.Namespace) -> int:
+FLAGS = SearchFlags
+
+
+def run(flags: SearchFlags, settings: dict[str, Any]) -> int:
     """Answer, print, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
-    _check(flags)
-    target = Path(flags.out) if flags.out else None
-    if target is not None:
-        from counterpoint.report.search_page import SEARCH_PAGE  # deferred: loads NumPy and Pillow
-
-        check_page(SEARCH_PAGE, target)
-    found = _found(flags)
-    if target is not None:
-        from counterpoint.report.document import write_page  # deferred: loads NumPy and Pillow
-        from counterpoint.report.search_page import SEARCH_PAGE, render_search  # deferred: loads NumPy and Pillow
-
-        write_page(SEARCH_PAGE, target, lambda: render_search(found))
-    print_found(found, flags, target)
-    return 0
-
-
-def _check(flags: argparse.Namespace) -> None:
-    """Refuse flags that have no effect, before the work."""
     if flags.duplicates == bool(flags.queries):
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     if flags.threshold is not None and not flags.duplicates:
         raise UsageError("--threshold goes with --duplicates")
     if flags.second and not flags.queries:
         raise UsageError("--second goes with a QUERY")
-    if flags.dims is not None:
-        if not flags.dims.isdecimal():
-            raise UsageError(gone(f"dims {flags.dims}") or f"--dims must be a whole number, got {flags.dims!r}")
-        flags.dims = int(flags.dims)
-
-
-def _found(flags: argparse.Namespace) -> Any:
-    """The answer to queries, or the groups of near-duplicates."""
+    if flags.dims is not None and not flags.dims.isdecimal():
+        raise UsageError(gone(f"dims {flags.dims}") or f"--dims must be a whole number, got {flags.dims!r}")
+    write = page_writer(flags.out, "search")
     from counterpoint.search.duplicates import duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    names = ("layer", "method", "dims", "rebuild", "to", "quiet")
-    options = {**look_from(flags), **{name: getattr(flags, name) for name in names}}
-    options |= {"shards": Path(flags.shards) if flags.shards else None, "pictures": flags.out is not None}
+    options = {**given(flags, LookSettings), **settings.get("source", {}), "quiet": flags.quiet, "to": flags.to}
+    options |= {"layer": flags.layer, "method": flags.method, "rebuild": flags.rebuild}
+    options |= {"dims": flags.dims and int(flags.dims), "shards": flags.shards and Path(flags.shards)}
+    options |= {"pictures": flags.out is not None}
     if flags.duplicates:
-        return duplicates(flags.run, threshold=flags.threshold, **options)
-    return search(flags.run, flags.queries, k=flags.k, exact=flags.exact, second=flags.second, **options)
+        found = duplicates(flags.run, threshold=flags.threshold, **options)
+    else:
+        queries = list(flags.queries)
+        found = search(flags.run, queries, k=flags.k, exact=flags.exact, second=flags.second, **options)
+    print_found(found, as_json=flags.as_json, page=write(found))
+    return 0

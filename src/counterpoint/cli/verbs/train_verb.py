@@ -1,9 +1,12 @@
 """`counterpoint train`."""
 
-import argparse
+from typing import Any
 
-from counterpoint.cli.arguments import add_settings, settings_from
-from counterpoint.cli.parsers import Parser, print_folder
+from pydantic import Field
+
+from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.outputs import print_folder
+from counterpoint.core.settings import TrainSettings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 PLACE, SUMMARY = 10, "train an encoder by contrast"
@@ -27,25 +30,33 @@ A method by itself takes the optimiser and the views that suit the data; a recip
 Every setting can be given: those below by a flag, all others of `counterpoint list settings` by --set NAME=VALUE, or
 for short as --NAME VALUE. What is left at auto is chosen for the data and written, with its reason, to
 RUN/resolved.yaml. The last line printed names the run folder."""
+SETTINGS = tuple(TrainSettings.model_fields)
+# Settings of sections that are given often, and stand in the help.
+OFTEN = (
+    "source.labels", "source.image_size", "source.holdout", "views.preset", "projector.kind", "projector.features",
+    "loss.name", "optim.name", "optim.learning_rate", "engine.device", "engine.precision", "engine.workers",
+)  # fmt: skip
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
-    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
-    parser.add_argument(
-        "--allow-changed", action="store_true", help="with --resume: take over changed settings that touch no weight"
+class TrainFlags(VerbFlags):
+    """How training begins."""
+
+    config: str | None = Field(default=None, description="YAML file with any of the settings below; flags win over it")
+    resume: bool = Field(default=False, description="continue the run in --out if there is one")
+    overwrite: bool = Field(default=False, description="replace the run in --out if there is one")
+    allow_changed: bool = Field(
+        default=False, description="with --resume: take over changed settings that touch no weight"
     )
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", help="train N runs, of --seed and those after it, in seed-* folders of --out"
+    seeds: int | None = Field(
+        default=None, description="train so many runs, of --seed and those after it, in seed-* folders of --out"
     )
-    add_settings(parser)
 
 
-def run(flags: argparse.Namespace) -> int:
+FLAGS = TrainFlags
+
+
+def run(flags: TrainFlags, settings: dict[str, Any]) -> int:
     """Train, and name the run folder."""
-    asked = settings_from(flags, flags.config)
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
@@ -53,9 +64,10 @@ def run(flags: argparse.Namespace) -> int:
     if flags.seeds is not None:
         from counterpoint.runs.seeds import train_seeds  # deferred: loads torch
 
-        print_folder(train_seeds(asked, Given(), flags.seeds, reporter=Reporter(quiet=flags.quiet), **how).path)
+        runs = train_seeds(settings, Given(), flags.seeds, reporter=Reporter(quiet=flags.quiet), **how)
+        print_folder(runs.path)
         return 0
     from counterpoint.runs.training import train_from  # deferred: loads torch
 
-    print_folder(train_from(asked, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
+    print_folder(train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
     return 0
