@@ -13,7 +13,6 @@ from hit_rows import FINGERPRINT, hit_values
 
 THRESHOLD = 1e-5
 ATTACK = "</script><img src=x onerror=alert(1)>"
-NUM_TOP = 12
 VIEW_NOISE = {"representation": 0.06, "embedding": 0.04, "untrained representation": 0.09}
 
 
@@ -74,7 +73,7 @@ def write_run(
     if samples.labels is not None:
         _write_json(path / "evaluation.json", evaluation(samples, method))
     _write_json(path / "findings.json", diagnosis(samples, places))
-    np.savez(path / "arrays.npz", **arrays(samples, places))
+    np.savez(path / "arrays.npz", **arrays(places))
     return path
 
 
@@ -155,7 +154,7 @@ def diagnosis(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]
     verdict = {"level": "warning", "sentence": "With a warning: No clear gain over raw pixels."}
     return {
         "verdict": verdict, "findings": findings(embedding), "places": measured,
-        "concepts": concepts(samples, places["embedding"]), "settings": settings, "layers": layers(samples, places),
+        "settings": settings, "layers": layers(samples, places),
     }  # fmt: skip
 
 
@@ -257,34 +256,11 @@ def measure(vectors: np.ndarray, labels: np.ndarray | None, view_noise: float) -
     }  # fmt: skip
 
 
-def concepts(samples: Samples, embedding: np.ndarray) -> list[dict[str, Any]]:
-    unit = embedding / np.maximum(np.linalg.norm(embedding, axis=1, keepdims=True), 1e-12)
-    expected = unit.mean(0)
-    firing = np.abs(embedding) > THRESHOLD
-    found = []
-    for dim in np.argsort(-expected):
-        top = np.argsort(-embedding[:, dim])[:NUM_TOP]
-        purity, top_class = _purity(samples.labels, firing[:, dim])
-        found.append({
-            "dim": int(dim), "fires": float(firing[:, dim].mean()), "mean_activation": float(embedding[:, dim].mean()),
-            "expected_activation": float(expected[dim]), "purity": purity,
-            "top_class": None if top_class is None else samples.class_names[top_class],
-            "thumbnails": [] if samples.images is None else [int(index) for index in top],
-            "values": [float(value) for value in embedding[top, dim]], "names": [samples.names[index] for index in top],
-        })  # fmt: skip
-    return found
-
-
-def arrays(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
+def arrays(places: dict[str, np.ndarray]) -> dict[str, Any]:
     generator = np.random.default_rng(5)
     stored = {f"spectrum/{name}": np.linalg.svd(np.cov(rows.T), compute_uv=False) for name, rows in places.items()}
-    for place, name in enumerate(("representation", "representation", "embedding")):
-        values = stored[f"spectrum/{name}"].copy()
-        if name == "embedding":
-            values[len(values) // 2 :] = 0.0
-        stored[f"layer/{place}"] = values
-        stored[f"band/{place}"] = stored[f"band/{name}"] = values.mean() * np.ones((2, len(values))) * [[0.9], [1.1]]
-    stored["joint/0"] = np.eye(4)
+    values = stored["spectrum/embedding"]
+    stored["band/embedding"] = values.mean() * np.ones((2, len(values))) * [[0.9], [1.1]]
     edges = np.linspace(-1, 1, 81)
     unit = places["embedding"] / np.maximum(np.linalg.norm(places["embedding"], axis=1, keepdims=True), 1e-12)
     positive = np.clip(1 - np.abs(generator.normal(0, 0.16, 2000)), -1, 1)
@@ -293,7 +269,7 @@ def arrays(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
         "cosines/positive": np.histogram(positive, edges)[0],
         "cosines/negative": np.histogram(np.clip((unit @ unit.T)[np.triu_indices(len(unit), 1)], -1, 1), edges)[0],
     }
-    return stored if samples.images is None else {**stored, "thumbnails": samples.images}
+    return stored
 
 
 def _accuracy(features: str, protocol: str, settings: dict[str, Any], correct: int, total: int) -> dict[str, Any]:
