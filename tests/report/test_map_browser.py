@@ -233,4 +233,10 @@ def test_nothing_runs_out_of_the_page(visit, pages, width):  # noqa: F811
     tab.keyboard.press("ArrowRight")
     tab.locator("#search").fill("class 1")
     tab.wait_for_function("() => document.getElementById('found').textContent !== ''")
+    for details in tab.locator("details").all():
+        details.evaluate("node => { node.open = true }")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = """width => [...document.querySelectorAll('main *, header *')]
+        .filter(node => !node.closest('.scroll') && !node.closest('svg') && node.getClientRects().length)
+        .filter(node => node.getBoundingClientRect().right > width + 1).map(node => node.outerHTML.slice(0, 80))"""
+    assert tab.evaluate(beyond, width) == []

@@ -93,18 +93,6 @@ def two(make_run) -> Path:
     return report([make_run("a", kind="colour"), make_run("b", kind="colour", method="simclr")])
 
 
-@pytest.mark.parametrize("which", ["one", "two"])
-@pytest.mark.thorough
-def test_page_asks_for_nothing_and_complains_about_nothing(visit, request, which):
-    path = request.getfixturevalue(which)
-    tab = visit(path)
-    tab.mouse.move(300, 700)
-    tab.locator("summary").first.click()
-    assert [url for url in tab.requests if not url.startswith("data:")] == [path.as_uri()]
-    assert tab.complaints == []
-    assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-
-
 def test_everything_reads_without_javascript(visit, two):
     tab = visit(two, java_script_enabled=False)
     assert tab.complaints == []
@@ -116,20 +104,6 @@ def test_everything_reads_without_javascript(visit, two):
         assert tab.get_by_text(words).first.is_visible()
     assert tab.locator("svg.chart").first.is_visible()
     assert not tab.locator("#theme").is_visible()
-
-
-@pytest.mark.parametrize("which", ["one", "two"])
-@pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.sampled(6)
-def test_nothing_runs_out_of_the_page(visit, request, which, width):
-    tab = visit(request.getfixturevalue(which), viewport={"width": width, "height": 800})
-    for details in tab.locator("details").all():
-        details.evaluate("node => { node.open = true }")
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    beyond = """width => [...document.querySelectorAll('main *, header *')]
-        .filter(node => !node.closest('.scroll') && !node.closest('svg') && node.getClientRects().length)
-        .filter(node => node.getBoundingClientRect().right > width + 1).map(node => node.outerHTML.slice(0, 80))"""
-    assert tab.evaluate(beyond, width) == []
 
 
 def test_chart_text_keeps_a_readable_size_on_a_phone(visit, one):

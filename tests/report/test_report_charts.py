@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.line_chart import Line, Reference, line_chart, step_area
-from counterpoint.report.charts.series_style import RUN_MARKERS, Style, marker_path
+from counterpoint.report.charts.series_style import Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis, percent_axis
 from counterpoint.report.run_record import Histogram
 from counterpoint.report.sections.pairs_section import separation
@@ -133,11 +133,6 @@ def test_histogram_outline_covers_its_bins_and_no_empty_margin():
     assert (path.count("V"), path.count("H")) == (3, 2)
     assert f"M{frame.px(1.0):g} " in path
     assert step_area(frame, [0.0, 1.0], [0.0], "area") == ""
-
-
-def test_every_marker_has_its_own_shape():
-    outlines = {marker_path(shape, 0, 0, 4) for shape in RUN_MARKERS}
-    assert len(outlines) == len(RUN_MARKERS)
 
 
 @given(st.lists(st.integers(0, 5), min_size=4, max_size=4), st.lists(st.integers(0, 5), min_size=4, max_size=4))

@@ -51,11 +51,6 @@ def test_only_run_json_is_needed(tmp_path):
     assert record.arrays.spectra == {}
 
 
-def test_a_folder_without_run_json_is_refused(tmp_path):
-    with pytest.raises(RunError, match="not a run folder"):
-        read(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [
@@ -65,10 +60,7 @@ def test_a_folder_without_run_json_is_refused(tmp_path):
             "alignment must be a number or null",
         ),
         ("findings.json", lambda c: c.update(findings={}), "findings must be a list"),
-        ("findings.json", lambda c: c.update(settings=[1]), "settings must hold named values"),
         ("evaluation.json", lambda c: c["rows"].append(3), r"rows\[8\] must hold named values"),
-        ("evaluation.json", lambda c: c["rows"][0].update(accuracy=True), "accuracy must be a number or null"),
-        ("run.json", lambda c: c.update(method={"a": 1}), "method must be text"),
         ("run.json", lambda c: [], "not a run folder"),
     ],
 )
@@ -209,24 +201,23 @@ def runs_with(make_run, *rights):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "words"),
+    ("rights", "leader", "words"),
     [
-        (MOST, FEWER, f"a is ahead by 8.3 points ({paired_words(30, 0)})"),
-        (FEWER, MOST, f"b is ahead by 8.3 points ({paired_words(30, 0)})"),
-        (BETTER, WORSE, f"a is ahead by 6.7 points ({paired_words(34, 10)})"),
-        (MOST, MOVED, f"a is ahead by 1.1 points ({paired_words(5, 1)}): not told apart"),
-        (MOST, MOST, "a and b are practically equal"),
+        ((FEWER, MOST), "b", f"b is ahead by 8.3 points ({paired_words(30, 0)})"),
+        ((BETTER, WORSE), "a", f"a is ahead by 6.7 points ({paired_words(34, 10)})"),  # their intervals overlap
+        ((MOST, MOVED), None, f"a is ahead by 1.1 points ({paired_words(5, 1)}): not told apart"),
+        ((MOST, MOST), None, "a and b are practically equal"),
+        ((MOST, MOVED, FEWER), None, "a is ahead, told apart from c, not told apart from b"),
     ],
-    ids=["apart", "the other", "overlapping and apart", "not apart", "equal"],
+    ids=["apart", "overlapping and apart", "not apart", "equal", "three"],
 )
-def test_comparison_in_words_respects_the_test_in_pairs(make_run, first, second, words):
-    told = compare(HEADLINES[0], runs_with(make_run, first, second)).words
-    assert told.replace("\N{NARROW NO-BREAK SPACE}", " ") == words
-
-
-def test_comparison_of_three_names_those_it_is_told_apart_from(make_run):
-    told = compare(HEADLINES[0], runs_with(make_run, MOST, MOVED, FEWER)).words
-    assert told == "a is ahead, told apart from c, not told apart from b"
+def test_a_lead_is_what_the_test_in_pairs_supports(make_run, rights, leader, words):
+    runs = runs_with(make_run, *rights)
+    outcome = compare(HEADLINES[0], runs)
+    assert outcome.words.replace("\N{NARROW NO-BREAK SPACE}", " ") == words
+    assert (outcome.ahead.name if outcome.ahead else None) == leader
+    # The other numbers are equal or have no interval.
+    assert str(side_by_side(runs)).count('class="lead-mark"') == (leader is not None)
 
 
 @pytest.mark.parametrize(("lead", "leader"), [(7, "a"), (6, None)])
@@ -253,29 +244,6 @@ def test_what_cannot_be_compared_in_pairs_has_no_lead_and_says_why(make_run, cha
     outcome = compare(HEADLINES[0], runs)
     assert outcome.ahead is None
     assert f"b is ahead, not compared with a ({words}" in outcome.words
-
-
-def headline(title):
-    return next(each for each in HEADLINES if each.metric.title == title)
-
-
-@pytest.mark.parametrize(
-    ("rights", "leader"),
-    [
-        ((MOST, FEWER), "a"),
-        ((BETTER, WORSE), "a"),  # their intervals overlap
-        ((MOST, MOVED), None),
-        ((MOST, FEWER, range(200)), "a"),
-        ((MOST, MOVED, FEWER), None),  # told apart from one of two only
-        ((MOST, MOST), None),
-    ],
-)
-def test_a_lead_is_marked_where_a_run_is_told_apart_from_all_others(make_run, rights, leader):
-    runs = runs_with(make_run, *rights)
-    ahead = compare(headline("kNN accuracy"), runs).ahead
-    assert (ahead.name if ahead else None) == leader
-    marks = str(side_by_side(runs)).count('class="lead-mark"')
-    assert marks == (leader is not None)  # the other numbers are equal or have no interval
 
 
 def test_a_representation_is_compared_in_pairs_with_the_best_baseline(make_run):
@@ -321,10 +289,10 @@ def test_bits_of_many_queries_reach_the_page_whole(make_run):
 
 def test_numbers_without_an_interval_mark_no_lead(make_run):
     runs = [read(make_run(name, method=name), order, name) for order, name in enumerate(("ncl", "simclr"))]
-    for title in ("Class consistency", "Sparsity"):
-        outcome = compare(headline(title), runs)
-        assert outcome.ahead is None
-        assert outcome.words.endswith("; no interval")
+    sparsity = next(each for each in HEADLINES if each.metric.title == "Sparsity")
+    outcome = compare(sparsity, runs)
+    assert outcome.ahead is None
+    assert outcome.words.endswith("; no interval")
 
 
 def test_different_data_are_not_compared_at_all(make_run):
@@ -332,13 +300,6 @@ def test_different_data_are_not_compared_at_all(make_run):
     edit_json(folders[1] / "run.json", lambda card: card.update(data_fingerprint="other"))
     runs = [read(folder, order, folder.name) for order, folder in enumerate(folders)]
     assert {compare(each, runs).words for each in HEADLINES} == {"not compared: other data"}
-
-
-def test_fewer_than_two_numbers_are_not_compared(make_run):
-    folders = [make_run("a"), make_run("b")]
-    (folders[1] / "evaluation.json").unlink()
-    runs = [read(folder, order, folder.name) for order, folder in enumerate(folders)]
-    assert compare(HEADLINES[0], runs).words == ""
 
 
 def _set_right(content, right):
