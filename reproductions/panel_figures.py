@@ -8,12 +8,12 @@ from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, label_room, line_chart
-from counterpoint.report.charts.point_chart import Cloud, point_clouds
 from counterpoint.report.charts.series_style import Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.theory_pages.matrix_figure import CHART_HEIGHT, matrix_figure, series_style
 from counterpoint.report.wording import count, number
 from reproductions.panels import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
+from reproductions.point_clouds import Cloud, point_clouds
 
 MAX_AT_ENDS = 6  # lines named at their ends; more are named in a legend
 MAX_LINES = 18  # in one chart; of more, so many are drawn
