@@ -257,9 +257,7 @@ def test_a_run_as_json_asks_the_question_that_its_shares_ask(
         (["0.5", "0.5", "--run", "{run}"], "one of them only"),
         (["--run", "{run}", "--loss", "infonce"], "--loss has no effect here: the run has its own"),
         (["--run", "{run}", "--dimension", "3"], "--dimension has no effect here"),
-        (["0.5", "0.5", "--labels", "y.npy"], "--labels has no effect here: it goes with --run"),
         (["--run", "nowhere"], "nowhere"),
-        (["--run", "{run}", "--checkpoint", "9999"], "checkpoint 9999 is not kept"),
     ],
 )
 def test_flags_that_a_run_answers_itself_are_refused(

@@ -88,9 +88,8 @@ def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
         if not field.description:
             continue
         if "place" in extra:
-            nargs = "*" if is_list else "?"
-            is_needed = {"nargs": "+" if is_list else None} if field.is_required() else {"nargs": nargs}
-            parser.add_argument(name, metavar=extra["place"], **how, **is_needed)
+            how["nargs"] = ("+" if is_list else None) if field.is_required() else ("*" if is_list else "?")
+            parser.add_argument(name, metavar=extra["place"], **how)
             continue
         dashed = name.replace("_", "-")
         how |= {"dest": name, "required": field.is_required()}
@@ -200,7 +199,7 @@ def _assignment(text: str, paths: Collection[str]) -> tuple[str, str]:
 
 def _value(path: str, field: FieldInfo, text: Any) -> Any:
     """Read a flag's text as YAML would be read, unless the setting is text anyway; it may name code."""
-    if isinstance(text, bool) or expectation(field) == "text":
+    if isinstance(text, bool) or _is_text(field):
         return from_flag(text)
     if _takes_names(field):
         is_whole = {"whole", "place"} & _extra(field).keys()
@@ -210,6 +209,10 @@ def _value(path: str, field: FieldInfo, text: Any) -> Any:
     is_bare = "," in text or text[:1].isdecimal()
     text = f"[{text}]" if "pair" in expectation(field) and is_bare and not text.startswith("[") else text
     return from_flag(parse_yaml(text, f"command line: {path}"))
+
+
+def _is_text(field: FieldInfo) -> bool:
+    return expectation(field) in ("text", "Path")
 
 
 def _takes_names(field: FieldInfo) -> bool:
@@ -228,7 +231,7 @@ def _help(field: FieldInfo) -> str:
 
 def _words(field: FieldInfo) -> str:
     """Description, range and default."""
-    is_plain = expectation(field) == "text" or _takes_names(field)
+    is_plain = _is_text(field) or _takes_names(field)
     is_silent = field.default in (None, "auto", (), False) or field.default_factory is not None or field.is_required()
     allowed = [] if is_plain else [expectation(field)]
     default = [] if is_silent else [f"default {field.default}"]

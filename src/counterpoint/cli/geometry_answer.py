@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.cli.arguments import array_or_name
 from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
@@ -50,7 +49,7 @@ def answer_shares(flags: GeometryFlags) -> int:
     if flags.threshold:
         found["threshold"] = collapse_threshold(len(shares), **asked)
     if flags.rebalance:
-        allowed = {} if flags.deviation is None else {"deviation": flags.deviation}
+        allowed: dict[str, Any] = {} if flags.deviation is None else {"deviation": flags.deviation}
         found["rebalancing"] = rebalance(shares, **asked, **allowed)
     if flags.phase_diagram:
         found["phase_diagram"] = _phases(flags, len(shares), asked)
@@ -69,14 +68,7 @@ def answer_shares(flags: GeometryFlags) -> int:
 
 def answer_run(flags: GeometryFlags) -> int:
     """Measure the classes of a run, solve for those that its loss would have, and print both."""
-    found = compare_classes(
-        Path(str(flags.run)),
-        data=array_or_name(flags.data),
-        labels=array_or_name(flags.labels),
-        tolerance=flags.tolerance,
-        checkpoint=flags.checkpoint,
-        quiet=flags.quiet,
-    )
+    found = compare_classes(Path(str(flags.run)), tolerance=flags.tolerance, quiet=flags.quiet)
     record, optimum = found.record, found.record.optimum
     assert optimum is not None
     if flags.as_json:

@@ -6,8 +6,7 @@ from counterpoint.cli.arguments import Json, VerbFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.evaluation.evaluation_settings import Names
 
-OF_RUN = {"data", "labels", "checkpoint"}
-OF_BOTH = {"shares", "run", "tolerance", "as_json", "quiet"}
+OF_RUN = {"run", "tolerance", "as_json", "quiet"}
 
 
 class GeometryFlags(VerbFlags):
@@ -23,11 +22,6 @@ class GeometryFlags(VerbFlags):
         description="instead of shares: a labelled run, whose classes are measured beside the optimum of its own loss, "
         "temperature, negatives and class counts",
     )
-    data: str | None = Field(default=None, description="with --run: other samples, or the array it was trained on")
-    labels: str | None = Field(
-        default=None, description="with --run: file with one label per sample (.npy; of a folder also .csv)"
-    )
-    checkpoint: str | None = Field(default=None, description="with --run: step of a kept one (default: the last state)")
     normalize: bool = Field(default=False, description="divide the shares by their sum")
     negatives: str | None = Field(
         default=None, description="of each anchor, a number or inf (default: the loss's own number, else inf)"
@@ -67,11 +61,9 @@ def check_together(flags: GeometryFlags) -> None:
     """
     if (flags.run is None) == (not flags.shares):
         raise UsageError("give a SHARE for each class, such as 0.5 0.25 0.25, or --run RUN, and one of them only")
-    others = OF_RUN if flags.run is None else GeometryFlags.model_fields.keys() - OF_RUN - OF_BOTH
     given = flags.model_fields_set
-    if unfit := sorted(given & others):
-        why = "it goes with --run" if flags.run is None else "the run has its own"
-        raise UsageError(f"--{unfit[0].replace('_', '-')} has no effect here: {why}; leave it out")
+    if flags.run is not None and (unfit := sorted(given - OF_RUN)):
+        raise UsageError(f"--{unfit[0].replace('_', '-')} has no effect here: the run has its own; leave it out")
     if flags.deviation is not None and not flags.rebalance:
         raise UsageError("--deviation is how far --rebalance may stay from the simplex; add --rebalance")
     limits, plans = sorted(given & {"dimension", "nonnegative"}), sorted(given & {"rebalance", "phase_diagram"})

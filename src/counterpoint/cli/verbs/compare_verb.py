@@ -14,12 +14,10 @@ TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote 
 figure by figure on the same queries, in pairs, with the 95 % interval of each difference, its p (corrected by Holm) and
 whether it is real. Runs whose settings differ in the seed alone are taken together as one method, and so are the seed-*
 folders of one folder; their differences are also compared over seeds, with how many seeds would be needed to tell.
-Whether the intervals of two figures overlap is no such test.
 
 examples:
   counterpoint compare runs/simclr runs/ncl
-  counterpoint compare simclr-0 simclr-1 ncl-0 ncl-1 --out comparison.html
-  counterpoint compare runs/simclr runs/ncl --metrics knn
+  counterpoint compare runs/simclr runs/ncl --metrics knn --out comparison.html
   counterpoint compare runs/ncl evaluations/timm-resnet18-digits.json"""
 
 

@@ -33,7 +33,7 @@ class DemoFlags(VerbFlags):
 
 
 class Case(NamedTuple):
-    """One set of the demo: its name, what is to be seen, the methods, the file of the report, the settings."""
+    """One set of the demo, with what is to be seen, and the file of its report."""
 
     data: str
     words: str

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.run import as_run
 from counterpoint.core.terminal_text import shown_lines
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
-
-if TYPE_CHECKING:
-    from counterpoint.diagnostics.findings import Findings
 
 NO_PAIRS = "pairs: not looked at, as that takes a run with one kind of samples and its views at hand"
 FILES = (".npy", ".npz", ".csv", ".parquet")
@@ -28,8 +25,6 @@ try.
 examples:
   counterpoint diagnose runs/ncl
   counterpoint diagnose runs/ncl --layers --checkpoint all
-  counterpoint diagnose runs/ncl --pairs
-  counterpoint diagnose embeddings.parquet
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe
   counterpoint diagnose runs/ncl --fix"""
 SETTINGS = CHOOSING
@@ -80,16 +75,12 @@ def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
     if flags.pairs and not flags.as_json:
         print(shown_lines(findings.pairs or NO_PAIRS))
     if flags.fix is not None:
-        _fix(Path(subject), flags.fix, findings)
+        from counterpoint.runs.fixing import fix_of, write_fix  # deferred: loads torch
+
+        folder = Path(subject).resolve()
+        config = Path(flags.fix or folder.with_name(f"{folder.name}-fixed.yaml"))
+        fix = fix_of(as_run(Path(subject)).folder, findings)
+        write_fix(fix, config)
+        # Beside JSON on the other stream, which scripts read.
+        print(f"\n{shown_lines(fix.text(config))}", file=sys.stderr)
     return health_code(findings.level, flags.fail_on)
-
-
-def _fix(folder: Path, file: str, findings: "Findings") -> None:
-    """Write the config that the first finding asks for, and say what to expect."""
-    from counterpoint.runs.fixing import fix_of, write_fix  # deferred: loads torch
-
-    config = Path(file) if file else folder.resolve().with_name(f"{folder.resolve().name}-fixed.yaml")
-    fix = fix_of(as_run(folder).folder, findings)
-    write_fix(fix, config)
-    # Beside JSON on the other stream, which scripts read.
-    print(f"\n{shown_lines(fix.text(config))}", file=sys.stderr)

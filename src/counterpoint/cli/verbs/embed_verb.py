@@ -22,7 +22,6 @@ again and goes on where it was. Such a folder is read wherever a table is; --mer
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
-  counterpoint embed runs/mine new_photos/ --out new.parquet
   counterpoint embed --encoder resnet18 --weights r18.pth photos/ --out p.npz
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
   torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999
@@ -59,7 +58,12 @@ FLAGS = EmbedFlags
 def run(flags: EmbedFlags, settings: dict[str, Any]) -> int:
     """Embed, and name the table."""
     if flags.merge is not None:
-        return _merge(flags)
+        if others := flags.model_fields_set - {"merge", "out", "overwrite", "quiet"}:
+            raise UsageError(f"--merge takes a folder of shards and --out FILE only, got {min(others)} as well")
+        from counterpoint.search.shard_merge import merge_shards  # deferred: loads torch
+
+        print(shown(merge_shards(flags.merge, flags.out, overwrite=flags.overwrite, quiet=flags.quiet)))
+        return 0
     if flags.encoder is not None:
         if flags.data is not None:
             raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
@@ -67,34 +71,19 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> int:
     subject = subject_from(flags)
     look = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "quiet": flags.quiet}
     if flags.shards is not None or flags.share is not None:
-        return _embed_shards(subject, flags, look)
+        if flags.overwrite:
+            raise UsageError("shards are never replaced; choose another --out, or remove the folder to begin anew")
+        if Path(flags.out).is_file():
+            raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
+        part = part_of_ranks(flags.share)
+        from counterpoint.search.embedding_shards import Shards, embed_shards  # deferred: loads torch
+
+        embed_shards(subject, flags.data, shards=Shards(Path(flags.out), flags.shards, part), **look)
+        print_folder(Path(flags.out))
+        return 0
     if read_ranks(os.environ).world_size > 1:
         raise UsageError("several processes write a folder of shards together; give --shards ROWS, a folder as --out")
     from counterpoint.search.table import embed  # deferred: loads torch
 
     print(shown(embed(subject, flags.data, out=flags.out, overwrite=flags.overwrite, **look).path))
-    return 0
-
-
-def _embed_shards(subject: str, flags: EmbedFlags, look: dict[str, Any]) -> int:
-    """Make this process's share of a folder of shards, and name the folder."""
-    if flags.overwrite:
-        raise UsageError("shards are never replaced; choose another --out, or remove the folder to begin anew")
-    if Path(flags.out).is_file():
-        raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
-    part = part_of_ranks(flags.share)
-    from counterpoint.search.embedding_shards import Shards, embed_shards  # deferred: loads torch
-
-    embed_shards(subject, flags.data, shards=Shards(Path(flags.out), flags.shards, part), **look)
-    print_folder(Path(flags.out))
-    return 0
-
-
-def _merge(flags: EmbedFlags) -> int:
-    """Make one file of a folder of shards."""
-    if others := flags.model_fields_set - {"merge", "out", "overwrite", "quiet"}:
-        raise UsageError(f"--merge takes a folder of shards and --out FILE only, got {min(others)} as well")
-    from counterpoint.search.shard_merge import merge_shards  # deferred: loads torch
-
-    print(shown(merge_shards(str(flags.merge), flags.out, overwrite=flags.overwrite, quiet=flags.quiet)))
     return 0

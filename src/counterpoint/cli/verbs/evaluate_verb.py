@@ -19,16 +19,11 @@ and Student's interval over the seeds are printed.
 
 examples:
   counterpoint evaluate runs/ncl
-  counterpoint evaluate runs/mine --labels labels.csv --k 10
   counterpoint evaluate runs/ncl --metrics knn,linear-probe
   counterpoint evaluate runs/cifar --test-data cifar10
-  counterpoint evaluate runs/cifar --test-data cifar10 --protocol all
-  counterpoint evaluate runs/mine --data photos/train --test-data photos/val
   counterpoint evaluate --encoder timm:resnet18 --weights r18.pth --data photos
   counterpoint evaluate features.npz --labels labels.npy
-  counterpoint evaluate runs/photos --out photos.html
   counterpoint evaluate runs/cifar --corruptions all
-  counterpoint evaluate runs/cifar --ood sketches
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
   counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
 SETTINGS = CHOOSING

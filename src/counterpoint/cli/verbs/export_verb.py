@@ -23,7 +23,6 @@ formats:
 {LINES}
 
 examples:
-  counterpoint export runs/ncl --out ncl-model
   counterpoint export runs/ncl --to onnx --out ncl-onnx
   counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
   counterpoint export runs/ncl --to onnx --layer embedding --layout nchw --out z"""

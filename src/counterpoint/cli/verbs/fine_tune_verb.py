@@ -13,15 +13,13 @@ TEACH = """Fine-tune: train the whole encoder of a run, or one trained elsewhere
 classifier on top, and set the classifier's accuracy beside that of a linear probe on the frozen encoder, on the same
 queries.
 
-Where nothing else is asked for, 30 epochs with LARS (learning rate 0.4 x batch / 256, a third of warm-up, then a
-cosine, weight decay 1e-4), on crops and flips. The new run is like any other: `counterpoint resume` goes on with it
-after a stop, and `counterpoint evaluate` has its classifier in the table.
+Where nothing else is asked for, 30 epochs with LARS on crops and flips. The new run is like any other: it can be
+resumed, and `counterpoint evaluate` has its classifier in the table.
 
 examples:
   counterpoint fine-tune runs/ncl
   counterpoint fine-tune runs/ncl --source.label-share 0.1 --seed 1
   counterpoint fine-tune runs/photos --data pets/ --optim.layer-decay 0.8
-  counterpoint fine-tune runs/ncl --method nonnegative-supervised
   counterpoint fine-tune --encoder timm:resnet18 --weights m.pth --data pets/"""
 SETTINGS = ("data", "method", "out", "encoder", "stem", "pretrained_weights", "epochs", "batch_size", "seed", "source")
 SETTINGS += ("views", "projector", "optim", "engine")

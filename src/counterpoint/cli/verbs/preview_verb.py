@@ -35,6 +35,6 @@ def run(flags: PreviewFlags, settings: dict[str, Any]) -> int:
     from counterpoint.runs.preview import preview  # deferred: loads torch
 
     settings = {"data": None, **settings, "out": flags.out}  # the `out` of a file is the run folder's
-    shape = {"num_samples": flags.samples, "num_views": flags.columns}
-    print(shown(preview(**settings, **shape, overwrite=flags.overwrite, quiet=flags.quiet)))
+    settings |= {"num_samples": flags.samples, "num_views": flags.columns}
+    print(shown(preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))
     return 0

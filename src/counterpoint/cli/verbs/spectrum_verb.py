@@ -14,16 +14,10 @@ TEACH = """Say how the loss of a run curves at its weights: how many eigenvalues
 and above tau, with bounds; the largest and least ones, and the trace. Batch, views and probes are fixed, so that
 checkpoints can be compared. The result is printed and written to RUN/spectrum.json.
 
-The loss couples all samples of the batch, so that the spectrum belongs to its size. One product with the Hessian takes
-about as long as two steps of training where the graph of the whole batch fits into memory, four where it is cut into
-chunks, and the result is the same; --steps times --probes of them are made at each checkpoint.
-
 examples:
   counterpoint spectrum runs/ncl
   counterpoint spectrum runs/ncl --steps 200 --threshold 0.1
   counterpoint spectrum runs/ncl --checkpoint all --json
-  counterpoint spectrum runs/ncl --top 10
-  counterpoint spectrum runs/photos --precision float32 --chunk-size 32
   counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
 
 

@@ -19,17 +19,13 @@ examples:
   counterpoint train --data digits --method ncl --out runs/ncl
   counterpoint train --data photos/ --encoder resnet18 --epochs 100
   counterpoint train --data vectors.npy --views.noise 0.1 --seed 1
-  counterpoint train --config run.yaml --seed 1
   counterpoint train --recipe mio-cifar10-resnet18 --data cifar10 --epochs 20
   counterpoint train --config run.yaml --seeds 5
   torchrun --nproc-per-node 2 -m counterpoint train --config run.yaml
 
-A method by itself takes the optimiser and the views that suit the data; a recipe takes those of a published table
-(counterpoint list recipes), and whatever is given beside it wins.
-
-Every setting can be given: those below by a flag, all others of `counterpoint list settings` by --set NAME=VALUE, or
-for short as --NAME VALUE. What is left at auto is chosen for the data and written, with its reason, to
-RUN/resolved.yaml. The last line printed names the run folder."""
+Every setting of `counterpoint list settings` can be given, as --NAME VALUE or by --set NAME=VALUE. What is left at auto
+is chosen for the data and written, with its reason, to RUN/resolved.yaml; a recipe takes the settings of a published
+table (counterpoint list recipes). The last line printed names the run folder."""
 SETTINGS = tuple(TrainSettings.model_fields)
 # Settings of sections that are given often, and stand in the help.
 OFTEN = (
