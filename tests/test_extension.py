@@ -12,16 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 VERB = """
-from pydantic import Field
-from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.arguments import VerbFlags, option
 
 PLACE, SUMMARY = 55, "say hello"
 TEACH = "Say hello."
 
-class FLAGS(VerbFlags):
-    name: str = Field(description="whom", json_schema_extra={"place": "NAME"})
+class HelloFlags(VerbFlags):
+    name: str = option("whom", ..., place="NAME")
 
-def run(flags: FLAGS) -> int:
+def run(flags: HelloFlags) -> int:
     print("hello", flags.name)
     return 0
 """

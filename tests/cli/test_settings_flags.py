@@ -93,20 +93,15 @@ def test_text_stays_as_it_was_typed(text: str) -> None:
     ("words", "complaint"),
     [
         (["--temperature", "0"], "temperature must be a number > 0, or auto, got 0"),
-        (["--temperature", "-1"], "temperature must be a number > 0, or auto, got -1; common values are 0.1 to 0.5"),
         (["--temperature", "warm"], "got 'warm'"),
         (["--temperature", ".nan"], "not a usable number"),
         (["--batch-size", "1"], "batch_size must be a whole number >= 2, or auto, got 1; a contrastive loss needs"),
         (["--epochs", "0"], "epochs must be a whole number >= 1, or auto, got 0"),
-        (["--seed", "-1"], "seed must be a whole number >= 0"),
         (["--seed", str(2**63)], "< 2**63"),
-        (["--output.d0", "0"], "output.d0 must be"),
         (["--output.nonnegative", "relu6"], "none | relu | softplus | sigmoid | relu-gelu"),
         (["--views.flip", "1.5"], "views.flip must be a number >= 0 and <= 1"),
         (["--views.crop-scale", "1,2,3"], "a pair such as [0.2, 1.0]"),
         (["--engine.device", "gpu"], "auto | cpu | cuda"),
-        (["--engine.workers", "65"], "engine.workers must be"),
-        (["--source.image-size", "4"], "source.image_size must be a whole number >= 8"),
         (["--optim.momentum", "[1"], "not valid YAML"),
     ],
     ids=" ".join,
@@ -149,10 +144,6 @@ def test_a_file_and_flags_meet_and_the_flags_win(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_an_empty_file_asks_for_nothing(tmp_path: Path) -> None:
-    assert asked(config=yaml_file(tmp_path, "# nothing\n")) == {}
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -160,16 +151,8 @@ def test_an_empty_file_asks_for_nothing(tmp_path: Path) -> None:
         ("learning_rate: 3", "unknown setting 'learning_rate'; did you mean 'optim.learning_rate'?"),
         ("optim:\n  learning_rat: 3", "unknown setting 'optim.learning_rat'; did you mean 'optim.learning_rate'?"),
         ("optim: sgd", "optim is a section with its own settings, got 'sgd'"),
-        ("temperature: 0", "temperature must be a number > 0, or auto, got 0"),
         ("temperature: '0.5'", "got '0.5'"),
         ("batch_size: 1", "batch_size must be a whole number >= 2"),
-        ("epochs: 2.5", "epochs must be a whole number"),
-        ("data: 5", "data must be text"),
-        ("seed: .nan", "not a usable number"),
-        ("- a\n- b", "must hold `name: value` lines"),
-        ("a: [1", "not valid YAML (line"),
-        ("epochs: 3\nepochs: 4", "YAML key 'epochs' stands twice"),
-        ("a: &x 1\nb: *x", "aliases"),
         ("epochs: !!python/object/apply:os.system ['true']", "not valid YAML"),
     ],
 )

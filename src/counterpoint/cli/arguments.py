@@ -1,9 +1,10 @@
 """From settings records to flags and back: one validation for YAML, Python and command line. Loads without torch."""
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from types import ModuleType
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field, InstanceOf
 from pydantic.fields import FieldInfo
@@ -24,30 +25,40 @@ Flags = TypeVar("Flags", bound=BaseModel)
 Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]
 
 
+def option(description: str, default: Any = None, **extra: Any) -> Any:
+    """A field of a verb's settings.
+
+    Args:
+        description: help; a field without one has no flag.
+        default: ``...`` where it must be given.
+        extra: what it says of its flag beside its type: ``place`` (it is given by its place, under this name), ``flag``
+            (its own), ``whole`` (commas belong to the name), ``alone`` (what the flag without a value means).
+    """
+    return Field(default=default, description=description, json_schema_extra=extra)
+
+
 class VerbFlags(Settings):
     """What every verb takes."""
 
-    quiet: bool = Field(default=False, description="show no progress", json_schema_extra={"flag": "-q --quiet"})
+    quiet: bool = option("show no progress", False, flag="-q --quiet")
 
 
 class RunFlags(VerbFlags):
     """What a verb that looks at one run takes."""
 
-    run: str = Field(description="run folder", json_schema_extra={"place": "RUN"})
+    run: str = option("run folder", ..., place="RUN")
 
 
 class SubjectFlags(VerbFlags):
     """What a verb takes that looks at a run, at features in a file or at an encoder from elsewhere."""
 
-    subject: str | None = Field(
-        default=None,
-        description="run folder; or features (n, d) in a .npy, .npz, .csv or .parquet, as embed writes them",
-        json_schema_extra={"place": "RUN|FILE"},
+    subject: str | None = option(
+        "run folder; or features (n, d) in a .npy, .npz, .csv or .parquet, as embed writes them",
+        place="RUN|FILE",
     )
-    encoder: InstanceOf[str] | None = Field(  # kept as it is: see `core.user_objects.FlagText`
-        default=None,
-        description="instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, lightly:NAME, one of ours, "
-        "FILE.onnx, or package.module:name",
+    encoder: InstanceOf[str] | None = option(
+        "instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, lightly:NAME, one of ours, FILE.onnx, or "
+        "package.module:name",
     )
 
 
@@ -55,13 +66,18 @@ def build_parser(name: str) -> Parser:
     """The parser of one verb."""
     verb = load_verb(name)
     parser = Parser(prog=f"counterpoint {name}", description=verb.TEACH)
-    add_fields(parser, verb.FLAGS)
+    flags = _flags_of(verb)
+    add_fields(parser, flags)
     if hasattr(verb, "SETTINGS"):
         _add_settings(parser, verb.SETTINGS, getattr(verb, "OFTEN", ()))
-    fields: Mapping[str, FieldInfo] = verb.FLAGS.model_fields
-    places = [_extra(field)["place"] for field in fields.values() if "place" in _extra(field)]
+    places = [_extra(field)["place"] for field in flags.model_fields.values() if "place" in _extra(field)]
     parser.usage = " ".join([f"counterpoint {name}", *places, "[flags]"])  # all of them would fill the screen
     return parser
+
+
+def _flags_of(verb: ModuleType) -> type[BaseModel]:
+    """The settings of a verb: what its ``run`` takes."""
+    return get_type_hints(verb.run)["flags"]
 
 
 def read_words(name: str, words: Sequence[str]) -> list[Any]:
@@ -72,16 +88,12 @@ def read_words(name: str, words: Sequence[str]) -> list[Any]:
     """
     verb, parser = load_verb(name), build_parser(name)
     namespace = parser.parse_strictly(words)
-    flags = _read_fields(namespace, verb.FLAGS)
+    flags = _read_fields(namespace, _flags_of(verb))
     return [flags, _read_settings(namespace, parser.settable)] if parser.settable else [flags]
 
 
 def add_fields(parser: argparse.ArgumentParser, model: type[BaseModel]) -> None:
-    """Add an argument for each field of a verb's settings that has a description.
-
-    What a field says beside its type: ``place`` (it is given by its place, under this name), ``flag`` (its own),
-    ``whole`` (commas belong to the name), ``alone`` (what the flag without a value means).
-    """
+    """Add an argument for each field of a verb's settings that has a description."""
     for name, field in model.model_fields.items():
         extra, is_list = _extra(field), _takes_names(field)
         how: dict[str, Any] = {"default": None, "help": _help(field)}
@@ -232,7 +244,7 @@ def _help(field: FieldInfo) -> str:
 def _words(field: FieldInfo) -> str:
     """Description, range and default."""
     is_plain = _is_text(field) or _takes_names(field)
-    is_silent = field.default in (None, "auto", (), False) or field.default_factory is not None or field.is_required()
+    is_silent = field.default in (None, "auto", (), {}, False) or field.is_required()
     allowed = [] if is_plain else [expectation(field)]
     default = [] if is_silent else [f"default {field.default}"]
     said = "; ".join([*allowed, *default])

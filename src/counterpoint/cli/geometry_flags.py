@@ -1,8 +1,6 @@
 """What `counterpoint geometry` is asked. Loads without torch."""
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, VerbFlags
+from counterpoint.cli.arguments import Json, VerbFlags, option
 from counterpoint.core.errors import UsageError
 from counterpoint.evaluation.evaluation_settings import Names
 
@@ -12,44 +10,29 @@ OF_RUN = {"run", "tolerance", "as_json", "quiet"}
 class GeometryFlags(VerbFlags):
     """What is asked."""
 
-    shares: Names = Field(
-        default=(),
-        description="share of each class: 0.25 or 1/4; with --normalize also counts",
-        json_schema_extra={"place": "SHARE"},
-    )
-    run: str | None = Field(
-        default=None,
-        description="instead of shares: a labelled run, whose classes are measured beside the optimum of its own loss, "
+    shares: Names = option("share of each class: 0.25 or 1/4; with --normalize also counts", (), place="SHARE")
+    run: str | None = option(
+        "instead of shares: a labelled run, whose classes are measured beside the optimum of its own loss, "
         "temperature, negatives and class counts",
     )
-    normalize: bool = Field(default=False, description="divide the shares by their sum")
-    negatives: str | None = Field(
-        default=None, description="of each anchor, a number or inf (default: the loss's own number, else inf)"
+    normalize: bool = option("divide the shares by their sum", False)
+    negatives: str | None = option("of each anchor, a number or inf (default: the loss's own number, else inf)")
+    supervised: bool = option("negatives are of other classes only", False)
+    loss: str | None = option("of `counterpoint list losses` (default: the paper's)")
+    temperature: float | None = option("of the loss (default: the loss's own)")
+    loss_options: dict[str, bool | int | float | str | None] = option(
+        "further arguments of the loss, such as {margin: 0.5} for triplet",
+        {},
     )
-    supervised: bool = Field(default=False, description="negatives are of other classes only")
-    loss: str | None = Field(default=None, description="of `counterpoint list losses` (default: the paper's)")
-    temperature: float | None = Field(default=None, description="of the loss (default: the loss's own)")
-    loss_options: dict[str, bool | int | float | str | None] = Field(
-        default_factory=dict, description="further arguments of the loss, such as {margin: 0.5} for triplet"
+    dimension: int | None = option("of the embedding; below classes - 1 nothing can be certified")
+    nonnegative: bool = option("the embedding has no negative entries", False)
+    tolerance: float = option("relative duality gap to stop at", 1e-8)
+    threshold: bool = option("also the share of one majority class above which the others, all equal, merge", False)
+    rebalance: bool = option("also how to sample the classes, or weigh their anchors, to get the simplex back", False)
+    deviation: float | None = option(
+        "with --rebalance: distance of a cosine from the simplex's that it may leave (0.05)",
     )
-    dimension: int | None = Field(
-        default=None, description="of the embedding; below classes - 1 nothing can be certified"
-    )
-    nonnegative: bool = Field(default=False, description="the embedding has no negative entries")
-    tolerance: float = Field(default=1e-8, description="relative duality gap to stop at")
-    threshold: bool = Field(
-        default=False,
-        description="also the share of one majority class above which the others, all equal, merge",
-    )
-    rebalance: bool = Field(
-        default=False, description="also how to sample the classes, or weigh their anchors, to get the simplex back"
-    )
-    deviation: float | None = Field(
-        default=None, description="with --rebalance: distance of a cosine from the simplex's that it may leave (0.05)"
-    )
-    phase_diagram: bool = Field(
-        default=False, description="also from which share on minorities merge, by negatives and temperature"
-    )
+    phase_diagram: bool = option("also from which share on minorities merge, by negatives and temperature", False)
     as_json: Json = False
 
 

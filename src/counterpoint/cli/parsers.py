@@ -109,7 +109,7 @@ def overview() -> str:
 
 
 def load_verb(name: str) -> ModuleType:
-    """Import the module of a verb: its help ``TEACH``, its settings ``FLAGS``, and ``run``, which takes them."""
+    """Import the module of a verb: its help ``TEACH``, and ``run``, which takes its settings."""
     return import_module(f"counterpoint.cli.verbs.{name.replace('-', '_')}_verb")
 
 

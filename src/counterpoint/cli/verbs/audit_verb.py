@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
@@ -27,24 +25,15 @@ SETTINGS = ("source.labels", "source.split", "source.root", "source.image_column
 class AuditFlags(VerbFlags):
     """What is looked at, and where the findings go."""
 
-    data: str = Field(
-        description="a folder, a file, or a named set, as `train --data` takes them",
-        json_schema_extra={"place": "DATA"},
+    data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
+    against: str | None = option("other data in which copies are looked for, as a test set")
+    out: str | None = option("also write a page, such as audit.html")
+    json_file: str | None = option(
+        "also write the findings, with all names, to a .json file; - prints them instead",
+        flag="--json",
     )
-    against: str | None = Field(default=None, description="other data in which copies are looked for, as a test set")
-    out: str | None = Field(default=None, description="also write a page, such as audit.html")
-    json_file: str | None = Field(
-        default=None,
-        description="also write the findings, with all names, to a .json file; - prints them instead",
-        json_schema_extra={"flag": "--json"},
-    )
-    overwrite: bool = Field(default=False, description="replace the file of --json if it exists")
-    fail_on: Level | None = Field(
-        default=None, description="leave with code 3 if a finding is at least this bad (for scripts)"
-    )
-
-
-FLAGS = AuditFlags
+    overwrite: bool = option("replace the file of --json if it exists", False)
+    fail_on: Level | None = option("leave with code 3 if a finding is at least this bad (for scripts)")
 
 
 def run(flags: AuditFlags, settings: dict[str, Any]) -> int:

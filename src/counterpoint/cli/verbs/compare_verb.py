@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, VerbFlags, given
+from counterpoint.cli.arguments import Json, VerbFlags, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.rundir import open_run, seed_folders
 from counterpoint.evaluation.evaluation_settings import Names
@@ -24,18 +22,12 @@ examples:
 class CompareFlags(VerbFlags):
     """What is compared."""
 
-    runs: Names = Field(
-        description="evaluated run folders, folders with the seeds of one in seed-*, or files that evaluate wrote",
-        json_schema_extra={"place": "RUN"},
-    )
-    metrics: Names = Field(default=(), description="of the evaluations, separated by commas")
-    features: Names = Field(default=(), description="such as representation,embedding")
-    evaluation: str = Field(default="", description="a file of evaluations/ (default: the runs' own samples)")
-    out: str | None = Field(default=None, description="also write an HTML page that opens from disk")
+    runs: Names = option("evaluated run folders, folders of several seeds, or what evaluate wrote", ..., place="RUN")
+    metrics: Names = option("of the evaluations, separated by commas", ())
+    features: Names = option("such as representation,embedding", ())
+    evaluation: str = option("a file of evaluations/ (default: the runs' own samples)", "")
+    out: str | None = option("also write an HTML page that opens from disk")
     as_json: Json = False
-
-
-FLAGS = CompareFlags
 
 
 def run(flags: CompareFlags) -> int:

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import BASELINES
 from counterpoint.core.terminal_text import shown
@@ -27,9 +25,9 @@ example:
 class DemoFlags(VerbFlags):
     """Where the demo goes, and how long it trains."""
 
-    out: str = Field(default="runs/demo", description="folder for runs and reports")
-    epochs: int | None = Field(default=None, description="train for fewer or more epochs than by default")
-    overwrite: bool = Field(default=False, description="replace an earlier demo there")
+    out: str = option("folder for runs and reports", "runs/demo")
+    epochs: int | None = option("train for fewer or more epochs than by default")
+    overwrite: bool = option("replace an earlier demo there", False)
 
 
 class Case(NamedTuple):
@@ -42,7 +40,6 @@ class Case(NamedTuple):
     settings: Mapping[str, Any]
 
 
-FLAGS = DemoFlags
 # What the pictures differ in, but not turns and mirror images: these would make one class of two.
 PATTERN_VIEWS = {"preset": "none", "crop_scale": [0.3, 1.0], "jitter": 0.8, "jitter_strength": 0.6}
 CASES = (

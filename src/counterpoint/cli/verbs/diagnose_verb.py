@@ -4,9 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, array_or_name, given, subject_from
+from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, array_or_name, given, option, subject_from
 from counterpoint.cli.outputs import Level, health_code, print_found
 from counterpoint.core.data_settings import DiagnosisSettings
 from counterpoint.core.errors import UsageError
@@ -33,29 +31,17 @@ SETTINGS = CHOOSING
 class DiagnoseFlags(SubjectFlags, DiagnosisSettings):
     """What is looked at, and what is printed."""
 
-    data: str | None = Field(
-        default=None, description="with a run: other samples, or the array it was trained on (default: its own)"
-    )
-    labels: str | None = Field(
-        default=None, description="file with one label per sample: .npy; for a run on a folder also .csv"
-    )
-    views: str | None = Field(
-        default=None, description="with features: those of another view of the same samples, .npy"
-    )
-    threshold: float = Field(default=1e-5, description="value above which a feature counts as active")
-    fail_on: Level | None = Field(
-        default=None, description="leave with code 3 if a finding is at least this bad (for scripts)"
-    )
-    pairs: bool = Field(default=False, description="also print whom the loss looks at, and at other temperatures")
-    fix: str | None = Field(
-        default=None,
-        description="of a run: also write the config that the first finding asks for (default RUN-fixed.yaml)",
-        json_schema_extra={"alone": ""},
+    data: str | None = option("with a run: other samples, or the array it was trained on (default: its own)")
+    labels: str | None = option("file with one label per sample: .npy; for a run on a folder also .csv")
+    views: str | None = option("with features: those of another view of the same samples, .npy")
+    threshold: float = option("value above which a feature counts as active", 1e-5)
+    fail_on: Level | None = option("leave with code 3 if a finding is at least this bad (for scripts)")
+    pairs: bool = option("also print whom the loss looks at, and at other temperatures", False)
+    fix: str | None = option(
+        "of a run: also write the config that the first finding asks for (default RUN-fixed.yaml)",
+        alone="",
     )
     as_json: Json = False
-
-
-FLAGS = DiagnoseFlags
 
 
 def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:

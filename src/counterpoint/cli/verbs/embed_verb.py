@@ -4,9 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import CHOOSING, SubjectFlags, given, subject_from
+from counterpoint.cli.arguments import CHOOSING, SubjectFlags, given, option, subject_from
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
@@ -32,27 +30,19 @@ SETTINGS = CHOOSING
 class EmbedFlags(SubjectFlags, LookSettings):
     """What is embedded, and where the rows go."""
 
-    data: str | None = Field(
-        default=None,
-        description="samples to embed (default: the run's own); with --encoder they alone are given",
-        json_schema_extra={"place": "DATA"},
+    data: str | None = option(
+        "samples to embed (default: the run's own); with --encoder they alone are given",
+        place="DATA",
     )
-    out: str = Field(description=".npz, .csv or .parquet; of shards a folder; of a merge also .npy")
-    layer: str = Field(
-        default="representation",
-        description="representation, embedding, projected, subvector, or a module of the backbone",
+    out: str = option(".npz, .csv or .parquet; of shards a folder; of a merge also .npy", ...)
+    layer: str = option(
+        "representation, embedding, projected, subvector, or a module of the backbone",
+        "representation",
     )
-    overwrite: bool = Field(default=False, description="replace the file if it exists")
-    shards: int | None = Field(default=None, description="write a folder of shards with so many rows each")
-    share: str | None = Field(
-        default=None,
-        description="I/N, of shards: make every N-th, from the I-th on",
-        json_schema_extra={"flag": "--part"},
-    )
-    merge: str | None = Field(default=None, description="instead of embedding: make one file of this folder of shards")
-
-
-FLAGS = EmbedFlags
+    overwrite: bool = option("replace the file if it exists", False)
+    shards: int | None = option("write a folder of shards with so many rows each")
+    share: str | None = option("I/N, of shards: make every N-th, from the I-th on", flag="--part")
+    merge: str | None = option("instead of embedding: make one file of this folder of shards")
 
 
 def run(flags: EmbedFlags, settings: dict[str, Any]) -> int:

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, given, subject_from
+from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, given, option, subject_from
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
@@ -33,21 +31,19 @@ SAMPLES = ("data", "labels", "test_data", "test_labels")
 class EvaluateFlags(SubjectFlags, EvaluationSettings):
     """Which samples are taken, and where the results go."""
 
-    data: str | None = Field(default=None, description="other labelled data (default: the run's own)")
-    labels: str | None = Field(default=None, description="file with labels for them: .csv (file,label) or .npy")
-    test_data: str | None = Field(default=None, description="queries of their own; then all of --data is the bank")
-    test_labels: str | None = Field(default=None, description="file with labels for them")
+    data: str | None = option("other labelled data (default: the run's own)")
+    labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
+    test_data: str | None = option("queries of their own; then all of --data is the bank")
+    test_labels: str | None = option("file with labels for them")
     out: str | None = None  # one of these
-    files: Names = Field(
-        default=(),
-        description="where the record goes (.json; default: by what is evaluated), or an HTML page that opens from "
-        "disk; may be repeated",
-        json_schema_extra={"flag": "--out", "whole": True},
+    files: Names = option(
+        "where the record goes (.json; default: by what is evaluated), or an HTML page that opens from disk; may "
+        "be repeated",
+        (),
+        flag="--out",
+        whole=True,
     )
     as_json: Json = False
-
-
-FLAGS = EvaluateFlags
 
 
 def run(flags: EvaluateFlags, settings: dict[str, Any]) -> int:

@@ -3,9 +3,7 @@
 import textwrap
 from pathlib import Path
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given
+from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
 from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
@@ -31,16 +29,11 @@ examples:
 class ExportFlags(RunFlags, ExportSettings):
     """What is exported, and where it goes."""
 
-    to: str = Field(default=ALL, description=f"{', '.join(FORMATS)}, several with commas, or all")
-    out: str = Field(description="folder to make")
-    data: str | None = Field(
-        default=None, description="samples to compare on, where the run's own have moved or were an array"
-    )
-    overwrite: bool = Field(default=False, description="replace an export that stands there")
+    to: str = option(f"{', '.join(FORMATS)}, several with commas, or all", ALL)
+    out: str = option("folder to make", ...)
+    data: str | None = option("samples to compare on, where the run's own have moved or were an array")
+    overwrite: bool = option("replace an export that stands there", False)
     as_json: Json = False
-
-
-FLAGS = ExportFlags
 
 
 def run(flags: ExportFlags) -> int:

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, VerbFlags
+from counterpoint.cli.arguments import Json, VerbFlags, option
 from counterpoint.cli.outputs import print_folder, print_found
 from counterpoint.core.errors import UsageError
 
@@ -29,22 +27,13 @@ OFTEN = ("source.label_share",)
 class FineTuneFlags(VerbFlags):
     """What is trained further, and on which queries it is asked."""
 
-    run: str | None = Field(
-        default=None,
-        description="run folder; or what else --init of train takes",
-        json_schema_extra={"place": "RUN"},
-    )
-    weights: str | None = Field(
-        default=None, description="instead of a run, with --encoder: weights of any framework, as evaluate takes"
-    )
-    test_data: str | None = Field(default=None, description="queries of their own; then all of --data is trained on")
-    test_labels: str | None = Field(default=None, description="file with labels for them: .csv (file,label) or .npy")
-    config: str | None = Field(default=None, description="YAML file with any setting of training; flags win over it")
-    overwrite: bool = Field(default=False, description="replace the run in --out if there is one")
+    run: str | None = option("run folder; or what else --init of train takes", place="RUN")
+    weights: str | None = option("instead of a run, with --encoder: weights of any framework, as evaluate takes")
+    test_data: str | None = option("queries of their own; then all of --data is trained on")
+    test_labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
+    config: str | None = option("YAML file with any setting of training; flags win over it")
+    overwrite: bool = option("replace the run in --out if there is one", False)
     as_json: Json = False
-
-
-FLAGS = FineTuneFlags
 
 
 def run(flags: FineTuneFlags, settings: dict[str, Any]) -> int:

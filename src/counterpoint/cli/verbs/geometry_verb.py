@@ -19,8 +19,6 @@ examples:
   counterpoint geometry 1/3 1/3 1/3 --threshold --phase-diagram
   counterpoint geometry 0.6 0.2 0.2 --rebalance --deviation 0.1"""
 
-FLAGS = GeometryFlags
-
 
 def run(flags: GeometryFlags) -> int:
     """Solve and print; with a run, measure first."""

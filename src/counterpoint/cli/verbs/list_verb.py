@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, VerbFlags, described_settings
+from counterpoint.cli.arguments import Json, VerbFlags, described_settings, option
 from counterpoint.core.catalogues import held
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.metric import described_metrics
@@ -36,19 +34,13 @@ examples:
 class ListFlags(VerbFlags):
     """What is listed."""
 
-    what: str | None = Field(
-        default=None,
-        description="data, methods, encoders, losses, views, metrics, corruptions, protocols, checks, recipes or "
-        "settings (default: all)",
-        json_schema_extra={"place": "WHAT"},
+    what: str | None = option(
+        "data, methods, encoders, losses, views, metrics, corruptions, protocols, checks, recipes or settings "
+        "(default: all)",
+        place="WHAT",
     )
-    name: str | None = Field(
-        default=None, description="of a recipe: all that it says", json_schema_extra={"place": "NAME"}
-    )
+    name: str | None = option("of a recipe: all that it says", place="NAME")
     as_json: Json = False
-
-
-FLAGS = ListFlags
 
 
 def run(flags: ListFlags) -> int:

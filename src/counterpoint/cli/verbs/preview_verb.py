@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 80, "draw originals beside their views"
@@ -20,14 +18,11 @@ SETTINGS = ("data", "recipe", "seed", "source", "views")
 class PreviewFlags(VerbFlags):
     """The sheet."""
 
-    config: str | None = Field(default=None, description="YAML file with settings; flags win over it")
-    out: str = Field(default="preview.png", description="PNG file")
-    overwrite: bool = Field(default=False, description="replace the file if it exists")
-    samples: int = Field(default=8, description="rows, at most 64")
-    columns: int = Field(default=6, description="views per row, at most 64")
-
-
-FLAGS = PreviewFlags
+    config: str | None = option("YAML file with settings; flags win over it")
+    out: str = option("PNG file", "preview.png")
+    overwrite: bool = option("replace the file if it exists", False)
+    samples: int = option("rows, at most 64", 8)
+    columns: int = option("views per row, at most 64", 6)
 
 
 def run(flags: PreviewFlags, settings: dict[str, Any]) -> int:

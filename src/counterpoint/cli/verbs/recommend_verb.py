@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, VerbFlags
+from counterpoint.cli.arguments import Json, VerbFlags, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.terminal_text import shown
@@ -23,23 +21,17 @@ examples:
 class RecommendFlags(VerbFlags):
     """For what a configuration is wanted, and where it goes."""
 
-    data: str = Field(
-        description="a folder, a file, or a named set, as `train --data` takes them",
-        json_schema_extra={"place": "DATA"},
+    data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
+    audit: str | None = option("what `audit DATA --json FILE` wrote (default: look again)")
+    want: Literal["features", "readable"] = option(
+        "features for search and classifiers, or readable: each dimension has a meaning",
+        "features",
     )
-    audit: str | None = Field(default=None, description="what `audit DATA --json FILE` wrote (default: look again)")
-    want: Literal["features", "readable"] = Field(
-        default="features",
-        description="features for search and classifiers, or readable: each dimension has a meaning",
-    )
-    labels: bool = Field(default=False, description="labels may be used in training, too")
-    minutes: float = Field(default=10.0, description="how long training may take here")
-    out: str = Field(default="recommended.yaml", description="config to write")
-    overwrite: bool = Field(default=False, description="replace the config if it exists")
+    labels: bool = option("labels may be used in training, too", False)
+    minutes: float = option("how long training may take here", 10.0)
+    out: str = option("config to write", "recommended.yaml")
+    overwrite: bool = option("replace the config if it exists", False)
     as_json: Json = False
-
-
-FLAGS = RecommendFlags
 
 
 def run(flags: RecommendFlags) -> int:

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.rundir import open_run
 from counterpoint.core.terminal_text import shown
 from counterpoint.evaluation.evaluation_settings import Names
@@ -22,16 +20,9 @@ examples:
 class ReportFlags(VerbFlags):
     """What the page is about, and where it goes."""
 
-    runs: Names = Field(
-        description="one or more run folders; several stand side by side", json_schema_extra={"place": "RUN"}
-    )
-    out: str | None = Field(
-        default=None, description="HTML file (default: report.html in the run folder, or in the folder above several)"
-    )
-    bare: bool = Field(default=False, description="show what is there; evaluate and diagnose nothing first")
-
-
-FLAGS = ReportFlags
+    runs: Names = option("one or more run folders; several stand side by side", ..., place="RUN")
+    out: str | None = option("HTML file (default: report.html in the run folder, or in the folder above several)")
+    bare: bool = option("show what is there; evaluate and diagnose nothing first", False)
 
 
 def run(flags: ReportFlags) -> int:

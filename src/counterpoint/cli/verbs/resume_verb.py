@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import RunFlags
+from counterpoint.cli.arguments import RunFlags, option
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.rundir import RunFolder, open_run
 
@@ -21,10 +19,7 @@ example:
 class ResumeFlags(RunFlags):
     """How a run goes on."""
 
-    allow_changed: bool = Field(default=False, description="go on where something was changed that touches no weight")
-
-
-FLAGS = ResumeFlags
+    allow_changed: bool = option("go on where something was changed that touches no weight", False)
 
 
 def run(flags: ResumeFlags) -> int:

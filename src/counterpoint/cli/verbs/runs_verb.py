@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, VerbFlags
+from counterpoint.cli.arguments import Json, VerbFlags, option
 from counterpoint.cli.outputs import print_found
 
 PLACE, SUMMARY = 65, "list runs"
@@ -19,11 +17,8 @@ examples:
 class RunsFlags(VerbFlags):
     """Which runs are listed."""
 
-    folder: str = Field(default="runs", description="folder that holds them", json_schema_extra={"place": "FOLDER"})
+    folder: str = option("folder that holds them", "runs", place="FOLDER")
     as_json: Json = False
-
-
-FLAGS = RunsFlags
 
 
 def run(flags: RunsFlags) -> int:

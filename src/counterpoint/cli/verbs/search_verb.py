@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import CHOOSING, Json, RunFlags, given
+from counterpoint.cli.arguments import CHOOSING, Json, RunFlags, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
@@ -30,18 +28,13 @@ SETTINGS = CHOOSING
 class SearchFlags(RunFlags, SearchSettings):
     """What is asked, and where it is looked for."""
 
-    queries: Names = Field(
-        default=(), description="picture, folder, array file, row, or sample name", json_schema_extra={"place": "QUERY"}
-    )
-    k: int = Field(default=10, description="hits of each query", json_schema_extra={"flag": "-k"})
-    to: str | None = Field(default=None, description="search in other samples (default: the run's own)")
-    duplicates: bool = Field(default=False, description="instead of queries: groups of near-duplicates")
-    threshold: float | None = Field(default=None, description="with --duplicates: least cosine of a pair")
-    out: str | None = Field(default=None, description="an HTML page with pictures")
+    queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
+    k: int = option("hits of each query", 10, flag="-k")
+    to: str | None = option("search in other samples (default: the run's own)")
+    duplicates: bool = option("instead of queries: groups of near-duplicates", False)
+    threshold: float | None = option("with --duplicates: least cosine of a pair")
+    out: str | None = option("an HTML page with pictures")
     as_json: Json = False
-
-
-FLAGS = SearchFlags
 
 
 def run(flags: SearchFlags, settings: dict[str, Any]) -> int:

@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given
+from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
 from counterpoint.runs.curvature_settings import CurvatureSettings
@@ -24,12 +22,9 @@ examples:
 class SpectrumFlags(RunFlags, CurvatureSettings):
     """Which spectrum is computed."""
 
-    data: str | None = Field(default=None, description="the run's own samples, where they have moved or were an array")
-    labels: str | None = Field(default=None, description="file with labels that go with them: .npy")
+    data: str | None = option("the run's own samples, where they have moved or were an array")
+    labels: str | None = option("file with labels that go with them: .npy")
     as_json: Json = False
-
-
-FLAGS = SpectrumFlags
 
 
 def run(flags: SpectrumFlags) -> int:

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field
-
-from counterpoint.cli.arguments import VerbFlags
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -37,18 +35,11 @@ OFTEN = (
 class TrainFlags(VerbFlags):
     """How training begins."""
 
-    config: str | None = Field(default=None, description="YAML file with any of the settings below; flags win over it")
-    resume: bool = Field(default=False, description="continue the run in --out if there is one")
-    overwrite: bool = Field(default=False, description="replace the run in --out if there is one")
-    allow_changed: bool = Field(
-        default=False, description="with --resume: take over changed settings that touch no weight"
-    )
-    seeds: int | None = Field(
-        default=None, description="train so many runs, of --seed and those after it, in seed-* folders of --out"
-    )
-
-
-FLAGS = TrainFlags
+    config: str | None = option("YAML file with any of the settings below; flags win over it")
+    resume: bool = option("continue the run in --out if there is one", False)
+    overwrite: bool = option("replace the run in --out if there is one", False)
+    allow_changed: bool = option("with --resume: take over changed settings that touch no weight", False)
+    seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
 
 
 def run(flags: TrainFlags, settings: dict[str, Any]) -> int:

@@ -24,9 +24,6 @@ class VerifyFlags(RunFlags):
     as_json: Json = False
 
 
-FLAGS = VerifyFlags
-
-
 def run(flags: VerifyFlags) -> int:
     """Verify, and print what was found."""
     open_run(Path(flags.run), may_be_mixed=True)
