@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import counterpoint as cp
-from counterpoint.lightning import ContrastiveModule, HealthFindings, LossLevels, OnlineKNN
+from counterpoint.lightning import ContrastiveModule, HealthFindings, OnlineKNN
 
 pl.seed_everything(0, verbose=False)
 pixels, classes = (torch.as_tensor(array) for array in load_digits(return_X_y=True))
@@ -29,7 +29,7 @@ def two_views(batch: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Ten
 
 module = ContrastiveModule(encoder, cp.losses.InfoNCE(0.2), projector=nn.Linear(64, 32), optim={"learning_rate": 2e-3})
 health = HealthFindings(held_out, every=2, stop_after=3)
-callbacks = [OnlineKNN((x[:1400], classes[:1400]), held_out), health, LossLevels()]
+callbacks = [OnlineKNN((x[:1400], classes[:1400]), held_out), health]
 trainer = pl.Trainer(max_epochs=4, accelerator="cpu", callbacks=callbacks, logger=False, enable_checkpointing=False)
 trainer.fit(module, DataLoader(train, batch_size=128, shuffle=True, drop_last=True, collate_fn=two_views))
 for name, value in sorted(trainer.callback_metrics.items()):

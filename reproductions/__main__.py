@@ -103,15 +103,15 @@ def run(flags: argparse.Namespace) -> int:
 def _figure(flags: argparse.Namespace) -> int:
     """Make a figure again that a function computes."""
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
-    from counterpoint.report.document import THEORY_PAGE, check_target  # deferred: loads NumPy and Pillow
-    from reproductions.reproduction_page import write_reproduction  # deferred: loads torch
+    from counterpoint.report.document import check_target  # deferred: loads NumPy and Pillow
+    from reproductions.reproduction_page import REPRODUCTION_PAGE, write_reproduction  # deferred: loads torch
 
     asked = FigureRun(
         flags.seed or 0, bool(flags.quick), Reporter(quiet=flags.quiet).say, flags.data, flags.encoder, flags.epochs
     )
     numbers = numbers_file(flags.figure, flags.out, quick=asked.quick)
     page = numbers.with_suffix(".html")
-    check_target(THEORY_PAGE, page)
+    check_target(REPRODUCTION_PAGE, page)
     made = reproduce(flags.figure, asked, out=flags.out, seeds=1 if flags.seeds is None else flags.seeds)
     write_reproduction(made, page)
     if flags.json:
@@ -124,8 +124,8 @@ def _figure(flags: argparse.Namespace) -> int:
 def _study(study: Study, flags: argparse.Namespace) -> int:
     """Run what is missing of a study."""
     from counterpoint.engine.progress import Reporter  # deferred: loads torch
-    from counterpoint.report.document import THEORY_PAGE, check_target  # deferred: loads torch
-    from reproductions.reproduction_page import write_reproduction  # deferred: loads torch
+    from counterpoint.report.document import check_target  # deferred: loads torch
+    from reproductions.reproduction_page import REPRODUCTION_PAGE, write_reproduction  # deferred: loads torch
     from reproductions.study_pictures import picture_grids  # deferred: loads torch
     from reproductions.study_result import result_file  # deferred: loads torch
     from reproductions.study_runner import StudyPlan, run_study  # deferred: loads torch
@@ -135,7 +135,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     part = part_of_ranks(flags.part or (FROM_SLURM if part_of_array(os.environ) else None))
     alone(os.environ)
     page = result_file(study, scale, Path(flags.out)).with_suffix(".html")
-    check_target(THEORY_PAGE, page)
+    check_target(REPRODUCTION_PAGE, page)
     reporter = Reporter(quiet=flags.quiet)
     result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part), reporter)
     if result is None:

@@ -8,13 +8,15 @@ from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, label_room, line_chart
-from counterpoint.report.charts.point_chart import Cloud, point_clouds
-from counterpoint.report.charts.series_style import Style
+from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
-from counterpoint.report.theory_pages.matrix_figure import CHART_HEIGHT, matrix_figure, series_style
 from counterpoint.report.wording import count, number
+from reproductions.matrix_figure import matrix_figure
 from reproductions.panels import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
+from reproductions.point_clouds import Cloud, point_clouds
 
+NUM_COLOURS = 6
+CHART_HEIGHT = 330.0
 MAX_AT_ENDS = 6  # lines named at their ends; more are named in a legend
 MAX_LINES = 18  # in one chart; of more, so many are drawn
 MAX_ROWS, MAX_COLUMNS = 60, 40  # of a table of numbers
@@ -36,8 +38,21 @@ def panel_figure(panel: Panel, width: float) -> Markup:
     if isinstance(panel, TablePanel):
         return element("div", element("h3", panel.title), data_table(panel.title, panel.head, panel.rows))
     if isinstance(panel, MatrixPanel):
-        return matrix_figure(panel, width=width)
+        return matrix_figure(panel, width)
     return line_figure(panel, width) if isinstance(panel, LinePanel) else point_figure(panel, width)
+
+
+def series_style(place: int) -> Style:
+    """Look of the series at a place: colour and marker together tell 36 of them apart, and dashes help.
+
+    >>> styles = [series_style(place) for place in range(36)]
+    >>> styles[0].colour, styles[7].colour, len({style.colour + style.marker for style in styles})
+    ('c1', 'c2', 36)
+    """
+    # Marker and colour shift against each other with each turn: a Latin square, in which no pair comes twice.
+    turn, colour = divmod(place % (NUM_COLOURS * len(RUN_MARKERS)), NUM_COLOURS)
+    look = (colour + turn) % len(RUN_MARKERS)
+    return Style(f"c{colour + 1}", RUN_DASHES[look], RUN_MARKERS[look])
 
 
 def line_figure(panel: LinePanel, width: float) -> Markup:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.theory_pages.matrix_figure import MatrixPanel
-
 
 @dataclass(frozen=True)
 class Series:
@@ -43,6 +41,33 @@ class PointPanel:
     x_label: str
     y_label: str
     series: Sequence[Series]
+
+
+@dataclass(frozen=True)
+class MatrixPanel:
+    """A matrix drawn as a heat map with its numbers.
+
+    Attributes:
+        title: what it is.
+        values: rows of numbers.
+        row_labels: a name per row.
+        column_labels: a name per column.
+    """
+
+    title: str
+    values: Sequence[Sequence[float]]
+    row_labels: Sequence[str]
+    column_labels: Sequence[str]
+
+    def __post_init__(self) -> None:
+        """Keep plain floats, and require a name per row and column."""
+        values = tuple(tuple(float(value) for value in row) for row in self.values)
+        object.__setattr__(self, "values", values)
+        # One length for all rows, too: a ragged matrix has several.
+        shapes = {len(row) for row in values}
+        if len(values) != len(self.row_labels) or shapes != {len(self.column_labels)}:
+            labels = f"{len(self.row_labels)} row and {len(self.column_labels)} column labels"
+            raise ValueError(f"matrix {self.title!r} has {len(values)} rows of length {sorted(shapes)}, but {labels}")
 
 
 @dataclass(frozen=True)

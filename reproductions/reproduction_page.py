@@ -11,13 +11,19 @@ from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, data_table
 from counterpoint.report.charts.series_style import GLYPHS
-from counterpoint.report.document import THEORY_PAGE, PageSection, check_target, theory_document
+from counterpoint.report.document import PageKind, PageSection, check_target, document, plain_header
 from counterpoint.report.wording import number
 from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
 from reproductions.panels import LinePanel, Panel, TablePanel
 from reproductions.picture_grids import picture_columns
 from reproductions.reproduction import Claim, PictureGrid, Reproduction, written
 
+REPRODUCTION_PAGE = PageKind(
+    "page of a reproduction",
+    "figure.html",
+    Markup('<meta name="generator" content="counterpoint theory">'),
+    styles=("style.css", "theory_style.css"),
+)
 LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
 # Verdicts of claims that were put to a test: of one, and of several.
 PLURALS = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
@@ -32,7 +38,7 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
         RunError: ``out`` cannot be written, or is something else than such a page.
     """
     target = Path(out)
-    check_target(THEORY_PAGE, target)
+    check_target(REPRODUCTION_PAGE, target)
     # The numbers are named after the page: a reduced size has a file of its own.
     write_text(target, render_reproduction(reproduction, numbers=f"{target.stem}.json"))
     return target
@@ -50,7 +56,8 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     ]
     size = [reproduction.settings["size"]] if "size" in reproduction.settings else []
     facts = " · ".join([reproduction.source, f"python -m reproductions {reproduction.name}", *size])
-    return theory_document("Counterpoint reproduces a figure", reproduction.title, facts, sections)
+    top = plain_header("Counterpoint reproduces a figure", reproduction.title, facts)
+    return document(REPRODUCTION_PAGE, f"Counterpoint: {reproduction.title}", top, sections)
 
 
 def _pictures(grids: Sequence[PictureGrid]) -> list[PageSection]:

@@ -14,7 +14,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_atomically
 from counterpoint.core.run import Run
 from counterpoint.diagnostics.concepts import top_concepts
-from counterpoint.report.sections.concepts_section import data_address
+from counterpoint.report.picture_sheets import data_address
 from counterpoint.runs.sample_collection import thumbnails
 from reproductions.reproduction import PictureGrid, PictureRow
 from reproductions.study import PicturePlan, Study

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from counterpoint import theory
+from counterpoint.cli.arguments import build_parser
 from counterpoint.cli.main import main
-from counterpoint.cli.parsers import build_parser
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.sources import CATALOGUE as SOURCES
 from counterpoint.data.views.presets import PRESETS

@@ -12,16 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 VERB = """
-import argparse
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import VerbFlags, option
 
 PLACE, SUMMARY = 55, "say hello"
 TEACH = "Say hello."
 
-def add_flags(parser: Parser) -> None:
-    parser.add_argument("name")
+class HelloFlags(VerbFlags):
+    name: str = option("whom", ..., place="NAME")
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: HelloFlags) -> int:
     print("hello", flags.name)
     return 0
 """

@@ -12,17 +12,16 @@ Everything public is loaded when first used, so that ``import counterpoint`` and
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from counterpoint.core import __version__
-from counterpoint.core.errors import (
-    CounterpointError,
-    DataError,
-    InterruptedRunError,
-    RunError,
-    TrainingError,
-    UsageError,
-    gone,
-)
-from counterpoint.core.run import Run, SeedRuns
+from counterpoint.core import __version__ as __version__
+from counterpoint.core.errors import CounterpointError as CounterpointError
+from counterpoint.core.errors import DataError as DataError
+from counterpoint.core.errors import InterruptedRunError as InterruptedRunError
+from counterpoint.core.errors import RunError as RunError
+from counterpoint.core.errors import TrainingError as TrainingError
+from counterpoint.core.errors import UsageError as UsageError
+from counterpoint.core.errors import gone
+from counterpoint.core.run import Run as Run
+from counterpoint.core.run import SeedRuns as SeedRuns
 
 if TYPE_CHECKING:
     from counterpoint import losses as losses
@@ -97,52 +96,9 @@ _DEFERRED = {
     "verify": "counterpoint.runs.verification",
 }
 
-__all__ = [
-    "Audit",
-    "Comparison",
-    "ContrastiveEncoder",
-    "Copies",
-    "CounterpointError",
-    "DataError",
-    "Encoder",
-    "Evaluation",
-    "Exported",
-    "Findings",
-    "FineTuned",
-    "HessianSpectrum",
-    "InterruptedRunError",
-    "Recommendation",
-    "Run",
-    "RunError",
-    "SearchAnswer",
-    "SeedEvaluation",
-    "SeedRuns",
-    "Table",
-    "TrainingError",
-    "UsageError",
-    "Verification",
-    "__version__",
-    "audit",
-    "compare",
-    "diagnose",
-    "duplicates",
-    "embed",
-    "evaluate",
-    "evaluate_seeds",
-    "export",
-    "fine_tune",
-    "hessian_spectrum",
-    "load",
-    "losses",
-    "preview",
-    "recommend",
-    "report",
-    "resume",
-    "search",
-    "theory",
-    "train",
-    "verify",
-]
+_HERE = ("CounterpointError", "DataError", "InterruptedRunError", "Run", "RunError", "SeedRuns", "TrainingError")
+_HERE += ("UsageError", "__version__", "losses", "theory")
+__all__ = [*_DEFERRED, *_HERE]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from counterpoint.core.dist import world_size
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.settings import OptimSettings
 from counterpoint.core.validation import build
@@ -236,52 +235,6 @@ class HealthFindings(pl.Callback):
         if trainer.strategy.reduce_boolean_decision(wants_stop, all=False):
             trainer.should_stop = True
             say(f"epoch {epoch}: stopped, {self._num_severe} severe diagnoses in a row")
-
-
-class LossLevels(pl.Callback):
-    """Logs ``loss_chance`` and ``loss_floor`` beside the loss, and ``loss_way``, its share of the way between them.
-
-    Chance is the loss of an encoder that has learned nothing, the floor what no embedding can go below; a loss without
-    such a level logs none.
-
-    Args:
-        loss: None takes that of a ``ContrastiveModule``.
-        nonnegative: the embedding has no negative entries; None takes the module's output map.
-    """
-
-    def __init__(self, loss: Loss | None = None, *, nonnegative: bool | None = None) -> None:
-        self._loss, self._nonnegative = loss, nonnegative
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse a module of which no loss is known.
-
-        Raises:
-            UsageError: it is no ``ContrastiveModule`` and no loss was given.
-        """
-        if self._loss is None and not isinstance(pl_module, ContrastiveModule):
-            raise UsageError(f"LossLevels needs loss=: {type(pl_module).__name__} is no ContrastiveModule")
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Log the levels of a batch of this size over all ranks."""
-        view0, _, _ = _parts(batch)
-        own = pl_module.method if isinstance(pl_module, ContrastiveModule) else None
-        loss = self._loss or (own.loss if own else None)
-        assert loss is not None  # `on_fit_start` has seen to it
-        is_nonnegative = self._nonnegative
-        if is_nonnegative is None:
-            is_nonnegative = own is not None and own.output_map.nonnegative != "none"
-        num_samples = len(view0) * world_size()
-        chance, floor = loss.chance(num_samples), loss.floor(num_samples, nonnegative=is_nonnegative)
-        levels = {"loss_chance": chance, "loss_floor": floor}
-        value = outputs["loss"] if isinstance(outputs, Mapping) else outputs
-        if isinstance(value, Tensor) and math.isfinite(chance) and math.isfinite(floor) and chance > floor:
-            # Lightning divides the value by the number of batches that are accumulated.
-            mean = float(value.detach()) * trainer.accumulate_grad_batches
-            levels["loss_way"] = (chance - mean) / (chance - floor)
-        finite = {name: each for name, each in levels.items() if math.isfinite(each)}
-        pl_module.log_dict(finite, on_step=False, on_epoch=True, sync_dist=True, batch_size=len(view0))
 
 
 def _optim_settings(asked: Mapping[str, Any]) -> OptimSettings:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import counterpoint as cp
-from counterpoint.cli.parsers import build_parser
+from counterpoint.cli.arguments import build_parser
 
 PLAIN_NUMBERS = """
 nan .nan -nan inf -inf .inf Infinity 0 -0 -0.0 1 -1 2 0.5 1e-3 1e308 -1e308 1e309 1e-320 -1e-320 1e30 1e-30 1e400
@@ -43,7 +43,7 @@ BASES = {
     "verify": "run -q",
     "report": "run --out out/page.html -q",
     "preview": "--data images.npz --out out/sheet.png --overwrite --samples 2 --columns 2 -q",
-    "geometry": "0.5 0.3 0.2 --out out/geometry.html -q",
+    "geometry": "0.5 0.3 0.2 -q",
     "list": "methods",
     "demo": "--out empty -q",
 }

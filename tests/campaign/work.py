@@ -34,7 +34,7 @@ READING = {
     "verify": ["verify", "{run}"],
     "preview": ["preview", "--data", "{pictures}", "--out", "{f}/sheet.png", "--samples", "2", "--overwrite"],
     "audit": ["audit", "{data}", "--out", "{f}/audit.html", "--json", "{f}/audit.json", "--overwrite"],
-    "geometry": ["geometry", "0.5", "0.3", "0.2", "--out", "{f}/geometry.html"],
+    "geometry": ["geometry", "0.5", "0.3", "0.2"],
     "fine-tune": ["fine-tune", "{run}", "--out", "{f}/tuned", "--epochs", "1", "--batch-size", str(BATCH)],
     "reproduce": ["reproduce", "alphacl-fig2", "--quick", "--out", "{f}/figures"],
     "delete": ["runs", "{f}", "--delete", "run", "--yes"],

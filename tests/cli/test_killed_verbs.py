@@ -22,7 +22,7 @@ TRAIN += ["--projector.features", "8", "--engine.device", "cpu"]
 VERBS = {
     "evaluate": (["evaluate", "@run"], 3),
     "diagnose": (["diagnose", "@run"], 3),
-    "spectrum": (["spectrum", "@run", "--steps", "3", "--vectors", "true"], 2),
+    "spectrum": (["spectrum", "@run", "--steps", "3"], 1),
     "report": (["report", "@run"], 1),
     "embed": (["embed", "@run", "--out", "@table.npz", "--overwrite"], 1),
     "search": (["search", "@run", "0", "--out", "@hits.html"], 2),

@@ -58,14 +58,6 @@ def test_two_ranks_of_torchrun_write_the_table_of_one_process(workplace: Path) -
     assert_same_rows(workplace / "ranks", workplace / "one.parquet")
 
 
-def test_the_array_of_a_job_says_which_part(workplace: Path) -> None:
-    array = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_MIN": "4"}
-    words = "-m counterpoint embed run --out array --shards 500 --part slurm"
-    assert "part 2/2: 2 of 4 shards" in run(workplace, words, **array).stderr
-    run(workplace, words, **{**array, "SLURM_ARRAY_TASK_ID": "4"})
-    assert_same_rows(workplace / "array", workplace / "one.parquet")
-
-
 def test_killed_processes_leave_no_row_twice_or_missing() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "killed_embedding.py"), "--pictures", "4000"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -120,11 +120,11 @@ def test_a_terminal_that_knows_ascii_only_is_no_obstacle(tmp_path: Path) -> None
     (tmp_path / "日本").mkdir()
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     command = [sys.executable, "-c", "from counterpoint.cli.main import entry; entry()"]
-    words = ["geometry", "1/2", "1/2", "--out", "日本/x.html"]
+    np.savez(tmp_path / "日本" / "a.npz", images=np.zeros((40, 8, 8), np.uint8))
+    words = ["preview", "--data", "日本/a.npz", "--out", "日本/x.png"]
     made = subprocess.run([*command, *words], cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert made.returncode == 0, made.stderr
-    assert b"are 180.00\\xb0 apart" in made.stdout
-    assert b"Drawn in \\" in made.stdout
+    assert made.stdout.startswith(b"\\u65e5")
 
 
 def test_progress_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:

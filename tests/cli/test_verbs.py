@@ -1,6 +1,5 @@
 """Each verb from words to results: what is printed where, and with which exit code."""
 
-import csv
 import json
 import re
 import signal
@@ -100,25 +99,13 @@ def test_evaluate_prints_a_table_or_json(run: cp.Run, capsys: pytest.CaptureFixt
     assert {row["settings"]["k"] for row in values["rows"] if row["protocol"] == "knn"} == {3}
 
 
-def test_evaluate_prints_csv_or_markdown_and_writes_a_page(run: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
-    asked, page = ["evaluate", "run", "--metrics", "knn", "--k", "3", "-q"], Path("page.html")
-    assert main([*asked, "--csv", "--out", "page.html", "--out", "kept.json"]) == 0
-    lines = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    rows = {row["features"]: row for row in read_sealed(Path("kept.json"))["rows"]}
-    assert [line["features"] for line in lines] == list(rows)
-    for line in lines:
-        row = rows[line["features"]]
-        assert (line["metric"], line["unit"], json.loads(line["settings"])) == ("knn", "share", row["settings"])
-        found = [float(line[name]) for name in ("figure", "low", "high", "correct", "total")]
-        assert found == [row[name] for name in ("accuracy", "low", "high", "correct", "total")]
-    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+def test_evaluate_writes_a_record_and_a_page_elsewhere(run: cp.Run) -> None:
+    assert main(["evaluate", "run", "--metrics", "knn", "--k", "3", "-q", "--out", "page.html", "--out", "a.json"]) == 0
+    assert {row["metric"] if "metric" in row else row["protocol"] for row in read_sealed(Path("a.json"))["rows"]} == {
+        "knn"
+    }
+    assert Path("page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert not run.folder.evaluation.exists()
-    assert main([*asked, "--markdown"]) == 0
-    printed = capsys.readouterr().out
-    own = rows["embedding"]
-    cell = f"{own['accuracy']:.1%} ({own['low']:.1%} to {own['high']:.1%})"
-    assert printed.splitlines()[2] == "| metric | representation | embedding | untrained encoder | pixels (PCA) |"
-    assert cell in printed.splitlines()[4]
 
 
 @pytest.mark.parametrize(
@@ -339,12 +326,8 @@ def test_seeds_are_trained_gone_on_with_and_evaluated_together(
     assert told == kept
     assert [len(row["values"]) for row in told["rows"]] == [2] * len(told["rows"])
     asked = ["evaluate", "seeds", "--metrics", "knn", "--k", "3", "-q"]
-    assert main([*asked, "--csv", "--out", "seeds.html"]) == 0
-    lines = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert [[float(line["seed_1"]), float(line["seed_2"])] for line in lines] == [row["values"] for row in told["rows"]]
+    assert main([*asked, "--out", "seeds.html"]) == 0
     assert "Figures of each seed" in Path("seeds.html").read_text(encoding="utf-8")
-    assert main([*asked, "--markdown"]) == 0
-    assert "| knn | representation | " in capsys.readouterr().out
     assert main(["compare", "seeds", "-q"]) == 0
     assert "seed-1" in capsys.readouterr().out
 
@@ -367,10 +350,8 @@ def test_verbs_for_one_run_say_what_to_name(verb: str, folder: Path, capsys: pyt
     ("words", "told"),
     [
         (["train", "--data", "images.npz", "--seeds", "0"], "seeds must be a whole number from 1 to 1000, got 0"),
-        (["train", "--data", "images.npz", "--seeds", "two"], "invalid int value: 'two'"),
+        (["train", "--data", "images.npz", "--seeds", "two"], "seeds must be a whole number, got 'two'"),
         (["train", "--data", "images.npz", "--seeds", "2", "--epochs", "0"], "epochs must be"),
-        (["resume", "run", "--epochs", "x"], "invalid int value: 'x'"),
-        (["resume", "run", "--epochs", "0"], "epochs must be"),
     ],
 )
 def test_no_number_of_seeds_or_epochs(

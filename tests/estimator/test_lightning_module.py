@@ -17,7 +17,7 @@ from counterpoint.losses.loss import Loss
 from rank_processes import run_on_ranks
 
 pl = pytest.importorskip("pytorch_lightning")
-from counterpoint.lightning import ContrastiveModule, HealthFindings, LossLevels, OnlineKNN  # noqa: E402 (see above)
+from counterpoint.lightning import ContrastiveModule, HealthFindings, OnlineKNN  # noqa: E402 (see above)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, about loggers and workers
 QUIET: dict[str, Any] = {
@@ -253,24 +253,6 @@ def test_a_healthy_encoder_goes_on_and_its_rank_is_logged() -> None:
     assert list(callback.findings) == [1, 2]
     # Isotropic in 5 dimensions.
     assert 4.5 < float(trainer.callback_metrics["health/effective_rank"]) <= 5.0
-
-
-def test_the_loss_stands_beside_chance_and_floor() -> None:
-    loss = cp.losses.InfoNCE(0.2)
-    trainer = fit(ContrastiveModule(encoder(), loss, optim=PLAIN), loader(*views()), callbacks=[LossLevels()])
-    found = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    assert found["loss_chance"] == pytest.approx(loss.chance(8))
-    assert found["loss_floor"] == pytest.approx(loss.floor(8))
-    way = (found["loss_chance"] - found["loss"]) / (found["loss_chance"] - found["loss_floor"])
-    assert found["loss_way"] == pytest.approx(way, abs=1e-5)
-
-
-def test_levels_of_a_foreign_module_need_its_loss() -> None:
-    with pytest.raises(UsageError, match="LossLevels needs loss="):
-        fit(Foreign(), loader(*views()), callbacks=[LossLevels()])
-
-
-# --- the extra
 
 
 def test_a_missing_extra_is_one_line() -> None:

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean
 from counterpoint.audit.audit_record import Audit, Observation
-from counterpoint.core.errors import RunError
 from counterpoint.report.audit_page import AUDIT_PAGE, render_audit
 from counterpoint.report.document import write_page
 
@@ -30,9 +28,3 @@ def test_names_are_text() -> None:
     evil = "<img src=x onerror=alert(1)>"
     found = Audit(name=evil, observations=(Observation(code="blank", title=evil, names=(evil,)),))
     assert "<img src=x" not in render_audit(found)
-
-
-def test_another_file_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine.html").write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match="is not a page of an audit"):
-        write_page(AUDIT_PAGE, tmp_path / "mine.html", lambda: render_audit(Audit(name="x")))

@@ -4,11 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from page_scan import scan_without_script
 from run_folders import ATTACK
 
-from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
 from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.metric_types import IntervalEstimate, Proportion, Score, row_of, wilson
@@ -82,13 +80,3 @@ def test_names_of_others_stay_text(tmp_path: Path) -> None:
     )
     assert "<img" not in page.read_text(encoding="utf-8")
     assert "onerror=alert(1)" in read(page)
-
-
-def test_only_a_page_of_an_evaluation_is_replaced(tmp_path: Path) -> None:
-    target = tmp_path / "page.html"
-    first = write_page(EVALUATION_PAGE, target, lambda: render_evaluation(evaluation())).read_bytes()
-    assert write_page(EVALUATION_PAGE, target, lambda: render_evaluation(evaluation())).read_bytes() == first
-    target.write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match="is not a page of an evaluation, so it stays as it is"):
-        write_page(EVALUATION_PAGE, target, lambda: render_evaluation(evaluation()))
-    assert target.read_text(encoding="utf-8") == "mine"

@@ -14,7 +14,6 @@ from run_folders import edit_json
 
 import counterpoint as cp
 from counterpoint.core.files import sealed_text
-from counterpoint.core.run import Run
 from counterpoint.report.page import report
 from hit_rows import hit_values
 
@@ -155,9 +154,3 @@ def test_unlabelled_data_are_diagnosed_and_their_page_says_why_nothing_is_evalua
     assert "has no labels, and accuracy needs them" in text
     assert "Not judged: whether learning helped (no labels to measure accuracies with)." in text
     assert json.loads(run.folder.findings.read_text())["verdict"]["sentence"] in text
-
-
-def test_the_public_verb_takes_the_same_words(copies: Callable[[str], Path]) -> None:
-    run = copies("public")
-    verb: Any = cp.report  # a function, or the package of the same name once that was imported
-    assert verb(Run(run), bare=True, quiet=True) == run / "report.html"

@@ -1,8 +1,9 @@
 """Whole pages: every scenario renders, nothing leaks or injects, the same runs give the same bytes."""
 
-import ast
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from run_folders import (
     ATTACK,
     Samples,
     attack_everything,
-    dense_embedding,
     edit_json,
     sparse_embedding,
     toy_samples,
@@ -22,10 +22,8 @@ from run_folders import (
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.run_names import display_names
 from counterpoint.report import page as page_module
-from counterpoint.report.page import render, report
-from counterpoint.report.run_record import read_run
+from counterpoint.report.page import report
 from counterpoint.report.sections import all_sections
 
 SECTION_NAMES = [
@@ -45,9 +43,7 @@ def test_one_run_goes_into_its_folder(make_run):
 
 
 def test_several_runs_go_into_their_common_folder(make_run, tmp_path):
-    runs = [make_run("a/one"), make_run("a/two"), make_run("b/three")]
-    assert report([str(run) for run in runs[:2]]) == tmp_path / "a" / "report.html"
-    assert report(runs) == tmp_path / "report.html"
+    assert report([make_run("a/one"), make_run("b/two")]) == tmp_path / "report.html"
 
 
 def test_numbers_on_the_page_are_those_of_the_files(make_run):
@@ -78,12 +74,8 @@ def test_same_runs_give_same_bytes(make_run, tmp_path):
     assert report(runs, out=tmp_path / "2.html").read_bytes() == first
 
 
-@pytest.mark.parametrize("num_runs", [1, 2, 3, 4, 5, 6])
-@pytest.mark.sampled(4)
-def test_one_to_six_runs(make_run, num_runs):
-    runs = [
-        make_run(f"run {place}", method=("ncl", "simclr")[place % 2], num_epochs=2 + place) for place in range(num_runs)
-    ]
+def test_six_runs(make_run):
+    runs = [make_run(f"run {place}", method=("ncl", "simclr")[place % 2], num_epochs=2 + place) for place in range(6)]
     found = scan(report(runs))
     assert all(run.name in found.text for run in runs)
 
@@ -101,18 +93,13 @@ def test_one_to_six_runs(make_run, num_runs):
     ids=str,
 )
 def test_odd_data(make_run, options):
-    folder = make_run(**options)
-    found = scan(report(folder))
-    assert bool(found.named("img")) == (options.get("kind") != "vectors")
-    if options.get("kind") == "vectors":
-        assert "0004.png" in found.text  # names stand in for images
+    scan(report(make_run(**options)))
 
 
 def test_without_labels(tmp_path):
     toy = toy_samples()
     unlabelled = Samples(toy.images, None, toy.names, [])
     found = scan(report(write_run(tmp_path / "run", unlabelled, sparse_embedding(toy))))
-    assert "without labels" in found.text
     assert "counterpoint evaluate run" in found.text
 
 
@@ -120,8 +107,9 @@ def test_without_anything_but_run_json(tmp_path):
     folder = tmp_path / "early"
     folder.mkdir()
     (folder / "run.json").write_text('{"format": 1, "status": "running", "method": "ncl"}')
+    (folder / "resolved.yaml").write_text("epochs: 40\n")
     with lock_run(folder):
-        assert "still going" in scan(report(folder)).text
+        assert "still going: 0 of 40 epochs so far" in scan(report(folder)).text
     found = scan(report(folder))  # nobody holds it: its process was killed
     assert "still going" not in found.text
     assert "interrupted" in found.text
@@ -138,13 +126,6 @@ def test_any_file_may_be_missing(make_run, file):
     (runs[1] / file).unlink()
     assert "partial" in scan(report(runs)).text
     assert "partial" in scan(report(runs[1])).text
-
-
-def test_a_run_still_running_says_how_far_it_is(make_run):
-    folder = make_run(num_epochs=3)
-    edit_json(folder / "run.json", lambda card: card.update(status="running"))
-    (folder / "resolved.yaml").write_text("epochs: 40\n")
-    assert "3 of 40 epochs so far" in scan(report(folder)).text
 
 
 def test_null_everywhere(make_run):
@@ -194,34 +175,11 @@ def test_no_absolute_path_reaches_the_page(make_run, tmp_path):
         card.update(skipped=[{"name": f"{secret}/a.jpg", "reason": f"cannot open '{secret}/a.jpg'"}])
 
     edit_json(folder / "run.json", plant)
-    edit_json(
-        folder / "findings.json", lambda c: c["concepts"][0].update(names=[f"{secret}/1.png", r"D:\data\ada\2.png"])
-    )
     (folder / "resolved.yaml").write_text(f"data: {secret}\nout: {folder}\nreasons:\n  data: found in {secret}\n")
     page = report(folder).read_text()
     assert str(tmp_path) not in page
     assert "ada" not in page
     assert "…/photos" in page
-
-
-@pytest.mark.thorough
-def test_page_stays_within_its_budget_and_says_so(tmp_path):
-    generator = np.random.default_rng(0)
-    labels = np.arange(300) % 5
-    images = generator.integers(0, 256, (300, 64, 64, 3), dtype=np.uint8)  # noise is the hardest to compress
-    noise = Samples(images, labels, [f"{place}.png" for place in range(300)], list("abcde"))
-    record = read_run(write_run(tmp_path / "noise", noise, dense_embedding(noise, 96)), name="noise", order=0)
-    full, smaller = render([record]), render([record], 1_000_000)
-    assert len(smaller.encode()) <= 1_000_000 < len(full.encode()) <= 8_000_000
-    assert "to keep the page below 8 MB" in smaller
-    assert "first 60 of 96 dimensions" in full
-
-
-def test_without_room_for_images_names_take_their_place(make_run):
-    record = read_run(make_run(), name="run", order=0)
-    smallest = render([record], 1)
-    assert "<img" not in smallest
-    assert "no images" in smallest
 
 
 def test_only_a_report_is_replaced(make_run, tmp_path):
@@ -252,11 +210,6 @@ def test_unusable_requests_are_refused(make_run, tmp_path):
         report(folder, out=tmp_path / "absent" / "report.html")
 
 
-def test_runs_of_one_name_are_told_apart():
-    folders = [Path("x/a/run"), Path("y/a/run"), Path("z/b/run"), Path("other")]
-    assert display_names(folders) == ["a/run (1)", "a/run (2)", "b/run", "other"]
-
-
 def test_different_data_is_pointed_out(make_run):
     runs = [make_run("a"), make_run("b")]
     edit_json(runs[1] / "run.json", lambda card: card.update(data="photos", data_fingerprint="ff"))
@@ -275,7 +228,6 @@ def test_a_protocol_is_stated_with_the_settings_of_its_first_row(make_run):
     ("how", "caption"),
     [
         ("20 % of each class, held out of training", "Accuracy on held-out queries"),
-        ("20 % of each class are queries; data or labels are not those of training", "Accuracy on the queries"),
         ("", "Accuracy on the queries"),
     ],
 )
@@ -305,45 +257,15 @@ def test_evaluations_on_other_data_are_listed(make_run, has_own):
     assert re.search(r"<a>\s*321\s*75.0 %\s*50.0 to 87.5 %\s*<b>\s*321\s*62.5 %", table)
 
 
-def test_a_damaged_evaluation_on_other_data_is_named(make_run):
-    folder = make_run()
-    (folder / "evaluations").mkdir()
-    (folder / "evaluations" / "a.json").write_text('{"rows": [{"accuracy": "high"}]}')
-    with pytest.raises(
-        RunError, match=r"evaluations/a\.json: rows\[0\]\.accuracy must be a number or null, got 'high'"
-    ):
-        report(folder)
-
-
-def test_settings_that_differ_are_marked(make_run):
+def test_settings_that_differ_are_counted(make_run):
     found = scan(report([make_run("a"), make_run("b", method="simclr")]))
-    assert "2 settings differ between the runs: method and output.nonnegative." in found.text
-    assert found.text.count("≠ differs") == 2
+    assert "2 settings differ between the runs." in found.text
 
 
-def test_report_imports_only_core_numpy_pillow_records_of_theory_and_the_standard_library():
-    records = ("reproduction", "geometry.optimal_geometry", "collapse.phase", "collapse.rebalancing")
-    theory = [f"counterpoint.theory.{record}" for record in records]
-    theory += ["counterpoint.runs.comparison_record", "counterpoint.runs.curvature_record"]  # records as well
-    theory += ["counterpoint.audit.audit_record"]
-    # These load without torch.
-    findings = tuple(f"counterpoint.diagnostics.{name}" for name in ("evidence", "findings", "class_record"))
-    allowed = ("counterpoint.core.", "counterpoint.report.", "numpy", "PIL", *theory, *findings)
-    verbs = {"counterpoint.engine.progress", "counterpoint.evaluation.protocol", "counterpoint.runs.inspection"}
-    verbs |= {"counterpoint.runs.map_layout"}
-    package = Path(page_module.__file__).parent
-    foreign = set()
-    for source in package.glob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            others = {name for name in names if not name.startswith(allowed)}
-            foreign |= others - verbs if source.name == "completion.py" else others
-    assert foreign <= {
-        "base64", "collections", "collections.abc", "dataclasses", "datetime", "functools", "hashlib", "html",
-        "importlib", "io", "itertools", "math", "os", "pathlib", "re", "statistics", "sys", "types", "typing",
-        "zipfile",
-    }  # fmt: skip
+def test_pages_are_written_without_torch():
+    pages = ", ".join(f"counterpoint.report.{name}_page" for name in ("audit", "comparison", "evaluation", "search"))
+    code = f"import sys, counterpoint.report.page, {pages}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_text_keeps_its_contrast_on_every_ground():

@@ -1,14 +1,9 @@
 """The page of a search: what stands on it, what outside text may do to it, and its size."""
 
-from pathlib import Path
-
 import numpy as np
-import pytest
 
-from counterpoint.core.errors import RunError
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
-from counterpoint.report.document import write_page
-from counterpoint.report.search_page import SEARCH_PAGE, render_search
+from counterpoint.report.search_page import render_search
 
 EVIL = '<script>alert(1)</script>"><img src=x>'
 
@@ -51,11 +46,3 @@ def test_groups_of_near_duplicates() -> None:
     assert "1 group of near-duplicates with 2 samples" in page
     assert "trained on and held out" in page
     assert "<script" not in page
-
-
-def test_another_file_stays(tmp_path: Path) -> None:
-    target = tmp_path / "mine.html"
-    target.write_text("mine")
-    with pytest.raises(RunError, match="is not a page of a search"):
-        write_page(SEARCH_PAGE, target, lambda: render_search(answer()))
-    assert target.read_text() == "mine"

@@ -1,4 +1,4 @@
-"""A reproduced figure and a geometry on a page of their own: sealed, escaped, drawn true, told in words."""
+"""A reproduced figure on a page of their own: sealed, escaped, drawn true, told in words."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from page_scan import scan_without_script as scan
 from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
 
 from counterpoint.core.errors import RunError
-from counterpoint.report.theory_pages.matrix_figure import heat_map
+from reproductions.matrix_figure import heat_map
 from reproductions.panel_figures import MAX_LINES, line_figure, point_figure
 from reproductions.panels import LinePanel, MatrixPanel, PointPanel, Series
 from reproductions.reproduction import Claim, PictureGrid, PictureRow

@@ -132,7 +132,7 @@ def test_the_command_prints_the_table_and_the_folder(
     monkeypatch.chdir(tmp_path)
     np.savez("data.npz", images=IMAGES, labels=LABELS)
     cp.train("data.npz", out="run", **SMALL)
-    words = ["fine-tune", "run", "--epochs", "1", "--batch-size", "16", "--label-share", "0.5"]
+    words = ["fine-tune", "run", "--epochs", "1", "--batch-size", "16", "--source.label-share", "0.5"]
     assert main(words) == 0
     captured = capsys.readouterr()
     assert captured.out.endswith("run-fine-tuned\n")

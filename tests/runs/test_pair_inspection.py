@@ -16,8 +16,6 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses import InfoNCE, SigmoidPair
-from counterpoint.report.run_record import read_run
-from counterpoint.report.sections.temperature_section import temperature_section
 from counterpoint.runs.sample_collection import with_thumbnails
 
 LABELS = np.arange(64) % 4
@@ -75,22 +73,15 @@ def test_the_loss_in_the_table_is_that_of_the_runs_view_pairs(run: cp.Run) -> No
 
 
 @pytest.mark.thorough
-def test_pictures_of_pairs_are_kept_and_shown(run: cp.Run) -> None:
+def test_pictures_of_pairs_are_kept(run: cp.Run) -> None:
     found = look(run)
-    record = read_run(run.path, name="run", order=0)
-    images = record.arrays.thumbnails
-    assert images is not None
+    with np.load(run.path / "arrays.npz") as stored:
+        images = stored["thumbnails"]
     own = pictures()
     for pair in found.nearest:
         for place, name in zip(pair.thumbnails, pair.names, strict=True):
             assert place is not None
             assert np.array_equal(images[int(place)], own[int(name)])
-    page = temperature_section([record])
-    assert page.count("<img") == 2 * len(found.nearest) == 24
-    assert "At temperature 0.3 an anchor looks at" in page
-    assert temperature_section([record], num_pairs=0).count("<img") == 0
-    assert record.diagnosis is not None
-    assert record.diagnosis.pairs == found
 
 
 def test_pictures_that_are_kept_already_are_not_kept_twice() -> None:

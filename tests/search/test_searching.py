@@ -195,8 +195,6 @@ def test_the_command_prints_at_most_100_columns_and_draws_a_page(
     assert main([*words, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert [len(asked["hits"]) for asked in values["queries"]] == [4, 4]
-    assert main([*words, "--csv"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 9
     assert main(["search", str(run.path), "--duplicates", "-q", "--out", str(tmp_path / "copies.html")]) == 0
     assert "4 groups of near-duplicates" in capsys.readouterr().out
     assert (tmp_path / "copies.html").read_text(encoding="utf-8").count("<img ") == 8

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, build_parser, overview
+from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, load_verb, overview
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
@@ -28,8 +28,7 @@ from counterpoint.core.ranks import Ranks, read_ranks
 from counterpoint.core.terminal_text import shown
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
-# Verbs that heed signals themselves (`engine.loop`), and one that makes nothing.
-HEED_SIGNALS = ("train", "resume", "fine-tune")
+TRAINING = ("train", "resume", "fine-tune")  # which heed signals themselves: see `engine.loop`
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 NEVER = -1
 VERSION = ("-V", "--version")
@@ -53,25 +52,19 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
     if any("\0" in word for word in words):  # no shell passes one on, and every call on such a path would raise
         return _complain(f"counterpoint {name}", "a word holds the character NUL, which no path or name can", USAGE)
-    return exit_code(
-        f"counterpoint {name}",
-        lambda: _run(name, words[1:]),
-        fails_on_pipe=name in ("train", "resume"),
-        heeds_signals=name in HEED_SIGNALS,
-    )
+    return exit_code(f"counterpoint {name}", lambda: _run(name, words[1:]), trains=name in TRAINING)
 
 
-def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False, heeds_signals: bool = False) -> int:
+def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int:
     """Act; an error becomes one line on standard error and the exit code that ``main`` names.
 
     Args:
         prog: what the line begins with.
         act: returns the exit code.
-        fails_on_pipe: a reader that leaves, as with ``| head``, is an error.
-        heeds_signals: it has handlers of its own.
+        trains: it has handlers of signals of its own, and a pipe that breaks is an error.
     """
     try:
-        with contextlib.nullcontext() if heeds_signals else _sigterm_as_exception():
+        with contextlib.nullcontext() if trains else _sigterm_as_exception():
             return act()
     except InterruptedRunError as error:
         return _complain(prog, error, error.exit_code)
@@ -80,7 +73,7 @@ def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False,
     except BrokenPipeError as error:
         # Else the interpreter flushes standard output once more as it ends, and complains of the same pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if fails_on_pipe:  # some other pipe: a run that is broken off has failed
+        if trains:  # some other pipe: a run that is broken off has failed
             return _complain(prog, error, FAILED)
         return OK  # the reader left, as with `| head`
     except OSError as error:
@@ -94,13 +87,10 @@ def exit_code(prog: str, act: Callable[[], int], *, fails_on_pipe: bool = False,
 
 
 def keep_freed_memory() -> bool:
-    """Ask glibc's allocator to keep freed blocks; for this process, from now on. Changes no result.
-
-    Every step allocates its activations anew. By default large blocks are mapped from the system each time and their
-    pages filled with zeros one fault at a time (figures in ``docs/decisions.md``).
+    """Ask glibc's allocator to keep freed blocks: each step would map and clear them anew (``docs/decisions.md``).
 
     Returns:
-        Whether the allocator was asked: there is another one outside of Linux, and in musl's Linux.
+        Whether it was asked: there is another allocator outside of Linux, and in musl's Linux.
     """
     if sys.platform != "linux":
         return False
@@ -135,10 +125,11 @@ def entry() -> None:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    """Parse, then load what the verb needs and do the work."""
-    namespace = build_parser(name).parse_strictly(words)
+    from counterpoint.cli.arguments import read_words  # deferred: loads pydantic, which the overview does without
+
+    settings = read_words(name, words)
     prepare_process()
-    return VERBS[name].load().run(namespace)
+    return load_verb(name).run(*settings)
 
 
 def prepare_process() -> None:

@@ -1,62 +1,60 @@
-"""What verbs print and write of what was found: text, JSON, CSV, Markdown, and a page. Loads without torch."""
+"""What verbs print and write of what was found: text, JSON, and a page. Loads without torch."""
 
-import argparse
 import json
+import os
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal, get_args
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import finite_or_null
+from counterpoint.core.ranks import read_ranks
 from counterpoint.core.terminal_text import shown, shown_lines
 
-if TYPE_CHECKING:
-    from counterpoint.report.document import PageKind
+Level = Literal["note", "warning", "severe"]
+UNHEALTHY = 3  # exit code
 
 
-class Found(Protocol):
-    """What was found, in every form."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        ...
-
-    def to_csv(self) -> str:
-        """A table, with a line for each figure."""
-        ...
-
-    def to_markdown(self) -> str:
-        """Tables and words."""
-        ...
-
-
-def add_forms(parser: argparse.ArgumentParser) -> None:
-    """Add in which form results are printed."""
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON for scripts")
-    form.add_argument("--csv", action="store_true", help="print CSV")
-    form.add_argument("--markdown", action="store_true", help="print Markdown")
-
-
-def print_found(found: Found, flags: argparse.Namespace, page: Path | None) -> None:
-    """Print it as asked; ``page``, where it was drawn, is named below text only."""
-    if flags.json:
+def print_found(found: Any, *, as_json: bool, page: Path | None = None) -> None:
+    """Print a record as text, below which its page is named, or what its ``to_dict`` returns as JSON."""
+    if as_json:
         print(json.dumps(finite_or_null(found.to_dict()), indent=1))
-    elif flags.csv or flags.markdown:
-        print(shown_lines(found.to_csv() if flags.csv else found.to_markdown()), end="")
-    else:
-        print(shown_lines(found))
-        if page is not None:
-            print(f"\nDrawn in {shown(page)}.")
+        return
+    print(shown_lines(found))
+    if page is not None:
+        print(f"\nDrawn in {shown(page)}.")
 
 
-def check_page(kind: "PageKind", target: Path) -> None:
-    """Refuse a place for a page before the work.
+def print_folder(path: Path) -> None:
+    """Name a run's folder on standard output, once for all ranks."""
+    if read_ranks(os.environ).rank == 0:
+        print(shown(path))
+
+
+def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
+    """Refuse a place for a page before the work; what is returned draws the page of what was found.
+
+    Args:
+        out: file of the page; None draws none.
+        name: of the page, whose module in ``report`` holds ``NAME_PAGE`` and ``render_name``.
 
     Raises:
         RunError: something else is there, or its folder does not exist.
     """
-    from counterpoint.report.document import check_target  # deferred: loads NumPy and Pillow
+    if out is None:
+        return lambda found: None
+    from counterpoint.report.document import check_target, write_page  # deferred: loads NumPy and Pillow
 
+    module, target = import_module(f"counterpoint.report.{name}_page"), Path(out)
+    kind, render = getattr(module, f"{name.upper()}_PAGE"), getattr(module, f"render_{name}")
     check_target(kind, target)
     if not target.parent.is_dir():
         raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
+    return lambda found: write_page(kind, target, lambda: render(found))
+
+
+def health_code(level: str, fail_on: Level | None) -> int:
+    """The exit code where findings of this level are the worst."""
+    levels = get_args(Level)
+    return UNHEALTHY if fail_on is not None and level in levels[levels.index(fail_on) :] else 0

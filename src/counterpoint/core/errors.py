@@ -9,6 +9,9 @@ MAX_LINE = 300  # characters of another's message in ours
 # Settings, verbs and formats of earlier versions, and what stands in their place.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
+    "csv": "--json has everything; in Python every record has to_csv()",
+    "markdown": "--json has everything; in Python every record has to_markdown()",
+    "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "--data svhn": "a folder of its pictures with a sub-folder per digit takes its place",
@@ -33,6 +36,7 @@ GONE = {
     "search --export": "docs/search.md shows how the table of `counterpoint embed` goes into a database in a few lines",
     "export_index": "docs/search.md shows how the table of cp.embed(run) goes into a database in a few lines",
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
+    "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 

@@ -84,29 +84,6 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
     )
 
 
-THEORY_PAGE = PageKind(
-    "page about theory",
-    "geometry.html",
-    Markup('<meta name="generator" content="counterpoint theory">'),
-    styles=("style.css", "theory_style.css"),
-)
-
-
-def theory_document(brand: str, title: str, facts: str, sections: Sequence[PageSection]) -> Markup:
-    """Assemble a page that reads without a script, without a network, in light and dark.
-
-    Args:
-        brand: the line above the title: what made the page.
-        title: what it shows.
-        facts: the line below the title.
-        sections: in their order.
-
-    Returns:
-        The HTML document.
-    """
-    return document(THEORY_PAGE, f"Counterpoint: {title}", plain_header(brand, title, facts), sections)
-
-
 def write_page(kind: PageKind, out: str | Path, render: Callable[[], Markup]) -> Path:
     """Write a page; an earlier one of its kind is replaced.
 

@@ -1,4 +1,4 @@
-// Draws the maps of the samples: zoom, pan, the sample under the pointer or the keyboard, and from one run to another.
+// Draws the maps of the samples: zoom, pan, and the sample under the pointer or the keyboard.
 "use strict";
 (() => {
   const OTHERS = 255, NOBODY = -1, COLOURS = 6, GRID = 4095, MARGIN = 0.04, REACH = 16, MAX_ZOOM = 60, EDGE = 0.01;
@@ -35,20 +35,16 @@
   };
 
   const readMap = (root) => {
-    const data = root.querySelector(".map-data").dataset;
-    const runs = [...root.querySelectorAll(".map-run")].map((node) => ({
-      name: node.dataset.name,
-      neighbours: signed(node.dataset.neighbours),
-      dominant: signed(node.dataset.dominant),
-      groups: bytes(node.dataset.groups),
-      layouts: new Map([...node.children].map((each) => [each.dataset.layout, unsigned(each.dataset.xy)])),
-    }));
-    const names = data.names.split("\n");
+    const node = root.querySelector(".map-data"), data = node.dataset;
+    const names = data.names.split("\n"), neighbours = signed(data.neighbours);
     return {
-      runs, names,
+      names, neighbours,
+      numNeighbours: neighbours.length / names.length,
+      dominant: signed(data.dominant),
       classes: data.classes === undefined ? [] : data.classes.split("\n"),
-      labels: signed(data.labels), groups: bytes(data.groups),
-      numNeighbours: runs[0].neighbours.length / names.length,
+      labels: signed(data.labels),
+      groups: { class: bytes(data.classGroups), dimension: bytes(data.dimensionGroups), none: null },
+      layouts: new Map([...node.children].map((each) => [each.dataset.layout, unsigned(each.dataset.xy)])),
       sheet: data.sheet, columns: Number(data.columns), isPixelated: data.pixelated !== undefined,
     };
   };
@@ -86,25 +82,12 @@
       return svg;
     };
 
-    // Positions in [0, 1], between two runs where the slider stands between them.
-    const chosen = (key, otherwise) => map.runs[Number(choice(key)?.value ?? otherwise)];
-    const share = () => Number(choice("between")?.value ?? 0) / 100;
-    const nearer = () => (share() < 0.5 ? chosen("before", 0) : chosen("after", 0));
-    const positions = new Float32Array(2 * number);
-    const place = () => {
-      const layout = choice("layout").value, part = share();
-      const before = chosen("before", 0).layouts.get(layout), after = chosen("after", 0).layouts.get(layout);
-      for (let i = 0; i < positions.length; i += 1) positions[i] = (before[i] * (1 - part) + after[i] * part) / GRID;
-    };
+    const positions = new Float32Array(2 * number);  // in [0, 1]
+    const place = () => map.layouts.get(choice("layout").value).forEach((at, i) => { positions[i] = at / GRID; });
     const side = () => Math.min(canvas.width, canvas.height) * (1 - 2 * MARGIN) * view.zoom;
     const toScreen = (i) => [
       canvas.width / 2 + (positions[2 * i] - view.x) * side(), canvas.height / 2 - (positions[2 * i + 1] - view.y) * side(),
     ];
-
-    const groupOf = () => {
-      if (choice("colour").value === "class") return map.groups;
-      return choice("colour").value === "dimension" ? nearer().groups : null;
-    };
 
     const draw = () => {
       isDrawing = false;
@@ -112,7 +95,7 @@
       const colour = (name) => style.getPropertyValue(name) && resolve(name);
       const palette = Array.from({ length: COLOURS }, (_, k) => colour(`--run${k + 1}`));
       const [muted, ink, paper] = [colour("--neutral"), colour("--ink"), colour("--sheet")];
-      const groups = groupOf(), ratio = devicePixelRatio || 1;
+      const groups = map.groups[choice("colour").value], ratio = devicePixelRatio || 1;
       const size = ratio * Math.min(7, (number > 2000 ? 2.2 : 3.4) * Math.sqrt(view.zoom));
       pen.setTransform(1, 0, 0, 1, 0, 0);
       pen.clearRect(0, 0, canvas.width, canvas.height);
@@ -157,23 +140,18 @@
       requestAnimationFrame(draw);
     };
 
-    const strip = (run, title) => {
-      const near = [...run.neighbours.subarray(selected * map.numNeighbours, (selected + 1) * map.numNeighbours)].filter((i) => i !== NOBODY);
-      const shown = map.sheet === undefined ? near.map((i) => map.names[i]).join(", ") : "";
-      return [make("p", { class: "near" }, title), make("div", { class: "strip" }, ...(shown ? [shown] : near.map(picture)))];
-    };
     const tell = () => {
       card.replaceChildren();
       if (selected === NOBODY) return;
       const name = make("bdi", { class: "name" }, map.names[selected]);
       const told = [];
       if (map.labels.length && map.labels[selected] !== NOBODY) told.push(map.classes[map.labels[selected]]);
-      const dim = nearer().dominant[selected];
+      const dim = map.dominant[selected];
       if (dim !== undefined && dim !== NOBODY) told.push(`strongest dimension ${dim}`);
+      const near = [...map.neighbours.subarray(selected * map.numNeighbours, (selected + 1) * map.numNeighbours)].filter((i) => i !== NOBODY);
+      const shown = map.sheet === undefined ? [near.map((i) => map.names[i]).join(", ")] : near.map(picture);
       card.append(...[picture(selected), name, make("p", {}, told.join(" · "))].filter(Boolean));
-      const [before, after] = [chosen("before", 0), chosen("after", 0)];
-      const both = before === after ? [[before, "Nearest by the embedding"]] : [[before, `Nearest in ${before.name}`], [after, `Nearest in ${after.name}`]];
-      for (const [run, title] of both) card.append(...strip(run, title));
+      card.append(make("p", { class: "near" }, "Nearest by the embedding"), make("div", { class: "strip" }, ...shown));
     };
     const select = (i, keep) => {
       isKept = keep && i !== NOBODY;
@@ -290,34 +268,20 @@
         item.append(button);
       });
     }
-    let shownLegend = "";
     const showLegend = () => {
-      const colour = choice("colour").value;
-      const key = colour === "dimension" ? `dimension-${map.runs.indexOf(nearer())}` : colour;
-      if (key === shownLegend) return;
-      shownLegend = key;
       highlighted = null;
       for (const legend of legends) {
-        legend.hidden = legend.dataset.legend !== key;
+        legend.hidden = legend.dataset.legend !== choice("colour").value;
         for (const button of legend.querySelectorAll("button")) button.setAttribute("aria-pressed", "false");
       }
-    };
-
-    const update = () => {
-      place();
-      showLegend();
       redraw();
     };
-    for (const control of root.querySelectorAll("[data-key]")) {
-      control.addEventListener("input", () => {
-        if (control.dataset.key === "between") {
-          const [before, after] = [chosen("before", 0).name, chosen("after", 0).name], value = Number(control.value);
-          control.setAttribute("aria-valuetext", value === 0 ? before : value === 100 ? after : `${100 - value} % ${before}, ${value} % ${after}`);
-        }
-        if (control.dataset.key === "before" || control.dataset.key === "after") tell();
-        update();
-      });
-    }
+    const lay = () => {
+      place();
+      redraw();
+    };
+    choice("layout").addEventListener("input", lay);
+    choice("colour").addEventListener("input", showLegend);
     const searched = map.names.map((name, i) => {
       const label = map.labels.length ? map.labels[i] : NOBODY;
       return label === NOBODY ? name : `${name}\n${map.classes[label]}`;
@@ -328,8 +292,7 @@
       if (query === "") wanted = null;
       else {
         folded ??= searched.map(fold);
-        const dominant = nearer().dominant;
-        const fits = (i) => folded[i].includes(query) || (dim !== undefined && dominant[i] === Number(dim));
+        const fits = (i) => folded[i].includes(query) || (dim !== undefined && map.dominant[i] === Number(dim));
         const places = [...map.names.keys()].filter(fits);
         wanted = new Set(places);
         const show = (i) => {
@@ -350,7 +313,8 @@
     new ResizeObserver(resize).observe(canvas);
     new MutationObserver(redraw).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-    update();
+    lay();
+    showLegend();
   };
   for (const root of document.querySelectorAll(".map")) start(root);
 })();

@@ -1,4 +1,4 @@
-// Adds comfort to a page that reads without it: theme, sorting, values under the pointer, the current section.
+// Adds comfort to a page that reads without it: theme, values under the pointer, the current section.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -23,26 +23,6 @@
   });
   systemDark.addEventListener("change", nameTheme);
   nameTheme();
-
-  // Sorting: every run's cards are put in order and dealt again to the open part and the folded one.
-  const ascending = new Set(["rank", "dim"]);
-  const sortGallery = (gallery, key) => {
-    const [open, folded] = gallery.querySelectorAll(".concepts");
-    const sign = ascending.has(key) ? 1 : -1;
-    const value = (card) => Number(card.dataset[key]);
-    const cards = [...gallery.querySelectorAll(".concept")];
-    cards.sort((a, b) => sign * (value(a) - value(b)) || a.dataset.rank - b.dataset.rank);
-    const numOpen = Number(open.dataset.open);
-    open.append(...cards.slice(0, numOpen));
-    if (folded) folded.append(...cards.slice(numOpen));
-  };
-  const sortButtons = [...document.querySelectorAll("[data-sort]")];
-  for (const button of sortButtons) {
-    button.addEventListener("click", () => {
-      for (const other of sortButtons) other.setAttribute("aria-pressed", String(other === button));
-      for (const gallery of document.querySelectorAll(".gallery")) sortGallery(gallery, button.dataset.sort);
-    });
-  }
 
   // A link to a folded finding opens it.
   const openTarget = () => {

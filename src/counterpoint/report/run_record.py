@@ -26,7 +26,6 @@ from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAIN
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.runs.curvature_record import HessianSpectrum
 
-MOST_CORRELATED = 1024  # dimensions of a picture
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)
 
 
@@ -45,20 +44,13 @@ class Arrays:
 
     Attributes:
         spectra: by place, descending.
-        thumbnails: pictures, grey or in colour.
         cosines: of the embedding's pairs.
-        layers: spectra of the layers of ``findings.json``, by their place in it.
-        bands: range (2, k) of isotropic features, by the place in the run or the layer's place in ``findings.json``.
-        joints: alignment matrices, by their place in ``findings.json``.
+        band: range (2, k) of isotropic features of the embedding's shape.
     """
 
-    spectra: Mapping[str, NDArray[np.float64]]
-    thumbnails: NDArray[np.uint8] | None
-    cosines: Histogram | None
-    correlation: NDArray[np.float64] | None = None  # between dimensions of the embedding
-    layers: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    bands: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    joints: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    spectra: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    cosines: Histogram | None = None
+    band: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +64,15 @@ class RunRecord:
     name: str
     order: int
     card: RunStatus
-    settings: Mapping[str, str]
-    asked: frozenset[str] | None  # None: config.yaml is missing
-    reasons: Mapping[str, str]
-    epochs: tuple[EpochRecord, ...]
-    evaluation: EvaluationRecord | None
-    other_evaluations: tuple[EvaluationRecord, ...]
-    diagnosis: Findings | None
-    arrays: Arrays
-    gaps: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    asked: frozenset[str] | None = None  # None: config.yaml is missing
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    epochs: tuple[EpochRecord, ...] = ()
+    evaluation: EvaluationRecord | None = None
+    other_evaluations: tuple[EvaluationRecord, ...] = ()
+    diagnosis: Findings | None = None
+    arrays: Arrays = field(default_factory=Arrays)
+    gaps: Mapping[str, str] = field(default_factory=dict)
     curvature: HessianSpectrum | None = None
     collection: Collection | None = None
     layouts: MapRecord | None = None
@@ -130,6 +122,8 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
     asked = _read_settings(folder, folder.config, must_be_sealed=is_marked) if folder.config.exists() else None
     evaluation = _read_if_there(EvaluationRecord, folder, folder.evaluation)
     diagnosis = _read_if_there(Findings, folder, folder.findings)
+    others = sorted(folder.other_evaluations.glob("*.json"))
+    spectrum = folder.spectrum
     return RunRecord(
         name=printable(name),
         order=order,
@@ -140,12 +134,17 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         reasons=flatten(reasons if isinstance(reasons, dict) else {}),
         epochs=_read_epochs(folder),
         evaluation=evaluation,
-        other_evaluations=_read_other_evaluations(folder),
+        other_evaluations=tuple(
+            read_record(EvaluationRecord, fit(read_derived(folder, file)), f"{file.parent.name}/{file.name}")
+            for file in others
+        ),
         # What was found rests on the evaluation in part, which may be newer.
         diagnosis=judged_anew(diagnosis, evaluation.rows if evaluation else ()) if diagnosis else None,
         arrays=_read_arrays(folder),
         gaps={verb: printable(why) for verb, why in gaps.items()},
-        curvature=_read_spectrum(folder),
+        curvature=HessianSpectrum.from_dict(read_derived(folder, spectrum), spectrum.name)
+        if spectrum.exists()
+        else None,
         collection=None if collection is None else _with_printable_names(collection),
         layouts=read_map(folder, collection),
     )
@@ -239,13 +238,6 @@ def _read_if_there(kind: type[Model], folder: RunFolder, path: Path) -> Model | 
     return read_record(kind, fit(read_derived(folder, path)), path.name) if path.exists() else None
 
 
-def _read_spectrum(folder: RunFolder) -> HessianSpectrum | None:
-    """Read the curvature; None where nobody asked for it."""
-    if not folder.spectrum.exists():
-        return None
-    return HessianSpectrum.from_dict(read_derived(folder, folder.spectrum), folder.spectrum.name)
-
-
 def _with_printable_names(known: Collection) -> Collection:
     """Names of files and of classes fit for a page, each in one line."""
     names, classes = (
@@ -254,20 +246,11 @@ def _with_printable_names(known: Collection) -> Collection:
     return replace(known, names=names, class_names=classes)
 
 
-def _read_other_evaluations(folder: RunFolder) -> tuple[EvaluationRecord, ...]:
-    """Read the evaluations on other data, in the order of their files' names."""
-    place = folder.other_evaluations
-    files = sorted(place.glob("*.json"))
-    return tuple(
-        read_record(EvaluationRecord, fit(read_derived(folder, file)), f"{place.name}/{file.name}") for file in files
-    )
-
-
 def _read_arrays(folder: RunFolder) -> Arrays:
     """Read the arrays; a missing file, or a missing array in it, is no error."""
     path = folder.arrays
     if not path.exists():
-        return Arrays({}, None, None)
+        return Arrays()
     try:
         # Findings of version 0.1.0 have no seal of the arrays.
         seal = read_derived(folder, folder.findings).get("arrays") if folder.findings.exists() else None
@@ -280,66 +263,26 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         raise
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}") from None
-    return arrays_of(arrays)
-
-
-def arrays_of(arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Check arrays, named as in ``arrays.npz``; one that is missing is no error.
-
-    Raises:
-        RunError: one is of another type or shape.
-    """
-    spectra = _members("spectrum/", arrays)
+    spectra = {place: arrays[f"spectrum/{place}"] for place in PLACES if f"spectrum/{place}" in arrays}
+    band = arrays.get(f"band/{EMBEDDING}")
     return Arrays(
-        {place: _spectrum(spectra[place]) for place in PLACES if place in spectra},
-        _thumbnails(arrays.get("thumbnails")),
+        {place: _spectrum(values) for place, values in spectra.items()},
         _histogram(arrays),
-        _correlation(arrays.get("correlation/matrix")),
-        layers={place: _spectrum(values) for place, values in _members("layer/", arrays).items()},
-        bands={place: _matrix(values) for place, values in _members("band/", arrays).items() if len(values) == 2},
-        joints={place: _matrix(values) for place, values in _members("joint/", arrays).items()},
+        None if band is None or len(band) != 2 else np.nan_to_num(_numbers(band, 2), posinf=0.0, neginf=0.0),
     )
 
 
-def _members(start: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays whose names begin alike, by the rest of their names."""
-    return {name.removeprefix(start): values for name, values in arrays.items() if name.startswith(start)}
-
-
-def _matrix(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Check a matrix; what is not finite is 0."""
-    if values.ndim != 2 or values.dtype.kind not in "fiu":
-        raise RunError(f"arrays.npz: a band or matrix must have rows of numbers, got {values.dtype} {values.shape}")
-    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+def _numbers(values: NDArray[Any], num_axes: int) -> NDArray[np.float64]:
+    if values.ndim != num_axes or values.dtype.kind not in "fiu":
+        raise RunError(f"arrays.npz must hold numbers with {num_axes} axes, got {values.dtype} {values.shape}")
+    return values.astype(np.float64)
 
 
 def _spectrum(values: NDArray[Any]) -> NDArray[np.float64]:
     """Check singular values and put them in descending order."""
-    if values.ndim != 1 or values.dtype.kind not in "fiu":  # f, i, u: numbers
-        raise RunError(f"arrays.npz: a spectrum must be one row of numbers, got {values.dtype} {values.shape}")
-    finite = values.astype(np.float64)[np.isfinite(values)]
+    numbers = _numbers(values, 1)
     # Variances: below 0 is rounding.
-    return np.sort(np.maximum(finite, 0.0))[::-1]
-
-
-def _thumbnails(images: NDArray[Any] | None) -> NDArray[np.uint8] | None:
-    """Check thumbnails: (m, h, w) grey or (m, h, w, 3) colour."""
-    if images is None or images.size == 0:
-        return None
-    is_grey, is_colour = images.ndim == 3, images.ndim == 4 and images.shape[3] == 3
-    if images.dtype != np.uint8 or not (is_grey or is_colour):
-        expected = "uint8 of shape (m, h, w) or (m, h, w, 3)"
-        raise RunError(f"arrays.npz: thumbnails must be {expected}, got {images.dtype} {images.shape}")
-    return images
-
-
-def _correlation(matrix: NDArray[Any] | None) -> NDArray[np.float64] | None:
-    """Check correlations: a square of numbers; what is no finite number counts as 0."""
-    if matrix is None or matrix.size == 0:
-        return None
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.dtype.kind not in "fiu":
-        raise RunError(f"arrays.npz: correlations must be a square of numbers, got {matrix.dtype} {matrix.shape}")
-    return np.nan_to_num(matrix[:MOST_CORRELATED, :MOST_CORRELATED].astype(np.float64), posinf=0.0, neginf=0.0)
+    return np.sort(np.maximum(numbers[np.isfinite(numbers)], 0.0))[::-1]
 
 
 def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:
@@ -348,7 +291,7 @@ def _histogram(arrays: Mapping[str, NDArray[Any]]) -> Histogram | None:
     names = ("cosines/edges", "cosines/positive", "cosines/negative")
     if any(name not in arrays for name in names):
         return None
-    edges, positive, negative = (arrays[name].astype(np.float64) for name in names)
-    if not (edges.ndim == 1 and positive.shape == negative.shape == (len(edges) - 1,)):
+    edges, positive, negative = (_numbers(arrays[name], 1) for name in names)
+    if not positive.shape == negative.shape == (len(edges) - 1,):
         raise RunError(f"arrays.npz: cosines need one more edge than bins, got {edges.shape} and {positive.shape}")
     return Histogram(edges, positive, negative)

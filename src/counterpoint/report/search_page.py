@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from counterpoint.core.markup import Markup, element, hide_folders, join, printable
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
-from counterpoint.report.sections.concepts_section import data_address
+from counterpoint.report.picture_sheets import data_address
 from counterpoint.report.wording import count, number, percent
 
 SEARCH_PAGE = PageKind(

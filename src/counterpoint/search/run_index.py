@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from counterpoint.core import __version__
-from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import TEMPORARY, read_sealed
 from counterpoint.core.new_folder import new_folder
@@ -30,6 +27,7 @@ from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
+from counterpoint.search.search_settings import SearchSettings
 from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
@@ -58,13 +56,6 @@ class IndexedRun(Record):
     data: str
     fingerprint: str
     has_concepts: bool = False
-
-
-class SearchSettings(LookSettings):
-    """What is searched, and how."""
-
-    layer: str = Field(default="auto", description="which layer is compared")
-    rebuild: bool = Field(default=False, description="make the index again")
 
 
 @dataclass(frozen=True)

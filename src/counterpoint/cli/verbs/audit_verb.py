@@ -1,17 +1,13 @@
 """`counterpoint audit`."""
 
-import argparse
 import json
 from pathlib import Path
+from typing import Any
 
-from counterpoint.cli.arguments import add_settings, settings_from
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import VerbFlags, option
+from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.output_paths import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
-
-UNHEALTHY = 3  # exit code
-LEVELS = ("note", "warning", "severe")
-SETTINGS = ["source.labels", "source.split", "source.root", "source.image_column", "source.label_column"]
 
 PLACE, SUMMARY = 4, "look at data before training: what is there, what is wrong"
 TEACH = """Look at data before anything is trained on them: formats and sizes, broken files, classes and their
@@ -23,39 +19,33 @@ examples:
   counterpoint audit photos/ --out audit.html --json audit.json
   counterpoint audit photos/train --against photos/test --fail-on severe
   counterpoint audit vectors.npy"""
+SETTINGS = ("source.labels", "source.split", "source.root", "source.image_column", "source.label_column")
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument("data", metavar="DATA", help="a folder, a file, or a named set, as `train --data` takes them")
-    parser.add_argument("--against", metavar="DATA", help="other data in which copies are looked for, as a test set")
-    parser.add_argument("--out", metavar="FILE", help="also write a page, such as audit.html")
-    parser.add_argument("--json", metavar="FILE", help="also write the findings, with all names; - prints them instead")
-    parser.add_argument("--overwrite", action="store_true", help="replace the file of --json if it exists")
-    parser.add_argument(
-        "--fail-on", choices=LEVELS, help="leave with code 3 if a finding is at least this bad (for scripts)"
+class AuditFlags(VerbFlags):
+    """What is looked at, and where the findings go."""
+
+    data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
+    against: str | None = option("other data in which copies are looked for, as a test set")
+    out: str | None = option("also write a page, such as audit.html")
+    json_file: str | None = option(
+        "also write the findings, with all names, to a .json file; - prints them instead",
+        flag="--json",
     )
-    add_settings(parser, SETTINGS)
+    overwrite: bool = option("replace the file of --json if it exists", False)
+    fail_on: Level | None = option("leave with code 3 if a finding is at least this bad (for scripts)")
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     """Look, and print what was found."""
-    data, flags.data = flags.data, None
-    out, flags.out = flags.out, None
-    asked = settings_from(flags, None)
-    if flags.json not in (None, "-"):
-        check_new_file(Path(flags.json), [".json"], overwrite=flags.overwrite, flag="--json")
+    file = None if flags.json_file in (None, "-") else Path(flags.json_file)
+    if file is not None:
+        check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")
     from counterpoint.audit.auditing import audit  # deferred: loads torch
-    from counterpoint.report.audit_page import AUDIT_PAGE, render_audit  # deferred: not without a page
-    from counterpoint.report.document import check_target, write_page  # deferred: not without a page
 
-    if out is not None:
-        check_target(AUDIT_PAGE, Path(out))
-    found = audit(data, against=flags.against, quiet=flags.quiet, **asked.get("source", {}))
-    print(json.dumps(found.to_dict(), indent=1) if flags.json == "-" else shown_lines(found))
-    if flags.json not in (None, "-"):
-        print(shown(found.save(flags.json)))
-    if out is not None:
-        print(shown(write_page(AUDIT_PAGE, out, lambda: render_audit(found))))
-    is_unhealthy = flags.fail_on is not None and found.level in LEVELS[LEVELS.index(flags.fail_on) :]
-    return UNHEALTHY if is_unhealthy else 0
+    write = page_writer(flags.out, "audit")
+    found = audit(flags.data, against=flags.against, quiet=flags.quiet, **settings.get("source", {}))
+    print(json.dumps(found.to_dict(), indent=1) if flags.json_file == "-" else shown_lines(found))
+    written = [file and found.save(file), write(found)]
+    print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")
+    return health_code(found.level, flags.fail_on)

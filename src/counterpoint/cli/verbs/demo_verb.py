@@ -1,12 +1,10 @@
 """`counterpoint demo`."""
 
-import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.errors import RunError
 from counterpoint.core.run_records import BASELINES
 from counterpoint.core.terminal_text import shown
@@ -24,23 +22,22 @@ example:
   counterpoint demo --out runs/demo"""
 
 
-@dataclass(frozen=True)
-class Case:
-    """One set of the demo.
+class DemoFlags(VerbFlags):
+    """Where the demo goes, and how long it trains."""
 
-    Attributes:
-        data: its name.
-        words: what is to be seen, said before.
-        methods: trained on it, one after the other.
-        page: file of the report.
-        settings: of training.
-    """
+    out: str = option("folder for runs and reports", "runs/demo")
+    epochs: int | None = option("train for fewer or more epochs than by default")
+    overwrite: bool = option("replace an earlier demo there", False)
+
+
+class Case(NamedTuple):
+    """One set of the demo, with what is to be seen, and the file of its report."""
 
     data: str
     words: str
     methods: tuple[str, ...]
     page: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
 
 
 # What the pictures differ in, but not turns and mirror images: these would make one class of two.
@@ -65,16 +62,7 @@ CASES = (
 )
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument(
-        "--out", default="runs/demo", metavar="FOLDER", help="where runs and reports go (default runs/demo)"
-    )
-    parser.add_argument("--epochs", type=int, metavar="N", help="train for fewer or more epochs than by default")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier demo there")
-
-
-def run(flags: argparse.Namespace) -> int:
+def run(flags: DemoFlags) -> int:
     """Train, evaluate and diagnose on each set, and write the reports."""
     folder = Path(flags.out)
     if folder.exists() and not flags.overwrite:
@@ -84,31 +72,27 @@ def run(flags: argparse.Namespace) -> int:
     ends = []
     for case in CASES:
         print(f"{case.words}\n")
-        made = _train(case, folder, flags)
+        made = dict(_trained(case, flags))
         page = report(list(made), out=folder / case.page)
         ends.append(f"{paid(case.data, list(made.values())[-1])}\n  {shown(page)}")
     print("\n".join(["What was seen:", *ends]))
     return 0
 
 
-def _train(case: Case, folder: Path, flags: argparse.Namespace) -> dict[Path, "Evaluation"]:
+def _trained(case: Case, flags: DemoFlags) -> Iterator[tuple[Path, "Evaluation"]]:
     """The runs of one set, each evaluated and diagnosed."""
-    from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
-    from counterpoint.runs.training import train_from  # deferred: loads torch
-    from counterpoint.runs.user_inputs import Given  # deferred: loads torch
+    from counterpoint.runs.training import train  # deferred: loads torch
 
-    reporter, found = Reporter(quiet=flags.quiet), {}
     for method in case.methods:
-        name = method if len(case.methods) > 1 else case.data
-        asked = {**case.settings, "data": case.data, "method": method, "out": str(folder / name)}
-        if flags.epochs is not None:
-            asked["epochs"] = flags.epochs
-        made = train_from(asked, Given(), overwrite=flags.overwrite, reporter=reporter)
-        found[made.path] = evaluate(made, quiet=True)
-        print(f"\n{method} on {found[made.path]}\n\n{method}: {diagnose(made, quiet=True)}\n")
-    return found
+        out = Path(flags.out) / (method if len(case.methods) > 1 else case.data)
+        settings = {**case.settings, **({} if flags.epochs is None else {"epochs": flags.epochs})}
+        how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
+        made = train(case.data, method=method, out=str(out), **settings, **how)
+        evaluation = evaluate(made, quiet=True)
+        print(f"\n{method} on {evaluation}\n\n{method}: {diagnose(made, quiet=True)}\n")
+        yield made.path, evaluation
 
 
 def paid(data: str, evaluation: "Evaluation") -> str:

@@ -1,12 +1,10 @@
 """`counterpoint export`."""
 
-import argparse
 import textwrap
 from pathlib import Path
 
-from counterpoint.cli.arguments import add_fields, fields_from
-from counterpoint.cli.outputs import add_forms, print_found
-from counterpoint.cli.parsers import Parser, add_run
+from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
 from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
 
@@ -23,33 +21,26 @@ formats:
 {LINES}
 
 examples:
-  counterpoint export runs/ncl --out ncl-model
   counterpoint export runs/ncl --to onnx --out ncl-onnx
   counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
   counterpoint export runs/ncl --to onnx --layer embedding --layout nchw --out z"""
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    add_run(parser)
-    parser.add_argument(
-        "--to", default=ALL, metavar="FORMAT", help=f"{', '.join(FORMATS)}, several with commas, or all"
-    )
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="folder to make")
-    parser.add_argument("--data", help="samples to compare on, where the run's own have moved or were an array")
-    parser.add_argument("--overwrite", action="store_true", help="replace an export that stands there")
-    add_fields(parser, ExportSettings)
-    add_forms(parser)
+class ExportFlags(RunFlags, ExportSettings):
+    """What is exported, and where it goes."""
+
+    to: str = option(f"{', '.join(FORMATS)}, several with commas, or all", ALL)
+    out: str = option("folder to make", ...)
+    data: str | None = option("samples to compare on, where the run's own have moved or were an array")
+    overwrite: bool = option("replace an export that stands there", False)
+    as_json: Json = False
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: ExportFlags) -> int:
     """Export, and print the table."""
-    asked = fields_from(flags, ExportSettings)
     open_run(Path(flags.run))  # before torch is loaded
-    from counterpoint.data.formats.npz_files import read_npy  # deferred: loads torch
     from counterpoint.export.exporting import export  # deferred: loads torch
 
-    data = read_npy(Path(flags.data)) if flags.data is not None and Path(flags.data).suffix == ".npy" else flags.data
-    found = export(flags.run, flags.to, out=flags.out, data=data, overwrite=flags.overwrite, quiet=flags.quiet, **asked)
-    print_found(found, flags, None)
+    asked = given(flags, ExportFlags, but=("run", "data", "as_json"))
+    print_found(export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
     return 0

@@ -1,9 +1,8 @@
 """`counterpoint preview`."""
 
-import argparse
+from typing import Any
 
-from counterpoint.cli.arguments import add_settings, settings_from
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 80, "draw originals beside their views"
@@ -13,25 +12,24 @@ encoder learns to ignore.
 examples:
   counterpoint preview --data digits
   counterpoint preview --data photos/ --views.crop-scale 0.5,1 --out views.png"""
+SETTINGS = ("data", "recipe", "seed", "source", "views")
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument("--config", metavar="FILE", help="YAML file with settings; flags win over it")
-    parser.add_argument("--out", default="preview.png", metavar="FILE", help="PNG file (default preview.png)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the file if it exists")
-    parser.add_argument("--samples", type=int, default=8, help="rows, at most 64 (default 8)")
-    parser.add_argument("--columns", type=int, default=6, help="views per row, at most 64 (default 6)")
-    add_settings(parser, ["data", "recipe", "seed", "source", "views"])
+class PreviewFlags(VerbFlags):
+    """The sheet."""
+
+    config: str | None = option("YAML file with settings; flags win over it")
+    out: str = option("PNG file", "preview.png")
+    overwrite: bool = option("replace the file if it exists", False)
+    samples: int = option("rows, at most 64", 8)
+    columns: int = option("views per row, at most 64", 6)
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: PreviewFlags, settings: dict[str, Any]) -> int:
     """Draw the sheet, and name it."""
-    out, flags.out = flags.out, None  # the sheet's file, not the run folder of the same name
-    asked = settings_from(flags, flags.config)
     from counterpoint.runs.preview import preview  # deferred: loads torch
 
-    data, _ = asked.pop("data", None), asked.pop("out", None)  # the file's `out` is a run folder's
-    shape = {"num_samples": flags.samples, "num_views": flags.columns}
-    print(shown(preview(data, out=out, **shape, overwrite=flags.overwrite, quiet=flags.quiet, **asked)))
+    settings = {"data": None, **settings, "out": flags.out}  # the `out` of a file is the run folder's
+    settings |= {"num_samples": flags.samples, "num_views": flags.columns}
+    print(shown(preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))
     return 0

@@ -1,14 +1,12 @@
 """`counterpoint recommend`."""
 
-import argparse
-import json
 from pathlib import Path
+from typing import Literal
 
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import Json, VerbFlags, option
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.output_paths import check_new_file
-from counterpoint.core.terminal_text import shown, shown_lines
-
-WANTS = ("features", "readable")
+from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 6, "write a config for data, with reasons, and times measured here"
 TEACH = """Look at data, or take what `audit --json` found, time a few steps of candidate encoders on this machine, and
@@ -20,43 +18,32 @@ examples:
   counterpoint recommend photos/ --audit audit.json"""
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument("data", metavar="DATA", help="a folder, a file, or a named set, as `train --data` takes them")
-    parser.add_argument("--audit", metavar="FILE", help="what `audit DATA --json FILE` wrote (default: look again)")
-    parser.add_argument(
-        "--want",
-        choices=WANTS,
-        default=WANTS[0],
-        help="features for search and classifiers, or readable: each dimension has a meaning (default features)",
+class RecommendFlags(VerbFlags):
+    """For what a configuration is wanted, and where it goes."""
+
+    data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
+    audit: str | None = option("what `audit DATA --json FILE` wrote (default: look again)")
+    want: Literal["features", "readable"] = option(
+        "features for search and classifiers, or readable: each dimension has a meaning",
+        "features",
     )
-    parser.add_argument("--labels", action="store_true", help="labels may be used in training, too")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long training may take here (default 10)")
-    parser.add_argument(
-        "--out", default="recommended.yaml", metavar="FILE", help="config to write (default recommended.yaml)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the config if it exists")
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    labels: bool = option("labels may be used in training, too", False)
+    minutes: float = option("how long training may take here", 10.0)
+    out: str = option("config to write", "recommended.yaml")
+    overwrite: bool = option("replace the config if it exists", False)
+    as_json: Json = False
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: RecommendFlags) -> int:
     """Look, measure, write, and say what was written."""
     out = Path(flags.out)
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
     from counterpoint.audit.recommending import recommend  # deferred: loads torch
 
-    found = recommend(
-        flags.data,
-        want=flags.want,
-        use_labels=flags.labels,
-        minutes=flags.minutes,
-        known=flags.audit,
-        quiet=flags.quiet,
-    ).beside(out)
+    how = {"want": flags.want, "use_labels": flags.labels, "minutes": flags.minutes}
+    found = recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
     found.save(out)
-    if flags.json:
-        print(json.dumps(found.to_dict(), indent=1))
-        return 0
-    print(shown_lines(found))
-    print(f"run it: {shown(f'counterpoint train --config {out}')}")
+    print_found(found, as_json=flags.as_json)
+    if not flags.as_json:
+        print(f"run it: {shown(f'counterpoint train --config {out}')}")
     return 0

@@ -1,11 +1,11 @@
 """`counterpoint report`."""
 
-import argparse
 from pathlib import Path
 
-from counterpoint.cli.parsers import Parser
+from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.rundir import open_run
 from counterpoint.core.terminal_text import shown
+from counterpoint.evaluation.evaluation_settings import Names
 
 PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
@@ -17,18 +17,15 @@ examples:
   counterpoint report runs/simclr runs/ncl --out side_by_side.html"""
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="one or more run folders; several stand side by side")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="HTML file (default: report.html in the run folder, or in the folder above several)",
-    )
-    parser.add_argument("--bare", action="store_true", help="show what is there; evaluate and diagnose nothing first")
+class ReportFlags(VerbFlags):
+    """What the page is about, and where it goes."""
+
+    runs: Names = option("one or more run folders; several stand side by side", ..., place="RUN")
+    out: str | None = option("HTML file (default: report.html in the run folder, or in the folder above several)")
+    bare: bool = option("show what is there; evaluate and diagnose nothing first", False)
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: ReportFlags) -> int:
     """Write the page, and name it."""
     for path in flags.runs:
         open_run(Path(path))

@@ -1,14 +1,14 @@
 """`counterpoint search`."""
 
-import argparse
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import add_looking, look_from
-from counterpoint.cli.outputs import add_forms, check_page, print_found
-from counterpoint.cli.parsers import Parser, add_run
+from counterpoint.cli.arguments import CHOOSING, Json, RunFlags, given, option
+from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
+from counterpoint.evaluation.evaluation_settings import Names
+from counterpoint.search.search_settings import SearchSettings
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
@@ -21,62 +21,36 @@ examples:
   counterpoint search runs/photos 17 cats/4.jpg -k 5 --json
   counterpoint search runs/photos new.jpg --to other_photos/
   counterpoint search runs/photos --duplicates --out copies.html"""
+SETTINGS = CHOOSING
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    add_run(parser)
-    parser.add_argument("queries", metavar="QUERY", nargs="*", help="picture, folder, array file, row, or sample name")
-    parser.add_argument("-k", type=int, default=10, metavar="N", help="hits of each query (default 10)")
-    parser.add_argument("--to", metavar="DATA", help="search in other samples (default: the run's own)")
-    parser.add_argument(
-        "--layer",
-        default="auto",
-        help="auto (default: the embedding where its dimensions have a meaning or pairs were trained, else the "
-        "representation), embedding, representation, or a module of the backbone",
-    )
-    parser.add_argument("--duplicates", action="store_true", help="instead of queries: groups of near-duplicates")
-    parser.add_argument("--threshold", type=float, metavar="X", help="with --duplicates: least cosine of a pair")
-    parser.add_argument("--rebuild", action="store_true", help="make the index again")
-    add_forms(parser)
-    parser.add_argument("--out", metavar="PATH", help="an HTML page with pictures")
-    add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")
+class SearchFlags(RunFlags, SearchSettings):
+    """What is asked, and where it is looked for."""
+
+    queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
+    k: int = option("hits of each query", 10, flag="-k")
+    to: str | None = option("search in other samples (default: the run's own)")
+    duplicates: bool = option("instead of queries: groups of near-duplicates", False)
+    threshold: float | None = option("with --duplicates: least cosine of a pair")
+    out: str | None = option("an HTML page with pictures")
+    as_json: Json = False
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: SearchFlags, settings: dict[str, Any]) -> int:
     """Answer, print, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
-    _check(flags)
-    target = Path(flags.out) if flags.out else None
-    if target is not None:
-        from counterpoint.report.search_page import SEARCH_PAGE  # deferred: loads NumPy and Pillow
-
-        check_page(SEARCH_PAGE, target)
-    found = _found(flags)
-    if target is not None:
-        from counterpoint.report.document import write_page  # deferred: loads NumPy and Pillow
-        from counterpoint.report.search_page import SEARCH_PAGE, render_search  # deferred: loads NumPy and Pillow
-
-        write_page(SEARCH_PAGE, target, lambda: render_search(found))
-    print_found(found, flags, target)
-    return 0
-
-
-def _check(flags: argparse.Namespace) -> None:
-    """Refuse flags that have no effect, before the work."""
     if flags.duplicates == bool(flags.queries):
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     if flags.threshold is not None and not flags.duplicates:
         raise UsageError("--threshold goes with --duplicates")
-
-
-def _found(flags: argparse.Namespace) -> Any:
-    """The answer to queries, or the groups of near-duplicates."""
+    write = page_writer(flags.out, "search")
     from counterpoint.search.duplicates import duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    names = ("layer", "rebuild", "to", "quiet")
-    options = {**look_from(flags), **{name: getattr(flags, name) for name in names}, "pictures": flags.out is not None}
+    options = {**given(flags, SearchSettings), **settings.get("source", {}), "quiet": flags.quiet, "to": flags.to}
     if flags.duplicates:
-        return duplicates(flags.run, threshold=flags.threshold, **options)
-    return search(flags.run, flags.queries, k=flags.k, **options)
+        found = duplicates(flags.run, threshold=flags.threshold, pictures=flags.out is not None, **options)
+    else:
+        found = search(flags.run, list(flags.queries), k=flags.k, pictures=flags.out is not None, **options)
+    print_found(found, as_json=flags.as_json, page=write(found))
+    return 0

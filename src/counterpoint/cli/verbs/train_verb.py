@@ -1,9 +1,10 @@
 """`counterpoint train`."""
 
-import argparse
+from typing import Any
 
-from counterpoint.cli.arguments import add_settings, settings_from
-from counterpoint.cli.parsers import Parser, print_folder
+from counterpoint.cli.arguments import VerbFlags, option
+from counterpoint.cli.outputs import print_folder
+from counterpoint.core.settings import TrainSettings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 PLACE, SUMMARY = 10, "train an encoder by contrast"
@@ -16,36 +17,33 @@ examples:
   counterpoint train --data digits --method ncl --out runs/ncl
   counterpoint train --data photos/ --encoder resnet18 --epochs 100
   counterpoint train --data vectors.npy --views.noise 0.1 --seed 1
-  counterpoint train --config run.yaml --seed 1
   counterpoint train --recipe mio-cifar10-resnet18 --data cifar10 --epochs 20
   counterpoint train --config run.yaml --seeds 5
   torchrun --nproc-per-node 2 -m counterpoint train --config run.yaml
 
-A method by itself takes the optimiser and the views that suit the data; a recipe takes those of a published table
-(counterpoint list recipes), and whatever is given beside it wins.
-
-Every setting can be given: those below by a flag, all others of `counterpoint list settings` by --set NAME=VALUE, or
-for short as --NAME VALUE. What is left at auto is chosen for the data and written, with its reason, to
-RUN/resolved.yaml. The last line printed names the run folder."""
-
-
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below; flags win over it")
-    parser.add_argument("--resume", action="store_true", help="continue the run in --out if there is one")
-    parser.add_argument("--overwrite", action="store_true", help="replace the run in --out if there is one")
-    parser.add_argument(
-        "--allow-changed", action="store_true", help="with --resume: take over changed settings that touch no weight"
-    )
-    parser.add_argument(
-        "--seeds", type=int, metavar="N", help="train N runs, of --seed and those after it, in seed-* folders of --out"
-    )
-    add_settings(parser)
+Every setting of `counterpoint list settings` can be given, as --NAME VALUE or by --set NAME=VALUE. What is left at auto
+is chosen for the data and written, with its reason, to RUN/resolved.yaml; a recipe takes the settings of a published
+table (counterpoint list recipes). The last line printed names the run folder."""
+SETTINGS = tuple(TrainSettings.model_fields)
+# Settings of sections that are given often, and stand in the help.
+OFTEN = (
+    "source.labels", "source.image_size", "source.holdout", "views.preset", "projector.kind", "projector.features",
+    "loss.name", "optim.name", "optim.learning_rate", "engine.device", "engine.precision", "engine.workers",
+)  # fmt: skip
 
 
-def run(flags: argparse.Namespace) -> int:
+class TrainFlags(VerbFlags):
+    """How training begins."""
+
+    config: str | None = option("YAML file with any of the settings below; flags win over it")
+    resume: bool = option("continue the run in --out if there is one", False)
+    overwrite: bool = option("replace the run in --out if there is one", False)
+    allow_changed: bool = option("with --resume: take over changed settings that touch no weight", False)
+    seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
+
+
+def run(flags: TrainFlags, settings: dict[str, Any]) -> int:
     """Train, and name the run folder."""
-    asked = settings_from(flags, flags.config)
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
@@ -53,9 +51,10 @@ def run(flags: argparse.Namespace) -> int:
     if flags.seeds is not None:
         from counterpoint.runs.seeds import train_seeds  # deferred: loads torch
 
-        print_folder(train_seeds(asked, Given(), flags.seeds, reporter=Reporter(quiet=flags.quiet), **how).path)
+        runs = train_seeds(settings, Given(), flags.seeds, reporter=Reporter(quiet=flags.quiet), **how)
+        print_folder(runs.path)
         return 0
     from counterpoint.runs.training import train_from  # deferred: loads torch
 
-    print_folder(train_from(asked, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
+    print_folder(train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
     return 0

@@ -1,12 +1,10 @@
 """`counterpoint verify`."""
 
-import argparse
-import json
 from pathlib import Path
 
-from counterpoint.cli.parsers import Parser, add_run
+from counterpoint.cli.arguments import Json, RunFlags
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
-from counterpoint.core.terminal_text import shown_lines
 
 DIFFERS = 1  # exit code
 
@@ -20,17 +18,17 @@ examples:
   counterpoint verify runs/ncl --json"""
 
 
-def add_flags(parser: Parser) -> None:
-    """Add the arguments."""
-    add_run(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+class VerifyFlags(RunFlags):
+    """Which run is verified."""
+
+    as_json: Json = False
 
 
-def run(flags: argparse.Namespace) -> int:
+def run(flags: VerifyFlags) -> int:
     """Verify, and print what was found."""
     open_run(Path(flags.run), may_be_mixed=True)
     from counterpoint.runs.verification import verify  # deferred: loads torch
 
     verification = verify(flags.run, quiet=flags.quiet)
-    print(json.dumps(verification.to_dict(), indent=1) if flags.json else shown_lines(verification))
+    print_found(verification, as_json=flags.as_json)
     return 0 if verification.is_intact else DIFFERS

@@ -11,7 +11,6 @@ CHARACTER_WIDTH = 6.4  # mean width of a character in the 12 px chart font
 LINE_HEIGHT = 15.0
 ROW_HEIGHT = 18.0  # of a legend
 MARGIN = 14.0  # above a legend
-Swatch = tuple[Markup, str]  # drawn around (8, 0), and its words
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,8 @@ def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float =
     return positions
 
 
-def swatch_legend(frame: Frame, groups: Sequence[Sequence[Swatch]]) -> tuple[Markup, float]:
-    """Set groups of swatches below a frame.
+def style_legend(frame: Frame, groups: Sequence[Sequence[tuple[Style, str]]]) -> tuple[Markup, float]:
+    """Set groups of markers with their words below a frame.
 
     Args:
         frame: the chart above.
@@ -136,26 +135,15 @@ def swatch_legend(frame: Frame, groups: Sequence[Sequence[Swatch]]) -> tuple[Mar
     placed, row = [], 0
     for group in groups:
         x = 0.0
-        for swatch, words in group:
-            # The swatch, the words, the distance to the next.
+        for style, words in group:
+            # The marker, the words, the distance to the next.
             length = 26 + text_width(words) + 16
             # An entry that is wider than the frame has a row of its own and begins no further one.
             if x and x + length > frame.width:
                 x, row = 0.0, row + 1
-            y = frame.height + MARGIN + ROW_HEIGHT * row
-            place = f"translate({coordinate(x)} {coordinate(y)})"
-            placed.append(element("g", swatch, text(22, 4, words, class_="label"), transform=place))
+            place = f"translate({coordinate(x)} {coordinate(frame.height + MARGIN + ROW_HEIGHT * row)})"
+            placed.append(element("g", marker(style, 8, 0), text(22, 4, words, class_="label"), transform=place))
             x += length
         row += 1 if group else 0
     height = MARGIN + ROW_HEIGHT * row - 4 if row else 0.0
     return (element("g", placed, class_="legend") if row else join()), height
-
-
-def style_legend(frame: Frame, groups: Sequence[Sequence[tuple[Style, str]]]) -> tuple[Markup, float]:
-    """Set groups of markers with their words below a frame."""
-    return swatch_legend(frame, [[(marker(style, 8, 0), words) for style, words in group] for group in groups])
-
-
-def area_swatch(colour: str) -> Markup:
-    """Draw the swatch of a filled outline."""
-    return element("rect", x=0, y=-6, width=16, height=11, class_=f"area {colour}")

@@ -1,4 +1,4 @@
-"""Dots with intervals in rows, and the bars that show one number: against its reference, or as a share."""
+"""Dots with intervals in rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,27 +52,6 @@ def interval_chart(
         line = element("path", d=path, class_="zero")
     body = [_ticks(axis, span, y + 4), line, content]
     return svg((width, y + 44), words, body, class_="chart")
-
-
-def comparison_bar(measured: float, reference: float, words: ChartText) -> Markup:
-    """Draw a measurement as a bar from zero, and its reference as a mark on the same scale."""
-    low, high = min(measured, reference, 0.0), max(measured, reference, 0.0)
-    # Both 0: any range will do.
-    axis = Axis("", low, high if high > low else low + 1.0, ())
-    span, zero = (3.0, 277.0), 0.0
-    start, end, mark = (_at(axis, span, value) for value in (zero, measured, reference))
-    track = element("rect", x=span[0], y=7, width=span[1] - span[0], height=6, rx=2, class_="track")
-    # At least 1.5 pixels: a measured 0 must be seen.
-    bar = element("rect", x=min(start, end), y=7, width=max(abs(end - start), 1.5), height=6, rx=2, class_="bar")
-    tick = element("path", d=f"M{coordinate(mark)} 1v18", class_="target")
-    return svg((280, 20), words, track, bar, tick, class_="chart comparison")
-
-
-def share_bar(share: float, words: ChartText) -> Markup:
-    """Draw a share in [0, 1] as a small bar."""
-    track = element("rect", x=0, y=0, width=64, height=6, class_="track")
-    filled = element("rect", x=0, y=0, width=64 * min(max(share, 0.0), 1.0), height=6, class_="filled")
-    return svg((64, 6), words, track, filled, class_="chart share")
 
 
 def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:

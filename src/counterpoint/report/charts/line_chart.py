@@ -52,15 +52,15 @@ def line_chart(
     lines: Sequence[Line],
     references: Sequence[Reference] = (),
     names_below: Sequence[str] = (),
-    bands: Sequence[Band] = (),
+    band: Band | None = None,
 ) -> Markup:
-    """Draw lines with a marker and their label at the end, levels and bands, and a legend for lines named below."""
+    """Draw lines with a marker and their label at the end, levels and a band, and a legend for lines named below."""
     key, key_height = style_legend(frame, [list(zip((line.style for line in lines), names_below, strict=False))])
     drawn = [line for line in lines if any(value is not None for value in line.y)]
     # The order is that of painting: labels of levels lie over the lines, lines over the levels.
     content = [
         frame.axes(),
-        [_band(frame, band) for band in bands if len(band.x)],
+        _band(frame, band) if band and len(band.x) else None,
         [_reference(frame, reference) for reference in references],
         [_stroke(frame, line) for line in drawn],
         _end_labels(frame, drawn),

@@ -63,7 +63,7 @@ def percent_axis(title: str, values: Iterable[float | None], *, num_ticks: int =
     return Axis(title, max(axis.low, 0.0), min(axis.high, 1.0), ticks)
 
 
-def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int = 6, as_percent: bool = False) -> Axis:
+def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int = 6) -> Axis:
     """Build an axis of base-10 logarithms, labelled with the powers of ten.
 
     >>> [label for _, label in decade_axis("value", [-2.5, 0.4]).ticks]
@@ -74,39 +74,8 @@ def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int
     step = max(1, math.ceil((high - first) / num_ticks))
     # One step at least, so that two powers have labels.
     end = max(high, float(first + step))
-    label = (lambda power: f"{100 * 10.0**power:g}{NO_BREAK}%") if as_percent else power_of_ten
-    ticks = tuple((float(power), label(power)) for power in range(first, math.floor(end + 1e-9) + 1, step))
+    ticks = tuple((float(power), power_of_ten(power)) for power in range(first, math.floor(end + 1e-9) + 1, step))
     return Axis(title, float(first), end, ticks)
-
-
-def symmetric_place(value: float, unit: float) -> float:
-    """Place of a value on an axis that is linear up to about ``unit`` in size, and counts decades beyond.
-
-    >>> round(symmetric_place(1e6, 1.0) - symmetric_place(1e5, 1.0), 6), symmetric_place(0.0, 1.0)
-    (1.0, 0.0)
-    """
-    return math.asinh(value / (2 * unit)) / math.log(10)
-
-
-def symmetric_axis(title: str, values: Iterable[float | None], unit: float) -> Axis:
-    """Build an axis of ``symmetric_place``, labelled at 0 and at powers of ten on both sides.
-
-    >>> [label for _, label in symmetric_axis("eigenvalue", [-20.0, 300.0], 1.0).ticks]
-    ['−10¹', '0', '10¹', '10²']
-    """
-    low, high = value_range(values)
-    low, high = min(low, 0.0), max(high, 0.0)
-    first = math.floor(math.log10(unit) + 1e-9) + 1
-    last = max(math.floor(math.log10(max(-low, high, unit)) + 1e-9), first)
-    step = max(1, math.ceil((last - first + 1) / 4))
-    powers = list(range(last, first - 1, -step))
-    marks = [(0.0, "0"), *((10.0**power, power_of_ten(power)) for power in powers)]
-    marks += [(-(10.0**power), MINUS + power_of_ten(power)) for power in powers]
-    shown = sorted((symmetric_place(value, unit), label) for value, label in marks if low <= value <= high)
-    ends = symmetric_place(low, unit), symmetric_place(high, unit)
-    # 4 %: marks at the ends lie within.
-    margin = 0.04 * (ends[1] - ends[0])
-    return Axis(title, ends[0] - margin, ends[1] + margin, tuple(shown))
 
 
 def value_range(values: Iterable[float | None]) -> tuple[float, float]:

@@ -3,41 +3,27 @@
 One record fills this section, the page of ``counterpoint geometry --run``, and its text.
 """
 
-# C classes
-
-import math
 from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
-from counterpoint.report.charts.figures import HALF, columns, data_table, missing, panel_width, readings
+from counterpoint.report.charts.figures import data_table, missing, readings
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.theory_pages.matrix_figure import MatrixPanel, matrix_figure
 from counterpoint.report.wording import count, listing, number, percent
 
 
 def classes_section(runs: Sequence[RunRecord]) -> Markup:
-    """Say how far the classes are from their optimum, and draw both."""
-    known = [run for run in runs if run.diagnosis is not None and run.diagnosis.classes is not None]
-    return join(
-        readings(runs, _words), columns([_classes(run, len(runs)) for run in known]) if known else None, _absent(runs)
-    )
+    """Say how far the classes are from their optimum, and list both."""
+    known = [(run, run.diagnosis.classes) for run in runs if run.diagnosis and run.diagnosis.classes]
+    tables = [join(run_title(run.name, run.order, len(runs)), class_figures(record)) for run, record in known]
+    return join(readings(runs, _words), tables, _absent(runs))
 
 
 def _words(run: RunRecord) -> str:
     record = run.diagnosis.classes if run.diagnosis else None
     return "" if record is None else " ".join(class_words(record))
-
-
-def _classes(run: RunRecord, num_runs: int) -> Markup:
-    """One run's matrices, below each other where several runs share the page."""
-    assert run.diagnosis is not None
-    assert run.diagnosis.classes is not None
-    return join(
-        run_title(run.name, run.order, num_runs), class_figures(run.diagnosis.classes, panel_width(max(num_runs, 2)))
-    )
 
 
 def _absent(runs: Sequence[RunRecord]) -> list[Markup]:
@@ -53,7 +39,6 @@ def _absent(runs: Sequence[RunRecord]) -> list[Markup]:
 
 MAX_ROWS = 40  # classes of a table
 MAX_NAMED = 6
-HOW_TO_READ = "Rows and columns are classes; 1 is the same direction, 0 a right angle."
 
 
 def class_words(record: ClassRecord) -> list[str]:
@@ -74,9 +59,12 @@ def class_words(record: ClassRecord) -> list[str]:
     return words
 
 
-def class_figures(record: ClassRecord, width: float = HALF) -> Markup:
-    """Both matrices side by side, the classes as a table, and the certificate; without an optimum the table alone."""
-    return join(_matrices(record, width), _class_table(record), _certificate(record.optimum))
+def class_figures(record: ClassRecord) -> Markup:
+    """The classes as a table, beside the optimum where there is one, and what a reader must know of it."""
+    head, rows = class_rows(record)
+    rest = f"and {count(len(rows) - MAX_ROWS, 'class', 'classes')} more" if len(rows) > MAX_ROWS else ""
+    notes = [*filter(None, [rest]), *(record.optimum.notes if record.optimum else ())]
+    return join(data_table("Classes", head, rows[:MAX_ROWS]), [element("p", note, class_="note") for note in notes])
 
 
 def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
@@ -89,18 +77,6 @@ def class_rows(record: ClassRecord) -> tuple[list[str], list[list[str]]]:
         [*_cells(record, row), number(_mean_but(a, place), 3), number(_mean_but(b, place), 3), _largest(record, a, b)]
         for place, (row, a, b) in enumerate(compared)
     ]
-
-
-def certificate_rows(optimum: OptimumRecord) -> list[list[str]]:
-    """What is known of the optimum: question, risk, bound, status."""
-    asked = [[name, value] for name, value in optimum.question.items()]
-    known = [
-        ["risk", number(optimum.risk, 10)],
-        ["lower bound", "none" if optimum.lower_bound is None else number(optimum.lower_bound, 10)],
-        ["relative gap", "none" if optimum.relative_gap is None else number(optimum.relative_gap, 2)],
-        ["status", optimum.status],
-    ]
-    return [*asked, *known]
 
 
 def _distance_words(optimum: OptimumRecord) -> list[str]:
@@ -135,41 +111,6 @@ def _rare_words(record: ClassRecord) -> list[str]:
     named = listing([*rare[:MAX_NAMED], *([f"{len(rare) - MAX_NAMED} more"] if len(rare) > MAX_NAMED else [])])
     tail = f"; it is {listing(beside)}" if beside else ""
     return [f"Centred means of the rare classes ({named}) have cosine {number(record.rare_cosine)}{ends}{tail}."]
-
-
-def _matrices(record: ClassRecord, width: float) -> Markup | None:
-    """Measured beside optimum."""
-    optimum = record.optimum
-    if optimum is None or not optimum.measured or not optimum.optimum:
-        return None
-    names = [row.name for row in record.rows]
-    panels = [
-        matrix_figure(MatrixPanel(title, _numbers(rows), names, names), note, width)
-        for title, rows, note in (
-            ("Cosines of class means, measured", optimum.measured, HOW_TO_READ),
-            ("The same at the optimum", optimum.optimum, ""),
-        )
-    ]
-    return element("div", panels, class_="panels panels-2")
-
-
-def _class_table(record: ClassRecord) -> Markup:
-    head, rows = class_rows(record)
-    rest = f"and {count(len(rows) - MAX_ROWS, 'class', 'classes')} more" if len(rows) > MAX_ROWS else ""
-    return join(data_table("Classes", head, rows[:MAX_ROWS]), element("p", rest, class_="note") if rest else None)
-
-
-def _certificate(optimum: OptimumRecord | None) -> Markup | None:
-    """The question, the bound, and what a reader must know."""
-    if optimum is None:
-        return None
-    notes = [element("p", note, class_="note") for note in optimum.notes]
-    return join(data_table("The optimum", ["", "value"], certificate_rows(optimum)), notes)
-
-
-def _numbers(rows: Sequence[Sequence[float | None]]) -> list[list[float]]:
-    """A matrix whose unknown entries are NaN."""
-    return [[math.nan if value is None else value for value in row] for row in rows]
 
 
 def _cells(record: ClassRecord, row: ClassRow) -> list[str]:

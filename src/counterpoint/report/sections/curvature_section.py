@@ -1,50 +1,53 @@
 """How does the loss curve where training went? Directions up, flat and down, along training; from ``spectrum.json``."""
 
-import math
 from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, join, printable
 from counterpoint.diagnostics.curvature.spectrum_records import Mass
 from counterpoint.report.charts.chart_frame import ChartText, Frame
-from counterpoint.report.charts.figures import data_table, figure, max_rows, panel_width, panels, readings
+from counterpoint.report.charts.figures import data_table, figure, panel_width, readings
 from counterpoint.report.charts.line_chart import Line, Reference, label_room, line_chart
-from counterpoint.report.charts.point_chart import Cloud, point_clouds
-from counterpoint.report.charts.series_style import Style, run_style, run_tag
-from counterpoint.report.charts.ticks import (
-    decade_axis,
-    evenly_chosen,
-    linear_axis,
-    symmetric_axis,
-    symmetric_place,
-)
+from counterpoint.report.charts.series_style import Style, run_title
+from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number
-from counterpoint.runs.curvature_record import HessianSpectrum, StepSpectrum
+from counterpoint.runs.curvature_record import HessianSpectrum
 from counterpoint.runs.sharpness import sharpest
 
-DECADES = 3  # below the largest eigenvalue, where the axis becomes linear
-RITZ, ENDS = "Ritz values of the Hessian, each at its weight", "Largest and least eigenvalue by step"
-RITZ_NOTE = "Each mark is an eigenvalue as one random vector sees it; high ones stand for many. Right of 0 the loss "
-RITZ_NOTE += "curves up, left of it down."
+ENDS = "Largest and least eigenvalue by step"
 ENDS_NOTE = "Same batch, views and random vectors at each step."
 UP, DOWN = Style("c1"), Style("c2", "7 3", "square")
+MAX_STATES = 40  # of the table
 
 
 def curvature_section(runs: Sequence[RunRecord]) -> Markup:
-    """Draw what is known of each run's spectrum; nothing where no run has one."""
+    """Say how each run's loss curves, and list its checkpoints; nothing where no run has a spectrum."""
     known = [(run, run.curvature) for run in runs if run.curvature is not None]
     if not known:
         return join()
-    ritz = [_ritz_figure(run, found, len(runs)) for run, found in known]
-    ends = [_ends_figure(run, found, len(runs)) for run, found in known if len(found.states) > 1]
-    if len(runs) > 1:
-        return join(
-            readings(runs, curvature_words),
-            panels(ritz, RITZ, RITZ_NOTE),
-            panels(ends, ENDS, ENDS_NOTE) if ends else None,
-        )
-    return join(readings(runs, curvature_words), panels([*ritz, *ends]))
+    shown = [join(run_title(run.name, run.order, len(runs)), _of_run(run, spectrum)) for run, spectrum in known]
+    return join(readings(runs, curvature_words), shown)
+
+
+def _of_run(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
+    """Both ends of the spectrum along training as a chart; the table alone where there is one checkpoint."""
+    states, table = spectrum.states, _state_table(run, spectrum)
+    if len(states) < 2:
+        return table
+    ends = [("largest", UP, [s.found.largest[0].value for s in states])]
+    ends.append(("least", DOWN, [s.found.smallest[0].value for s in states]))
+    steps = [float(state.step) for state in states]
+    y_axis = linear_axis("eigenvalue", [0.0, *(value for *_, values in ends for value in values)])
+    x_axis = linear_axis("step", steps, num_ticks=4, is_whole=True)
+    lines = [Line(name, steps, values, style) for name, style, values in ends]
+    words = ChartText(f"Ends of the spectrum of {run.name}", "Largest and least eigenvalue at each checkpoint.")
+
+    def draw(width: float) -> Markup:
+        frame = Frame(width, min(320, 170 + width / 3), x_axis, y_axis, right=label_room(["largest"]))
+        return line_chart(frame, words, lines, [Reference("", 0.0)])
+
+    return figure(ENDS, ENDS_NOTE, draw, panel_width(1), table)
 
 
 def curvature_words(run: RunRecord) -> str:
@@ -111,67 +114,9 @@ def _check_words(spectrum: HessianSpectrum) -> str:
     return f"The products were checked: {count(len(tried), 'certificate')}, off by {number(worst, 2)} at most."
 
 
-def _scale(states: Sequence[StepSpectrum]) -> float:
-    """Size up to which an axis of eigenvalues is linear."""
-    largest = max(abs(value) for state in states for values in state.found.ritz_values for value in values)
-    return largest * 10.0**-DECADES or 1.0
-
-
-def _ritz_figure(run: RunRecord, spectrum: HessianSpectrum, num_runs: int) -> Markup:
-    """Draw the Ritz values of the last state, with their weights."""
-    found, unit = spectrum.last, _scale(spectrum.states[-1:])
-    pairs = [
-        (value, weight)
-        for values, weights in zip(found.ritz_values, found.ritz_weights, strict=True)
-        for value, weight in zip(values, weights, strict=True)
-        if weight > 0
-    ]
-    x_axis = symmetric_axis("eigenvalue", [value for value, _ in pairs], unit)
-    y_axis = decade_axis("share of the random vector", [math.log10(weight) for _, weight in pairs])
-    style = run_style(run.order) if num_runs > 1 else Style("c1")
-    cloud = Cloud([symmetric_place(value, unit) for value, _ in pairs], [math.log10(w) for _, w in pairs], style)
-    words = ChartText(f"Ritz values of {run.name}", curvature_words(run))
-
-    def draw(width: float) -> Markup:
-        return point_clouds(Frame(width, min(320, 170 + width / 3), x_axis, y_axis), words, [cloud], [])
-
-    title = run_tag(run.name, run.order) if num_runs > 1 else RITZ
-    panes = max(num_runs, min(len(spectrum.states), 2))
-    return figure(title, "" if num_runs > 1 else RITZ_NOTE, draw, panel_width(panes), _bounds_table(run, spectrum))
-
-
-def _bounds_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
-    """List bounds on the share of eigenvalues up to thresholds."""
-    rows = [
-        [f"up to {number(point.threshold)}", f"{point.share.low:.4f}", f"{point.share.high:.4f}"]
-        for point in spectrum.last.curve
-    ]
-    return data_table(f"Share of eigenvalues of {run.name}", ["eigenvalue", "at least", "at most"], rows)
-
-
-def _ends_figure(run: RunRecord, spectrum: HessianSpectrum, num_runs: int) -> Markup:
-    """Draw both ends of the spectrum along training."""
-    states, unit = spectrum.states, _scale(spectrum.states)
-    ends = [("largest", UP, [s.found.largest[0].value for s in states])]
-    ends.append(("least", DOWN, [s.found.smallest[0].value for s in states]))
-    steps = [float(state.step) for state in states]
-    y_axis = symmetric_axis("eigenvalue", [value for *_, values in ends for value in values] + [0.0], unit)
-    x_axis = linear_axis("step", steps, num_ticks=4, is_whole=True)
-    lines = [Line(name, steps, [symmetric_place(v, unit) for v in values], style) for name, style, values in ends]
-    words = ChartText(f"Ends of the spectrum of {run.name}", "Largest and least eigenvalue at each checkpoint.")
-
-    def draw(width: float) -> Markup:
-        frame = Frame(width, min(320, 170 + width / 3), x_axis, y_axis, right=label_room(["largest"]))
-        return line_chart(frame, words, lines, [Reference("", 0.0)])
-
-    title = run_tag(run.name, run.order) if num_runs > 1 else ENDS
-    table = _state_table(run, spectrum, num_runs)
-    return figure(title, ENDS_NOTE if num_runs == 1 else "", draw, panel_width(max(num_runs, 2)), table)
-
-
-def _state_table(run: RunRecord, spectrum: HessianSpectrum, num_runs: int) -> Markup:
+def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     """List the states with their brackets."""
-    chosen = [spectrum.states[at] for at in evenly_chosen(len(spectrum.states), max_rows(num_runs))]
+    chosen = [spectrum.states[at] for at in evenly_chosen(len(spectrum.states), MAX_STATES)]
     tau = number(spectrum.settings.get("threshold"))
     head = ["step", "loss", "gradient", f"below −{tau}", "within", "above", "least", "largest", "trace"]
     rows = [

@@ -4,21 +4,24 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from counterpoint.core.map_samples import Collection
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.report.charts.figures import absences
+from counterpoint.report.charts.figures import absences, readings
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.concept_overview import ALMOST_ALWAYS, PURE
 from counterpoint.report.wording import NO_BREAK, count, number, percent
 
+PURE = 0.8
+ALMOST_ALWAYS = 0.9
 SELECTIVE = 0.1  # of the samples, up to which an active dimension is called so
 MOST_PICTURES = 4096  # of all dimensions of all runs; more make a page slow to open
 MOST_DIMS = 4096  # likewise
 NUM_NAMES = 3
-SORTS = (("dim", "number"), ("expected", "expected activation"), ("fires", "share active"), ("purity", "purity"))
+SORTS = (("expected", "expected activation"), ("fires", "share active"), ("purity", "purity"), ("dim", "number"))
 KINDS = (
     ("all", "all"),
     ("named", "named after a class"),
@@ -45,7 +48,26 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
         join(run_title(run.name, run.order, len(runs)), _list(run, pictures.get(run.order), len(known)))
         for run in known
     ]
-    return join(_how_to_read(known), _controls(known), lists, absent)
+    return join(readings(known, dimension_words), _how_to_read(known), _controls(known), lists, absent)
+
+
+def dimension_words(run: RunRecord) -> str:
+    """Say how many dimensions are silent or stand for one class, and how often the others are active."""
+    known, dims = run.samples, run.samples.dims
+    silent, active = (dims.fires_D == 0).sum(), dims.fires_D[dims.fires_D > 0]
+    words = f"Of {count(len(dims), 'dimension')} {number(int(silent))} {'is' if silent == 1 else 'are'} silent"
+    if len(known.labels_N):
+        own = dims.class_D[(dims.purity_D >= PURE) & (dims.class_D >= 0)]
+        covered = f"{len(set(own.tolist()))} of {count(len(known.class_names), 'class', 'classes')}"
+        verb = "stands" if len(own) == 1 else "stand"
+        words += f", and {len(own)} {verb} for one class (at least 80{NO_BREAK}% of it)"
+        words += f": {covered} together" if len(own) else ""
+    if not len(active):
+        return f"{words}."
+    words += f". The median active one is active on {percent(float(np.median(active)))} of the samples."
+    if np.median(active) > ALMOST_ALWAYS:
+        words += " A dimension that is almost always active is not a concept: its top samples are only its extremes."
+    return words
 
 
 def kinds_of(known: Collection, dim: int) -> list[str]:
@@ -70,7 +92,7 @@ def _how_to_read(runs: Sequence[RunRecord]) -> Markup:
         "absolute value at unit length), and the commonest class with its share of the samples that it is active on "
         "are of all samples. No class is named where that share is not beyond chance."
     )
-    return element("p", words, class_="reading")
+    return element("p", words, class_="note")
 
 
 def _controls(runs: Sequence[RunRecord]) -> Markup:
@@ -90,26 +112,16 @@ def _options(pairs: Sequence[tuple[str, str]]) -> list[Markup]:
 
 
 def _list(run: RunRecord, shown: PicturePlaces | None, num_runs: int) -> Markup:
-    """All dimensions of one run by their numbers, or as many of the strongest as a page can hold."""
+    """The dimensions of one run by their expected activation, as many as a page can hold."""
     known = run.samples
     total, limit = len(known.dims), MOST_DIMS // num_runs
     order = sorted(range(total), key=lambda dim: (-known.dims.expected_D[dim], dim))[:limit]
     per_dim = max(1, min(known.dims.top_DT.shape[1], MOST_PICTURES // (len(order) * num_runs)))
-    items = [_item(known, dim, shown, per_dim) for dim in sorted(order)]
-    silent = sum(known.dims.fires_D[dim] == 0 for dim in range(total))
-    told = [count(total, "dimension"), f"{number(int(silent))} silent"]
-    if total > limit:
-        told.append(f"shown are the {number(limit)} with the largest expected activation")
-    return join(
-        element("p", f"{'; '.join(told)}.", class_="note"),
-        element(
-            "ol",
-            items,
-            class_=f"light-table{'' if shown else ' in-words'}",
-            tabindex=0,
-            aria_label=f"Dimensions of {run.name}",
-        ),
-    )
+    items = [_item(known, dim, shown, per_dim) for dim in order]
+    told = f"Shown are the {number(limit)} with the largest expected activation." if total > limit else ""
+    look = f"light-table{'' if shown else ' in-words'}"
+    table = element("ol", items, class_=look, tabindex=0, aria_label=f"Dimensions of {run.name}")
+    return join(element("p", told, class_="note") if told else None, table)
 
 
 def _item(known: Collection, dim: int, shown: PicturePlaces | None, per_dim: int) -> Markup:
@@ -151,4 +163,4 @@ def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: Pictur
 
 
 FILLS = [partial(dimensions_section, step=step) for step in range(len(SHARES))]
-SECTION = Section(64, "dimensions", "Light table", "What does every dimension show?", FILLS[0], smaller=FILLS[1:])
+SECTION = Section(64, "dimensions", "Dimensions", "What does each dimension show?", FILLS[0], smaller=FILLS[1:])

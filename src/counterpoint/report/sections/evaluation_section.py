@@ -1,34 +1,30 @@
 """What is it good for? Accuracies with intervals, beside the baselines."""
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.metric import KEEPING, Metric, Unit, in_condition, is_apart
-from counterpoint.core.paired_shares import written_p
 from counterpoint.core.run_records import EvaluationRow, corruption_means
-from counterpoint.report.charts.chart_frame import ChartText, Frame
-from counterpoint.report.charts.figures import absences, data_table, figure, panel_width, panels, readings
+from counterpoint.report.charts.chart_frame import ChartText
+from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
-from counterpoint.report.charts.line_chart import Line, line_chart
-from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style, run_style, run_tag
-from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
+from counterpoint.report.charts.series_style import Style, run_style, run_tag
+from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import (
-    RunPair,
     best_baseline,
     difference_words,
     evaluated,
     metric_of,
-    run_pairs,
     why_unpaired,
 )
-from counterpoint.report.wording import count, figure_of, interval, listing, number, sized, sized_interval
+from counterpoint.report.wording import count, figure_of, interval, listing, number, sized
 
 MAX_ROWS = 300  # every protocol of the papers, for eight kinds of features
+MAX_TABLES = 6  # of figures with a part of the features
 WHAT = "evaluation (which needs labels)"
 WIDTH = 820.0
 
@@ -41,9 +37,9 @@ def evaluation_section(runs: Sequence[RunRecord]) -> Markup:
     if not evaluated:
         return join(absent, elsewhere)
     drawn = _figure(evaluated, len(runs))
-    beyond = join(_under_corruptions(runs), selection_curves(runs))
+    beyond = join(_under_corruptions(runs), _with_fewer_features(runs))
     words = readings(runs, baseline_words)
-    return join(words, drawn, _pairs(evaluated), _protocols(evaluated), beyond, absent, elsewhere)
+    return join(words, drawn, _protocols(evaluated), beyond, absent, elsewhere)
 
 
 def _without_conditions(run: RunRecord) -> RunRecord:
@@ -104,36 +100,6 @@ def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> s
     return f"on the same queries {verdict} ({difference_words(difference, metric.unit)})"
 
 
-def _pairs(runs: Sequence[RunRecord]) -> Markup | None:
-    """Compare the representations of several runs in pairs, metric by metric."""
-    protocols = dict.fromkeys(row.protocol for run in runs if run.evaluation for row in run.evaluation.rows)
-    rows = [
-        [metric_of(protocol).short, *_pair_cells(pair, metric_of(protocol))]
-        for protocol in protocols
-        for pair in run_pairs(runs, protocol, REPRESENTATION)
-    ][:MAX_ROWS]
-    if not rows:
-        return None
-    head = ["metric", "run", "against", "difference", "95 % interval", "p", "told apart"]
-    words = (
-        "The first run minus the second, query by query on the same queries: exact McNemar test, Tango's score "
-        "interval of each difference alone; p is corrected by Holm for the pairs of runs of a metric. Told apart is "
-        "what has p of at most 0.05. It speaks of these encoders, not of other seeds."
-    )
-    table = data_table("Representations of the runs, compared in pairs", head, rows)
-    return join(element("h3", "Runs in pairs"), table, element("p", words, class_="note"))
-
-
-def _pair_cells(pair: RunPair, metric: Metric) -> list[Child]:
-    """The cells of one pair of runs."""
-    runs = [run_tag(run.name, run.order) for run in (pair.first, pair.second)]
-    found = pair.difference
-    if found is None:
-        return [*runs, "–", "–", "–", pair.why_not]
-    size, ends = sized(metric.unit, found.value), sized_interval(metric.unit, found.low, found.high)
-    return [*runs, size, ends, written_p(found.p).removeprefix("= "), "yes" if found.is_told_apart else "no"]
-
-
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     """Draw all shares on one axis, grouped by metric; figures in other units stand in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
@@ -159,8 +125,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
         "baselines.",
         legend,
     )
-    chart = figure(title, note, draw, WIDTH, None)
-    return join(chart, _table(runs, num_runs))
+    return figure(title, note, draw, WIDTH, _table(runs, num_runs))
 
 
 def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
@@ -203,8 +168,7 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
         for protocol, features in sorted(keys, key=lambda key: protocols.index(key[0]))
     ]
     heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["figure, 95 % interval, correct"]
-    table = data_table("Figures of the evaluation", ["protocol", "features", *heads], rows)
-    return element("div", table, class_="accuracies")
+    return data_table("Figures of the evaluation", ["protocol", "features", *heads], rows)
 
 
 def _cell(row: EvaluationRow | None) -> Child:
@@ -280,84 +244,31 @@ def _settings_in(words: str) -> set[str]:
     return set(re.findall(r"{(\w+)}", words))
 
 
-MAX_CHARTS = 6
-MAX_LINES = len(RUN_DASHES)  # orders of a chart that can be told from each other
-NOTE = "The features are kept in the order that a line is named after; a flat line means that few of them are enough."
+def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
+    """List what a part of the features is worth, a table for each run, metric and set of features."""
+    tables = []
+    for run in runs:
+        points: dict[tuple[str, str], list[EvaluationRow]] = {}
+        for row in run.evaluation.rows if run.evaluation else ():
+            name, condition = in_condition(row.protocol)
+            if condition.startswith(KEEPING) and {"kept", "order"} <= row.settings.keys():
+                points.setdefault((name, row.features), []).append(row)
+        tag = run_tag(run.name, run.order) if len(runs) > 1 else None
+        for (name, features), rows in points.items():
+            label = f"{metric_of(name).title}, {features}"
+            tables.append(join(element("p", tag, " ", label), _selection_table(label, rows, metric_of(name).unit)))
+    return join(element("h3", "With a part of the features"), tables[:MAX_TABLES]) if tables else None
 
 
-def selection_curves(runs: Sequence[RunRecord]) -> Markup | None:
-    """Draw the curves of each run, a chart for each metric and set of features; None where there are none."""
-    charts = [chart for run in runs for chart in _charts(run, len(runs))][:MAX_CHARTS]
-    note = element("p", NOTE, class_="note")
-    return join(element("h3", "With a part of the features"), note, panels(charts)) if charts else None
-
-
-def _charts(run: RunRecord, num_runs: int) -> list[Markup]:
-    """The charts of one run."""
-    found: dict[tuple[str, str], list[EvaluationRow]] = {}
-    for row in run.evaluation.rows if run.evaluation else ():
-        name, condition = in_condition(row.protocol)
-        is_point = condition.startswith(KEEPING) and isinstance(row.settings.get("kept"), int)
-        if is_point and row.figure is not None and "order" in row.settings:
-            found.setdefault((name, row.features), []).append(row)
-    return [_chart(run, name, features, rows, num_runs) for (name, features), rows in found.items()]
-
-
-def _chart(run: RunRecord, name: str, features: str, rows: Sequence[EvaluationRow], num_runs: int) -> Markup:
-    """One metric of one set of features: a line for each order."""
-    metric, orders = metric_of(name), _orders(rows)
-    lines = _lines(rows, orders)
-    build = percent_axis if metric.unit == "share" else linear_axis
-    y_axis, x_axis = build(metric.short, [row.figure for row in rows]), _size_axis(rows)
-    title = f"{metric.title}, {features}"
-    ranked_on = rows[0].settings.get("ranked on")
-    words = ChartText(f"{title} of {run.name}", f"{title} against the number of features kept, by order.")
-
-    def draw(width: float) -> Markup:
-        # Names of orders are too long for the ends of the lines: a legend has them.
-        return line_chart(Frame(width, min(330, 190 + width / 3), x_axis, y_axis), words, lines, (), orders)
-
-    head = join(run_tag(run.name, run.order), " ", title) if num_runs > 1 else title
-    note = f"Orders were made from {ranked_on}." if ranked_on else ""
-    return figure(head, note, draw, panel_width(2), _curve_table(title, rows, metric.unit))
-
-
-def _orders(rows: Sequence[EvaluationRow]) -> list[str]:
-    """The orders that have lines."""
-    return list(dict.fromkeys(str(row.settings["order"]) for row in rows))[:MAX_LINES]
-
-
-def _lines(rows: Sequence[EvaluationRow], orders: Sequence[str]) -> list[Line]:
-    """A line for each order, by the binary logarithm of the size."""
-    lines = []
-    for place, order in enumerate(orders):
-        own = sorted((row for row in rows if row.settings["order"] == order), key=_size)
-        style = Style(f"c{place + 1}", RUN_DASHES[place], RUN_MARKERS[place])
-        lines.append(Line("", [math.log2(_size(row)) for row in own], [row.figure for row in own], style))
-    return lines
-
-
-def _size(row: EvaluationRow) -> int:
-    """How many features were kept."""
-    return int(row.settings["kept"])
-
-
-def _size_axis(rows: Sequence[EvaluationRow]) -> Axis:
-    """Powers of two from the smallest size to the largest."""
-    low, high = (math.log2(bound(map(_size, rows))) for bound in (min, max))
-    high = max(high, low + 1)
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    ticks = tuple((float(power), number(2.0**power)) for power in powers if low <= power <= high)
-    return Axis("features kept", low, high, ticks)
-
-
-def _curve_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> Markup:
-    """Sizes in rows, orders in columns."""
-    orders = _orders(rows)
-    at = {(_size(row), row.settings["order"]): row.figure for row in rows}
-    sizes = sorted({size for size, _ in at})
-    cells = [[f"{size} kept", *(figure_of(unit, at.get((size, order))) for order in orders)] for size in sizes]
-    return data_table(label, ["features kept", *orders], cells, [math.log2(size) for size in sizes])
+def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> Markup:
+    """Numbers of features kept in rows, the orders in which they are kept in columns."""
+    orders = list(dict.fromkeys(str(row.settings["order"]) for row in rows))
+    figures = {(int(row.settings["kept"]), str(row.settings["order"])): row.figure for row in rows}
+    cells = [
+        [number(size), *(figure_of(unit, figures.get((size, order))) for order in orders)]
+        for size in sorted({size for size, _ in figures})
+    ]
+    return data_table(label, ["features kept", *orders], cells)
 
 
 SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section)

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Child, Markup, element, join
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.finding import Finding
-from counterpoint.report.charts.chart_frame import ChartText
-from counterpoint.report.charts.figures import columns, data_table, missing, readings
-from counterpoint.report.charts.interval_chart import comparison_bar
-from counterpoint.report.charts.series_style import LEVELS, badge, run_tag, run_title
+from counterpoint.report.charts.figures import columns, missing, readings
+from counterpoint.report.charts.series_style import LEVELS, badge, run_title
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor
@@ -18,10 +16,9 @@ PLURALS = {"warning": "warnings", "note": "notes"}
 
 
 def findings_section(runs: Sequence[RunRecord]) -> Markup:
-    """Tally the checks, compare runs check by check, and show each run's cards."""
+    """Tally the checks, and show each run's cards."""
     return join(
         readings(runs, _tally),
-        _matrix(runs) if len(runs) > 1 else None,
         columns([join(run_title(run.name, run.order, len(runs)), _cards(run, len(runs))) for run in runs]),
     )
 
@@ -35,30 +32,6 @@ def _tally(run: RunRecord) -> str:
     if not found:
         return "The diagnosis holds no findings."
     return f"{count(len(found), 'check')}: {listing(counts)}."
-
-
-def _matrix(runs: Sequence[RunRecord]) -> Markup | None:
-    """Set the checks in rows and the runs in columns."""
-    diagnosed = [run for run in runs if run.diagnosis]
-    names = dict.fromkeys(finding.name for run in diagnosed for finding in _findings(run))
-    if not names or len(diagnosed) < 2:
-        return None
-    rows = [[name.replace("-", " "), *(_matrix_cell(run, name) for run in diagnosed)] for name in names]
-    head = ["check", *(run_tag(run.name, run.order) for run in diagnosed)]
-    return data_table("Findings of all runs", head, rows[:MAX_FINDINGS])
-
-
-def _findings(run: RunRecord) -> Sequence[Finding]:
-    return run.diagnosis.findings if run.diagnosis else ()
-
-
-def _matrix_cell(run: RunRecord, name: str) -> Child:
-    match = next(((place, finding) for place, finding in enumerate(_findings(run)) if finding.name == name), None)
-    if match is None:
-        return "–"
-    place, finding = match
-    value = number(finding.measured) if finding.measured is not None else "see below"
-    return join(badge(finding.level), " ", element("a", value, href=f"#{finding_anchor(run, place)}"))
 
 
 def _cards(run: RunRecord, num_runs: int) -> Markup:
@@ -95,7 +68,7 @@ def _card_body(finding: Finding) -> Markup:
 
 
 def _measurement(finding: Finding) -> Markup | None:
-    """Set the measured value beside its reference, as a bar when both are known."""
+    """Set the measured value beside its reference."""
     if finding.measured is None:
         return None
     ends = "" if finding.low is None or finding.high is None else f" ({number(finding.low)} to {number(finding.high)})"
@@ -103,11 +76,8 @@ def _measurement(finding: Finding) -> Markup | None:
     if finding.reference is None:
         return element("p", value, class_="measurement")
     name = f" ({finding.reference_name})" if finding.reference_name else ""
-    reference = join("reference ", element("strong", number(finding.reference)), name)
-    told = f"Measured {number(finding.measured)}{ends}, reference {number(finding.reference)}{name}."
-    bar = comparison_bar(finding.measured, finding.reference, ChartText(finding.title or finding.name, told))
-    words = element("p", value, element("span", reference))
-    return element("div", bar, words, class_="measurement")
+    reference = element("span", "reference ", element("strong", number(finding.reference)), name)
+    return element("p", value, reference, class_="measurement")
 
 
 SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section)

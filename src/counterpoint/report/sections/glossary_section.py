@@ -17,7 +17,7 @@ TERMS = (
     (
         "representation, embedding",
         "The encoder’s output is the representation: what you use afterwards. A projector maps it to the "
-        "embedding, which the loss compares and whose dimensions the gallery shows.",
+        "embedding, which the loss compares and whose dimensions the light table shows.",
     ),
     (
         "untrained encoder",
@@ -34,17 +34,8 @@ TERMS = (
         "embedding of any kind can go below; real data rarely allow it.",
     ),
     (
-        "singular values",
-        "Of the covariance: the variances along the principal directions of the vectors, largest first.",
-    ),
-    (
         "active",
         "A dimension is active on a sample when its value exceeds the sparsity threshold in size.",
-    ),
-    (
-        "expected activation",
-        "Mean value of a dimension over unit-length embeddings. It orders dimensions by how much they matter on "
-        "average.",
     ),
     (
         "95 % interval",

@@ -3,9 +3,8 @@
 A lead is what a test in pairs supports, and nothing else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
 
 from counterpoint.core.markup import Child, Markup, element, join
@@ -15,23 +14,9 @@ from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.run_record import REPRESENTATION, RunRecord
-from counterpoint.report.wording import duration, figure_of, interval, listing, sized, sized_interval
+from counterpoint.report.wording import figure_of, interval, listing, sized, sized_interval
 
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
-
-
-Fact = tuple[str, Callable[["RunRecord"], object]]  # what it is called, how to get it
-DATA: Fact = ("data", lambda run: run.card.data_fingerprint)
-COST: tuple[Fact, ...] = (
-    DATA,
-    ("epochs", lambda run: len(run.epochs) or None),
-    ("device", lambda run: run.card.device),
-    ("precision", lambda run: run.card.precision),
-    ("processes", lambda run: run.card.world_size),
-    ("threads", lambda run: run.card.num_threads),
-)
-
-
 NO_SHARE = "not a share of the queries, so it has no paired test"
 NOT_KEPT = "which queries were right is not known, so no paired test; evaluate again"
 OTHER_QUERIES = "on other queries, so no paired test"
@@ -49,20 +34,21 @@ class RunPair:
 
 @dataclass(frozen=True)
 class Headline:
-    """One headline number: how to get it from a run, how to write it, and what having the most of it is called.
+    """One headline number: a figure of the evaluation, or a measurement of the diagnosis."""
 
-    ``alike`` are the facts that must be the same in all runs for the number to be compared.
-    """
+    metric: Metric
+    is_evaluated: bool
 
-    title: str
-    of_what: str
-    leads: str
-    value: Callable[[RunRecord], float | None]
-    show: Callable[[float | None], str]
-    metric: Metric | None = None
-    is_higher: bool = True
-    row: Callable[[RunRecord], EvaluationRow | None] | None = None
-    alike: tuple[Fact, ...] = (DATA,)
+    def row(self, run: RunRecord) -> EvaluationRow | None:
+        """The figure of a run's evaluation."""
+        return evaluated(run, self.metric.name, self.metric.headline) if self.is_evaluated else None
+
+    def value(self, run: RunRecord) -> float | None:
+        """The number of a run, if it was made."""
+        row = self.row(run)
+        if row is not None or self.is_evaluated:
+            return row.figure if row else None
+        return run.measured(self.metric.headline, self.metric.name)
 
 
 @dataclass(frozen=True)
@@ -94,65 +80,36 @@ def metric_of(protocol: str) -> Metric:
     return metric_under(EVALUATION, protocol) or Metric(protocol, protocol, protocol, "", "")
 
 
-def _evaluation_headline(metric: Metric) -> Headline:
-    """The headline number of a metric of the evaluation."""
-
-    def row(run: RunRecord) -> EvaluationRow | None:
-        return evaluated(run, metric.name, metric.headline)
-
-    def value(run: RunRecord) -> float | None:
-        found = row(run)
-        return found.figure if found else None
-
-    return _headline(metric, value, row)
-
-
-def _diagnostic_headline(metric: Metric) -> Headline:
-    """The headline number of a diagnostic metric."""
-    return _headline(metric, lambda run: run.measured(metric.headline, metric.name), None)
-
-
-def _headline(
-    metric: Metric,
-    value: Callable[[RunRecord], float | None],
-    row: Callable[[RunRecord], EvaluationRow | None] | None,
-) -> Headline:
-    """The headline number of a metric."""
-    show = partial(figure_of, metric.unit)
-    is_higher = metric.is_higher_better is not False
-    return Headline(metric.title, metric.headline, metric.leads, value, show, metric, is_higher, row)
-
-
 EVALUATION, DIAGNOSTICS = described_metrics("evaluation"), described_metrics("diagnostics")
-HEADLINES = (
-    *(_evaluation_headline(metric) for metric in EVALUATION.values() if metric.headline and metric.is_shown),
-    *(_diagnostic_headline(metric) for metric in DIAGNOSTICS.values() if metric.headline and metric.is_shown),
-    Headline(
-        "Training time", "", "took the least time", lambda run: run.card.seconds, duration, is_higher=False, alike=COST
-    ),
+HEADLINES = tuple(
+    Headline(metric, is_evaluated)
+    for metrics, is_evaluated in ((EVALUATION, True), (DIAGNOSTICS, False))
+    for metric in metrics.values()
+    if metric.headline and metric.is_shown
 )
 
 
 def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     """Find who is ahead in one headline number, and say whether a test in pairs allows saying so."""
-    known = [run for run in runs if headline.value(run) is not None]
+    metric, known = headline.metric, [run for run in runs if headline.value(run) is not None]
     if len(known) < 2:
         return Outcome(None, "")
-    # What a run does not tell is no difference.
-    if differing := [name for name, fact in headline.alike if len({fact(run) for run in known} - {"", None}) > 1]:
-        return Outcome(None, f"not compared: the runs differ in {listing(differing)}")
-    best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=headline.is_higher)
+    # A run that does not tell its data is no other data.
+    if len({run.card.data_fingerprint for run in known} - {"", None}) > 1:
+        return Outcome(None, "not compared: other data")
+    is_higher = metric.is_higher_better is not False
+    best, *others = sorted(known, key=lambda run: headline.value(run) or 0.0, reverse=is_higher)
     # Equality comes before tests: two equal numbers have no leader.
     equal = [run for run in others if _are_equal(headline, best, run)]
     if equal:
         return Outcome(None, f"{listing([best.name, *(run.name for run in equal)])} are practically equal")
     # No interval, no lead: which number is larger is all that can be said.
-    if headline.row is None or headline.metric is None:
-        return Outcome(None, f"{best.name} {headline.leads}; no interval")
-    pairs = run_pairs([best, *others], headline.metric.name, headline.of_what)
+    if not headline.is_evaluated:
+        return Outcome(None, f"{best.name} {metric.leads}; no interval")
+    pairs = run_pairs([best, *others], metric.name, metric.headline)
     own = [pair for pair in pairs if pair.first is best]
     ahead = best if all(pair.difference and pair.difference.is_told_apart for pair in own) else None
-    return Outcome(ahead, f"{best.name} {headline.leads}{_lead_words(headline.metric, own)}")
+    return Outcome(ahead, f"{best.name} {metric.leads}{_lead_words(metric, own)}")
 
 
 def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
@@ -185,33 +142,30 @@ def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
     """Whether two numbers are the same; without an interval, about the same."""
     first, second = headline.value(one) or 0.0, headline.value(other) or 0.0
     # Of figures with queries only the very same are equal; the rest is for the test to judge.
-    tolerance = 0.0 if headline.row else SAME_WITHIN * max(abs(first), abs(second))
+    tolerance = 0.0 if headline.is_evaluated else SAME_WITHIN * max(abs(first), abs(second))
     return abs(first - second) <= tolerance
 
 
 def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     """Set the headline numbers in rows and the runs in columns."""
-    outcomes = [compare(headline, runs) for headline in HEADLINES]
-    rows = [
-        [_row_title(headline), *(_cell(headline, run, outcome.ahead) for run in runs), outcome.words or "–"]
-        for headline, outcome in zip(HEADLINES, outcomes, strict=True)
-    ]
+    rows = [_row(headline, runs) for headline in HEADLINES]
     head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
     return join(element("h3", "Side by side"), _comparability(runs), table, _caveat(runs))
 
 
-def _row_title(headline: Headline) -> Markup:
-    return join(headline.title, element("span", headline.of_what, class_="of-what") if headline.of_what else None)
+def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:
+    outcome, metric = compare(headline, runs), headline.metric
+    title = join(metric.title, element("span", metric.headline, class_="of-what"))
+    return [title, *(_cell(headline, run, outcome.ahead) for run in runs), outcome.words or "–"]
 
 
 def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     """Write a number, its interval, and whether it leads."""
-    words: Child = headline.show(headline.value(run))
+    unit, row = headline.metric.unit, headline.row(run)
+    words: Child = figure_of(unit, headline.value(run))
     if ahead is run:
         words = element("strong", words, element("span", " ▲", aria_hidden="true", class_="lead-mark"))
-    row = headline.row(run) if headline.row else None
-    unit = headline.metric.unit if headline.metric else "number"
     return join(words, element("span", interval(row.low, row.high, unit), class_="of-what") if row else None)
 
 
@@ -232,7 +186,7 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
     """Say what the table can and cannot show."""
     seeds = sorted({str(run.card.seed) for run in runs if run.card.seed is not None})
     here = f" ({'seed' if len(seeds) == 1 else 'seeds'} {listing(seeds)} here)" if seeds else ""
-    described = [each.title for each in HEADLINES if each.metric and each.metric.is_higher_better is None]
+    described = [each.metric.title for each in HEADLINES if each.metric.is_higher_better is None]
     names = listing([described[0], *(name.lower() for name in described[1:])])
     words = (
         "▲ marks a lead: a run that is told apart from every other one on the same queries (exact McNemar test, 5 %, "
@@ -245,16 +199,25 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
 
 def run_pairs(runs: Sequence[RunRecord], protocol: str, features: str) -> tuple[RunPair, ...]:
     """All pairs of runs that have a figure, in their order; p is corrected (Holm) for the number of pairs."""
-    rows = [(run, run.evaluation.row(features, protocol)) for run in runs if run.evaluation]
-    known = [(run, row) for run, row in rows if row is not None and row.figure is not None]
-    pairs = [
-        (one, other, _compared(one, row, other, other_row)) for (one, row), (other, other_row) in combinations(known, 2)
+    known = [(run, row) for run in runs if (row := evaluated(run, protocol, features)) and row.figure is not None]
+    pairs = list(combinations(known, 2))
+    reasons = [_why_not(*one, *other) for one, other in pairs]
+    differences = [
+        None if why_not else row.minus(other_row)
+        for ((_, row), (_, other_row)), why_not in zip(pairs, reasons, strict=True)
     ]
-    differences = corrected([difference for _, _, (difference, _) in pairs])
     return tuple(
-        RunPair(one, other, difference, why_not)
-        for (one, other, (_, why_not)), difference in zip(pairs, differences, strict=True)
+        RunPair(run, other, difference, why_not)
+        for ((run, _), (other, _)), difference, why_not in zip(pairs, corrected(differences), reasons, strict=True)
     )
+
+
+def _why_not(run: RunRecord, row: EvaluationRow, other: RunRecord, other_row: EvaluationRow) -> str:
+    """Say why there is no paired test; empty where there is one."""
+    if row.minus(other_row) is None:
+        return why_unpaired(row, other_row)
+    queries = {each.evaluation.split.query_fingerprint for each in (run, other) if each.evaluation}
+    return "" if len(queries) == 1 and None not in queries else OTHER_QUERIES
 
 
 def why_unpaired(row: EvaluationRow, other: EvaluationRow) -> str:
@@ -270,14 +233,3 @@ def difference_words(difference: Difference, unit: Unit) -> str:
     '95 % interval −3.0 to −1.0 points, p = 0.004'
     """
     return f"95 % interval {sized_interval(unit, difference.low, difference.high)}, p {written_p(difference.p)}"
-
-
-def _compared(
-    run: RunRecord, row: EvaluationRow, other: RunRecord, other_row: EvaluationRow
-) -> tuple[Difference | None, str]:
-    """The difference of two runs, or why there is none."""
-    queries = {each.evaluation.split.query_fingerprint for each in (run, other) if each.evaluation}
-    difference = row.minus(other_row)
-    if difference is None:
-        return None, why_unpaired(row, other_row)
-    return (difference, "") if len(queries) == 1 and None not in queries else (None, OTHER_QUERIES)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from counterpoint.core.map_samples import GRID, PLACES, Collection, on_grid
 from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.series_style import RUN_SIGNS
+from counterpoint.report.picture_sheets import PicturePlaces
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import count, number
 
@@ -75,16 +76,6 @@ def layouts_of(run: RunRecord) -> list[Drawn]:
     return tsne + [
         Drawn(f"principal components of the {place}", place, on_grid(known.scores[place][:, :2])) for place in PLACES
     ]
-
-
-def turned(layout: Drawn, onto: Drawn) -> Drawn:
-    """Turn or mirror a layout, so that its samples lie as near as can be to where another one has them.
-
-    Directions on a map mean nothing; only so can the eye follow a sample from one run to the other.
-    """
-    own_N2, other_N2 = (each.points_N2 - each.points_N2.mean(axis=0) for each in (layout, onto))
-    left, _, right = np.linalg.svd(own_N2.T @ other_N2)  # Procrustes
-    return Drawn(layout.name, layout.place, on_grid(own_N2 @ left @ right))
 
 
 def class_groups(known: Collection) -> Groups | None:
@@ -183,38 +174,31 @@ def _short(name: str) -> str:
     return name if len(name) <= 24 else name[:23] + "…"
 
 
-def drawn_data(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
-    """Positions, groups and neighbours of a run for the script, out of sight."""
+def map_data(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) -> Markup:
+    """Names, positions, groups and neighbours for the script, out of sight."""
     known = run.samples
-    dims = dimension_groups(known)
-    maps = [element("i", data_layout=each.name, data_xy=_coded(each.points_N2, "<u2")) for each in layouts]
+    classes, dims = class_groups(known), dimension_groups(known)
     return element(
         "div",
-        maps,
+        [element("i", data_layout=each.name, data_xy=_coded(each.points_N2, "<u2")) for each in layouts],
         hidden=True,
-        class_="map-run",
-        data_name=run.name,
+        class_="map-data",
+        data_names="\n".join(known.names),
         data_neighbours=_coded(known.neighbours_NM, "<i2"),
+        data_classes="\n".join(known.class_names) if classes else None,
+        data_labels=_coded(known.labels_N, "<i2") if classes else None,
+        data_class_groups=_coded(classes.of_N, "u1") if classes else None,
         data_dominant=_coded(known.dominant_N, "<i2") if dims else None,
-        data_groups=_coded(dims.of_N, "u1") if dims else None,
+        data_dimension_groups=_coded(dims.of_N, "u1") if dims else None,
+        data_sheet=shown.name if shown else None,
+        data_columns=shown.sheet.columns if shown else None,
+        data_pixelated=True if shown and shown.is_pixelated else None,
     )
 
 
 def _coded(values: NDArray[np.integer], kind: str) -> str:
     """Whole numbers as base64 of their bytes: a quarter of what digits take."""
     return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
-
-
-def class_data(known: Collection) -> dict[str, str]:
-    """Attributes with the classes of the samples for the script; none without labels."""
-    groups = class_groups(known)
-    if groups is None:
-        return {}
-    return {
-        "data_classes": "\n".join(known.class_names),
-        "data_labels": _coded(known.labels_N, "<i2"),
-        "data_groups": _coded(groups.of_N, "u1"),
-    }
 
 
 def chosen_words(known: Collection) -> str:

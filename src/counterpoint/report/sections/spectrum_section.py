@@ -36,14 +36,11 @@ def spectrum_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw each run's spectra on common axes beside its measurements."""
     drawn = [run for run in runs if run.arrays.spectra]
     absent = absences([run for run in runs if not run.arrays.spectra], "spectra", "diagnose")
-    y_axis = _value_axis(drawn)
+    y_axis, words = _value_axis(drawn), readings(runs, _rank_words)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
     if len(runs) == 1:
-        chart_and_table = element("div", figures, _place_table(runs[0]), class_="main-and-side even")
-        return join(readings(runs, _rank_words), chart_and_table, absent)
-    return join(
-        readings(runs, _rank_words), panels(figures, TITLE, HOW_TO_READ) if figures else None, _run_table(runs), absent
-    )
+        return join(words, element("div", figures, _measurements(runs), class_="main-and-side even"), absent)
+    return join(words, panels(figures, TITLE, HOW_TO_READ) if figures else None, _measurements(runs), absent)
 
 
 def _rank_words(run: RunRecord) -> str:
@@ -88,17 +85,17 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     floors = [floor_reference(values, rounding(values)) for values in spectra.values()]
     # Of several lines that reach a floor of their own one is named; they lie close to each other.
     references = [floor for floor in floors if floor is not None][:1]
-    bands = [spectrum_band(run.arrays.bands[EMBEDDING], y_axis)] if EMBEDDING in run.arrays.bands else []
+    band = None if run.arrays.band is None else spectrum_band(run.arrays.band, y_axis)
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
 
     # Each run has its own index axis, as widths may differ; the vertical one is common.
     def draw(width: float) -> Markup:
         right = label_room([line.label for line in lines])
         frame = Frame(width, min(330, 170 + width / 3), _index_axis(run), y_axis, right=right)
-        return line_chart(frame, words, lines, references, bands=bands)
+        return line_chart(frame, words, lines, references, band=band)
 
     title = run_tag(run.name, run.order) if num_runs > 1 else TITLE
-    note = HOW_TO_READ + (BAND_WORDS if bands else "")
+    note = HOW_TO_READ + (BAND_WORDS if band else "")
     return figure(title, note if num_runs == 1 else "", draw, panel_width(num_runs), _table(run, num_runs))
 
 
@@ -121,34 +118,27 @@ def _table(run: RunRecord, num_runs: int) -> Markup:
     return data_table(f"Spectra of {run.name}", head, rows, [at + 1.0 for at in chosen])
 
 
-def _place_table(run: RunRecord) -> Markup | None:
-    """Set the metrics of one run in rows, its sets of vectors in columns."""
-    places = [name for name in PLACES if run.place(name) is not None]
-    rows = [[metric.short, *(_cell(run, name, metric) for name in places)] for metric in _measured_metrics([run])]
-    table = data_table("Measurements", ["", *(SHORT_NAMES[name] for name in places)], rows)
-    return element("div", table, class_="places") if rows else None
-
-
-def _run_table(runs: Sequence[RunRecord]) -> Markup | None:
-    """Set the metrics of each set of vectors in rows, the runs in columns."""
-    diagnosed = [run for run in runs if any(run.place(name) for name in PLACES)]
-    rows = [
-        [metric.short, SHORT_NAMES[name], *(_cell(run, name, metric) for run in diagnosed)]
-        for metric in _measured_metrics(diagnosed)
-        for name in PLACES
-        if any(run.measured(name, metric.name) is not None for run in diagnosed)
-    ]
-    head = ["", "vectors", *(run_tag(run.name, run.order) for run in diagnosed)]
-    return data_table("Measurements", head, rows) if rows else None
-
-
-def _measured_metrics(runs: Sequence[RunRecord]) -> list[Metric]:
-    """The metrics that reports show and some run has."""
-    return [
+def _measurements(runs: Sequence[RunRecord]) -> Markup | None:
+    """List the metrics: of one run the sets of vectors in columns, of several the runs."""
+    metrics = [
         each
         for each in DIAGNOSTICS.values()
         if each.is_shown and any(run.measured(place, each.name) is not None for run in runs for place in PLACES)
     ]
+    if not metrics:
+        return None
+    if len(runs) == 1:
+        places = [name for name in PLACES if runs[0].place(name) is not None]
+        rows = [[metric.short, *(_cell(runs[0], name, metric) for name in places)] for metric in metrics]
+        table = data_table("Measurements", ["", *(SHORT_NAMES[name] for name in places)], rows)
+        return element("div", table, class_="places")
+    rows = [
+        [metric.short, SHORT_NAMES[name], *(_cell(run, name, metric) for run in runs)]
+        for metric in metrics
+        for name in PLACES
+        if any(run.measured(name, metric.name) is not None for run in runs)
+    ]
+    return data_table("Measurements", ["", "vectors", *(run_tag(run.name, run.order) for run in runs)], rows)
 
 
 def _cell(run: RunRecord, place: str, metric: Metric) -> str:

@@ -1,8 +1,8 @@
-"""Did it learn? The loss between its chance level and its floor, and the learning rate."""
+"""Did it learn? The loss between its chance level and its floor."""
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element, join
+from counterpoint.core.markup import Markup, join
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.report.charts.chart_frame import ChartText, Frame
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
@@ -20,20 +20,15 @@ STILL_FALLING = 0.02  # share of the whole fall that the last tenth of the epoch
 
 
 def training_section(runs: Sequence[RunRecord]) -> Markup:
-    """Draw each run's loss, and the learning rates."""
+    """Draw each run's loss."""
     trained = [run for run in runs if any(epoch.loss is not None for epoch in run.epochs)]
     untrained = absences([run for run in runs if run not in trained], "losses", "resume")
     if not trained:
         return join(untrained)
     axis = _shared_axis(trained)
     losses = [_loss_figure(run, axis, len(runs)) for run in trained]
-    rates = _rate_figure(trained)
-    layout = (
-        element("div", losses, rates, class_="main-and-side")
-        if len(runs) == 1
-        else join(panels(losses, "Loss by epoch", SAME_AXIS if axis else OWN_AXIS), rates)
-    )
-    return join(readings(runs, loss_reading), layout, untrained)
+    note = "" if len(runs) == 1 else SAME_AXIS if axis else OWN_AXIS
+    return join(readings(runs, loss_reading), panels(losses, "Loss by epoch", note), untrained)
 
 
 def loss_reading(run: RunRecord) -> str:
@@ -102,7 +97,7 @@ def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
         frame = Frame(width, min(300, 150 + width / 3), _epoch_axis(positions), axis, right=label_room(["loss"]))
         return line_chart(frame, words, [line], references)
 
-    title = run_tag(run.name, run.order) if num_runs > 1 else "Loss by epoch"
+    title = run_tag(run.name, run.order) if num_runs > 1 else ""
     return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
 
 
@@ -119,45 +114,10 @@ def _loss_table(run: RunRecord, num_runs: int) -> Markup:
     rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), max_rows(num_runs))]
     positions = _positions(rows)
     cells = [
-        [f"epoch {number(at)}", number(row.loss), number(row.chance), number(row.floor)]
+        [f"epoch {number(at)}", *map(number, (row.loss, row.chance, row.floor, row.learning_rate))]
         for at, row in zip(positions, rows, strict=True)
     ]
-    return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor"], cells, positions)
-
-
-def _rate_figure(runs: Sequence[RunRecord]) -> Markup | None:
-    """Draw the learning rates of all runs in one small chart."""
-    most = max_rows(len(runs))
-    chosen = {run.order: [run.epochs[at] for at in evenly_chosen(len(run.epochs), most)] for run in runs}
-    rated = [run for run in runs if any(epoch.learning_rate is not None for epoch in chosen[run.order])]
-    if not rated:
-        return None
-    # One axis for all, as long as the longest run.
-    lines = [_rate_line(run, chosen[run.order], len(runs)) for run in rated]
-    longest = max(lines, key=lambda line: line.x[-1])
-    y_axis = linear_axis("learning rate", [0.0, *(rate for line in lines for rate in line.y)], num_ticks=4)
-    words = ChartText("Learning rate by epoch", "The learning rate of each run at the end of each epoch.")
-
-    names = [run.name for run in rated] if len(runs) > 1 else []
-
-    def draw(width: float) -> Markup:
-        return line_chart(Frame(width, 190, _epoch_axis(longest.x), y_axis), words, lines, names_below=names)
-
-    return figure("Learning rate by epoch", "", draw, 310.0 if len(runs) == 1 else 470.0, _rate_table(lines, names))
-
-
-def _rate_line(run: RunRecord, epochs: Sequence[EpochRecord], num_runs: int) -> Line:
-    style = run_style(run.order) if num_runs > 1 else Style("muted")
-    return Line("", _positions(epochs), [epoch.learning_rate for epoch in epochs], style)
-
-
-def _rate_table(lines: Sequence[Line], names: Sequence[str]) -> Markup:
-    """List the learning rates of all runs by epoch."""
-    rates = [dict(zip(line.x, line.y, strict=True)) for line in lines]
-    positions = sorted({at for line in lines for at in line.x})
-    head = ["epoch", *(names or ["learning rate"])]
-    cells = [[f"epoch {number(at)}", *(number(rate[at]) if at in rate else "–" for rate in rates)] for at in positions]
-    return data_table("Learning rate", head, cells, positions)
+    return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor", "learning rate"], cells, positions)
 
 
 def _positions(epochs: Sequence[EpochRecord]) -> list[float]:

@@ -38,7 +38,6 @@ def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
 
 
 def _verdict(run: RunRecord, num_runs: int) -> Markup:
-    """State one run's verdict with links to the findings behind it."""
     tag = element("p", run_tag(run.name, run.order), class_="verdict-run") if num_runs > 1 else None
     return element("div", tag, _unfinished(run), _judgement(run), class_="verdict")
 
@@ -76,23 +75,15 @@ def _tiles(run: RunRecord) -> Markup:
 
 
 def _tile(headline: Headline, run: RunRecord) -> Markup:
-    notes = [element("dd", note, class_="of-what") for note in _tile_notes(headline, run)]
-    value = element("dd", headline.show(headline.value(run)), class_="value")
-    return element("div", element("dt", headline.title), value, notes, class_="tile")
+    metric, row = headline.metric, headline.row(run)
+    told = _measurement_notes(metric, run) if row is None else _evaluation_notes(metric, row, run)
+    value = element("dd", figure_of(metric.unit, headline.value(run)), class_="value")
+    notes = [element("dd", note, class_="of-what") for note in told]
+    return element("div", element("dt", metric.title), value, notes, class_="tile")
 
 
-def _tile_notes(headline: Headline, run: RunRecord) -> list[str]:
-    """Put a headline number into context, a line each."""
-    if headline.metric is None:
-        return [f"on {run.card.device}"] if run.card.device else []
-    if headline.row is not None:
-        return _evaluation_notes(headline.metric, headline.row(run), run)
-    return _measurement_notes(headline.metric, run)
-
-
-def _evaluation_notes(metric: Metric, row: EvaluationRow | None, run: RunRecord) -> list[str]:
+def _evaluation_notes(metric: Metric, row: EvaluationRow, run: RunRecord) -> list[str]:
     """Give the interval of a figure, and the best baseline under the same protocol."""
-    assert row is not None  # a headline without a value gets no tile
     best, ends = best_baseline(run, metric), interval(row.low, row.high, metric.unit)
     return [*filter(None, [ends]), *([f"{best.features}: {figure_of(metric.unit, best.figure)}"] if best else [])]
 

@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.chart_frame import CHARACTER_WIDTH, ChartText, svg, text, text_width
-from counterpoint.report.charts.figures import HALF, data_table, figure
-from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
+from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.ticks import evenly_chosen
 from counterpoint.report.wording import MINUS, number
+from reproductions.panels import MatrixPanel
 
-NUM_COLOURS = 6
-CHART_HEIGHT = 330.0
 MAX_SHOWN = 64  # rows or columns of a drawing
 MAX_TABLE = 40  # columns of the table of numbers
 LARGEST_CELL = 66.0
@@ -21,65 +18,16 @@ MAX_LABEL = 120.0
 DECIMALS, DECIMALS_OF_TENS = (4, 2), (2, 1, 0)  # of the numbers in the cells: the first that fits
 
 
-@dataclass(frozen=True)
-class MatrixPanel:
-    """A matrix drawn as a heat map with its numbers.
-
-    Attributes:
-        title: what it is.
-        values: rows of numbers.
-        row_labels: a name per row.
-        column_labels: a name per column.
-    """
-
-    title: str
-    values: Sequence[Sequence[float]]
-    row_labels: Sequence[str]
-    column_labels: Sequence[str]
-
-    def __post_init__(self) -> None:
-        """Keep plain floats, and require a name per row and column."""
-        values = tuple(tuple(float(value) for value in row) for row in self.values)
-        object.__setattr__(self, "values", values)
-        # One length for all rows, too: a ragged matrix has several.
-        shapes = {len(row) for row in values}
-        if len(values) != len(self.row_labels) or shapes != {len(self.column_labels)}:
-            labels = f"{len(self.row_labels)} row and {len(self.column_labels)} column labels"
-            raise ValueError(f"matrix {self.title!r} has {len(values)} rows of length {sorted(shapes)}, but {labels}")
-
-
-def series_style(place: int) -> Style:
-    """Look of the series at a place: colour and marker together tell 36 of them apart, and dashes help.
-
-    >>> styles = [series_style(place) for place in range(36)]
-    >>> styles[0].colour, styles[7].colour, len({style.colour + style.marker for style in styles})
-    ('c1', 'c2', 36)
-    """
-    # Marker and colour shift against each other with each turn: a Latin square, in which no pair comes twice.
-    turn, colour = divmod(place % (NUM_COLOURS * len(RUN_MARKERS)), NUM_COLOURS)
-    look = (colour + turn) % len(RUN_MARKERS)
-    return Style(f"c{colour + 1}", RUN_DASHES[look], RUN_MARKERS[look])
-
-
-def matrix_figure(panel: MatrixPanel, note: str = "", width: float = HALF) -> Markup:
-    """Draw a matrix, with its numbers in a table behind a disclosure.
-
-    Args:
-        panel: the matrix with a name per row and column.
-        note: how to read it, set after its title.
-        width: width on a wide screen.
-
-    Returns:
-        The figure.
-    """
+def matrix_figure(panel: MatrixPanel, width: float) -> Markup:
+    """Draw a matrix, with its numbers in a table behind a disclosure."""
     shown = _thinned(panel)
     is_signed = any(value < 0 for row in panel.values for value in row)
     sign = "Blue is positive, orange negative; the" if is_signed else "The"
-    words = [note, f"{sign} deeper the colour, the larger the entry."]
+    words = [f"{sign} deeper the colour, the larger the entry."]
     if shown is not panel:
         words.append(f"{len(shown.values)} of {len(panel.values)} rows, evenly chosen, are drawn.")
     table = matrix_table(panel) if len(panel.column_labels) <= MAX_TABLE else None
-    return figure(panel.title, " ".join(filter(None, words)), lambda room: heat_map(shown, room), width, table)
+    return figure(panel.title, " ".join(words), lambda room: heat_map(shown, room), width, table)
 
 
 def heat_map(panel: MatrixPanel, width: float) -> Markup:

@@ -1,0 +1,135 @@
+"""Does it tell same from different? The cosines of pairs, and training samples beside held-out ones."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from counterpoint.core.markup import Markup, element, join
+from counterpoint.diagnostics.evidence import HeldOutRecord
+from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
+from counterpoint.report.charts.figures import absences, data_table, figure, panel_width, panels, readings
+from counterpoint.report.charts.line_chart import step_area
+from counterpoint.report.charts.series_style import run_style, run_tag
+from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
+from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, UNTRAINED, Histogram, RunRecord
+from counterpoint.report.sections import Section
+from counterpoint.report.wording import NO_BREAK, cosine, count, number, percent
+
+TITLE = "Cosines of pairs in the embedding"
+LESS_OVERLAP = "The less the two overlap, the better pairs are told apart."
+POSITIVE, NEGATIVE = "two views of one sample", "different samples"
+
+
+def pairs_section(runs: Sequence[RunRecord]) -> Markup:
+    """Say how well pairs are told apart, and draw each run's histogram of cosines."""
+    absent = absences([run for run in runs if not run.diagnosis], "diagnosis", "diagnose")
+    figures = [_cosine_figure(run, run.arrays.cosines, len(runs)) for run in runs if run.arrays.cosines is not None]
+    return join(readings(runs, _pair_words), panels(figures) if figures else None, absent)
+
+
+def separation(histogram: Histogram) -> float | None:
+    """The chance that a positive pair has a higher cosine than a negative one; None when there are no such pairs.
+
+    A tie within a bin counts half: Mann and Whitney's statistic as a share of all pairs.
+    """
+    total_positive, total_negative = histogram.positive.sum(), histogram.negative.sum()
+    if total_positive <= 0 or total_negative <= 0:
+        return None
+    positive, negative = histogram.positive / total_positive, histogram.negative / total_negative
+    below = np.cumsum(negative) - negative  # negatives in lower bins
+    return float(np.sum(positive * (below + 0.5 * negative)))
+
+
+def _pair_words(run: RunRecord) -> str:
+    """Say how close pairs are, how well they are told apart, what training changed, and what it does not hold for."""
+    held_out = run.diagnosis.held_out if run.diagnosis else None
+    parts = [_cosine_words(run), _separation_words(run), _change_words(run)]
+    return " ".join(filter(None, [*parts, held_out_words(held_out) if held_out else ""]))
+
+
+def _cosine_words(run: RunRecord) -> str:
+    positive, negative = run.measured(EMBEDDING, "positive_cosine"), run.measured(EMBEDDING, "negative_cosine")
+    if positive is None or negative is None:
+        return ""
+    return (
+        f"In the embedding, two views of one sample have a mean cosine of {cosine(positive)}, "
+        f"different samples {cosine(negative)}."
+    )
+
+
+def _separation_words(run: RunRecord) -> str:
+    measured = separation(run.arrays.cosines) if run.arrays.cosines else None
+    if measured is None:
+        return ""
+    share = percent(measured)
+    return f"A pair of views is closer than a pair of different samples in {share} of draws (chance: 50{NO_BREAK}%)."
+
+
+def _change_words(run: RunRecord) -> str:
+    """Compare the representation with the untrained one."""
+    names = ("alignment", "uniformity")
+    pairs = [(name, run.measured(UNTRAINED, name), run.measured(REPRESENTATION, name)) for name in names]
+    parts = [
+        f"{'improved' if new < old else 'worsened'} {name} from {number(old)} to {number(new)}"
+        for name, old, new in pairs
+        # Compared as written: a change beyond the digits shown would read "from 1.2 to 1.2".
+        if old is not None and new is not None and number(old) != number(new)
+    ]
+    return f"Training {' and '.join(parts)} in the representation (lower is better in both)." if parts else ""
+
+
+def _cosine_figure(run: RunRecord, histogram: Histogram, num_runs: int) -> Markup:
+    """Draw the cosines of positive and of negative pairs as two outlines."""
+    # An empty histogram stays at 0.
+    shares = [counts / max(counts.sum(), 1.0) for counts in (histogram.positive, histogram.negative)]
+    positive, negative = (share.tolist() for share in shares)
+    colour = run_style(run.order).colour if num_runs > 1 else "c2"
+    edges = histogram.edges.tolist()
+    ticks = [tick for tick in linear_axis("", edges).ticks if edges[0] - 1e-9 <= tick[0] <= edges[-1] + 1e-9]
+    x_axis = Axis("cosine between two embeddings", edges[0], edges[-1], tuple(ticks))
+    y_axis = percent_axis("share of pairs", [0.0, *positive, *negative], num_ticks=4)
+    words = ChartText(f"Cosines of pairs in {run.name}", _pair_words(run) or "Histogram of cosines.")
+
+    def draw(width: float) -> Markup:
+        frame = Frame(width, 306, x_axis, y_axis)
+        areas = [step_area(frame, edges, negative, "area muted"), step_area(frame, edges, positive, f"area {colour}")]
+        return svg((width, frame.height), words, frame.axes(), areas, class_="chart")
+
+    title = join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", TITLE)
+    note = join(_swatch(colour, POSITIVE), _swatch("muted", NEGATIVE), LESS_OVERLAP)
+    rows = [
+        [f"{number(low, 2)} to {number(high, 2)}", percent(ours), percent(theirs)]
+        for low, high, ours, theirs in zip(edges[:-1], edges[1:], positive, negative, strict=True)
+        if ours or theirs
+    ]
+    table = data_table("Cosines of pairs", ["cosine", POSITIVE, NEGATIVE], rows)
+    return figure(title, note, draw, panel_width(max(num_runs, 2)), table)
+
+
+def _swatch(colour: str, words: str) -> Markup:
+    return join(element("span", "■", class_=f"sign {colour}", aria_hidden="true"), f"{words}. ")
+
+
+def held_out_words(record: HeldOutRecord) -> str:
+    """How much better views of training samples agree, and how many held-out samples were trained on.
+
+    >>> held_out_words(HeldOutRecord(gap=0.125, low=0.1, high=0.15, num_held_out=80, num_either=2))[:59]
+    'Views of training samples agree by 0.125 more in cosine (95'
+    """
+    words = []
+    if record.gap is not None:
+        more = "more" if record.gap >= 0 else "less"
+        words.append(
+            f"Views of training samples agree by {number(abs(record.gap))} {more} in cosine (95 % interval of the "
+            f"difference {number(record.low)} to {number(record.high)})."
+        )
+    if record.num_held_out:
+        found = record.num_either or 0
+        whole = count(record.num_held_out, "held-out sample")
+        words.append(
+            f"Of {whole} {number(found) if found else 'no one'} equal{'s' if found < 2 else ''} a training sample."
+        )
+    return " ".join(words)
+
+
+SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", pairs_section)

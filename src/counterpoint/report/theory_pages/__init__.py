@@ -1,1 +1,0 @@
-"""Pages about a geometry or a reproduced figure."""
