@@ -57,29 +57,26 @@ def scan(path: Path) -> PageScan:
 def scan_without_script(page: str) -> PageScan:
     """Read a page, and check that it asks for nothing and runs nothing."""
     found = PageScan(page)
-    policy = next(a["content"] for a in found.named("meta") if a.get("http-equiv") == "Content-Security-Policy") or ""
-    digest = base64.b64encode(hashlib.sha256(found.raw["style"].encode()).digest()).decode()
-    assert policy.startswith("default-src 'none'; img-src data:; ")
-    assert f"style-src 'sha256-{digest}'" in policy
-    assert "script-src 'none'" in policy
+    _check_sealed(found)
+    _check_drawings(page)
+    assert "script-src 'none'" in _policy(found)
     assert found.named("script") == found.named("img") == []
-    for _, attributes in found.elements:
-        assert not any(name == "style" or name.startswith("on") for name in attributes)
-    assert all((attributes["href"] or "").startswith("data:") for attributes in found.named("link"))
-    for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
-        assert re.match(r'<svg[^>]* role="img"[^>]*><title>[^<]+</title><desc>[^<]+</desc>', drawing)
     assert not re.search(r"\b(nan|None|undefined)\b", found.text)
     return found
 
 
+def _policy(found: PageScan) -> str:
+    metas = found.named("meta")
+    return next(each["content"] for each in metas if each.get("http-equiv") == "Content-Security-Policy") or ""
+
+
 def _check_sealed(found: PageScan) -> None:
     """No request, no inline style or handler, and a policy whose hashes match the content."""
-    policy = next(a["content"] for a in found.named("meta") if a.get("http-equiv") == "Content-Security-Policy") or ""
+    policy = _policy(found)
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-")
     for directive, content in (("style-src", found.raw["style"]), ("script-src", found.raw["script"])):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert f"{directive} 'sha256-{digest}'" in policy
-    assert len(found.named("script")) == len(found.named("style")) == 1
+        assert not content or f"{directive} 'sha256-{digest}'" in policy
     for _, attributes in found.elements:
         assert not any(name == "style" or name.startswith("on") for name in attributes)
         assert all((attributes.get(name) or "data:").startswith("data:") for name in ("src", "srcset", "xlink:href"))

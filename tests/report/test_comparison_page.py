@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import pytest
 from page_scan import scan_without_script
 from run_folders import ATTACK
 
-from counterpoint.core.errors import RunError
 from counterpoint.report.comparison_page import COMPARISON_PAGE, render_comparison
 from counterpoint.report.document import write_page
 from counterpoint.runs.comparison import compare
@@ -59,14 +57,3 @@ def test_names_of_others_stay_text(tmp_path: Path) -> None:
     page = write_page(COMPARISON_PAGE, tmp_path / "page.html", lambda: render_comparison(compare(pair)))
     assert "<img" not in page.read_text(encoding="utf-8")
     assert "onerror=alert(1)" in read(page)
-
-
-def test_only_a_page_of_a_comparison_is_replaced(tmp_path: Path) -> None:
-    found = compare(folders_of(tmp_path, "ncl", [90]) + folders_of(tmp_path, "simclr", [70]))
-    target = tmp_path / "page.html"
-    first = write_page(COMPARISON_PAGE, target, lambda: render_comparison(found)).read_bytes()
-    assert write_page(COMPARISON_PAGE, target, lambda: render_comparison(found)).read_bytes() == first
-    target.write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match="is not a page of a comparison, so it stays as it is"):
-        write_page(COMPARISON_PAGE, target, lambda: render_comparison(found))
-    assert target.read_text(encoding="utf-8") == "mine"

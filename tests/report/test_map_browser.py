@@ -196,7 +196,9 @@ def test_everything_is_there_without_a_script(visit, pages):  # noqa: F811
     assert tab.locator("svg.still").count() == 4
     assert tab.locator("svg.still").first.is_visible()
     assert tab.locator(".light-table li").count() == 32
-    for hidden in ("#search", "[data-key=layout]", "#dims-sort"):
+    assert tab.get_by_text("Is it good?").is_visible()
+    assert tab.locator("#training svg.chart").first.is_visible()
+    for hidden in ("#search", "[data-key=layout]", "#dims-sort", "#theme"):
         assert not tab.locator(hidden).first.is_visible()
 
 
@@ -204,7 +206,7 @@ def test_on_paper_maps_stand_still_and_controls_are_gone(visit, pages):  # noqa:
     tab = visit(pages[0], color_scheme="dark")
     tab.emulate_media(media="print")
     assert tab.locator("svg.still").first.is_visible()
-    for hidden in ("canvas", "#search", "#dims-sort", ".hits"):
+    for hidden in ("canvas", "#search", "#dims-sort", ".hits", "nav"):
         assert not tab.locator(hidden).first.is_visible()
     cut = tab.locator(".light-table").evaluate("node => node.scrollHeight > node.clientHeight + 1")
     assert not cut

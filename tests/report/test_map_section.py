@@ -1,6 +1,5 @@
 """The map, the table of dimensions and the comparison as they stand in the page, without a browser."""
 
-import json
 import re
 from pathlib import Path
 
@@ -174,10 +173,3 @@ def test_kinds_of_dimensions(tmp_path):
     assert known is not None
     kinds = [kinds_of(known, dim) for dim in range(4)]
     assert kinds == [["named", "pure"], ["always"], ["pure", "selective"], ["silent"]]
-
-
-def test_the_seal_of_kept_samples_is_checked(two_runs, tmp_path):
-    toy = toy_samples(10)
-    folder = with_samples(tmp_path / "run", toy, sparse_embedding(toy), has_map=False)
-    stored = json.loads((folder / "findings.json").read_text())
-    assert set(stored["collection"]) == {"sha256"}

@@ -88,24 +88,6 @@ def one(make_run) -> Path:
     return report(make_run())
 
 
-@pytest.fixture
-def two(make_run) -> Path:
-    return report([make_run("a", kind="colour"), make_run("b", kind="colour", method="simclr")])
-
-
-def test_everything_reads_without_javascript(visit, two):
-    tab = visit(two, java_script_enabled=False)
-    assert tab.complaints == []
-    for words in (
-        "Is it good?",
-        "With a warning",
-        "Side by side",
-    ):
-        assert tab.get_by_text(words).first.is_visible()
-    assert tab.locator("svg.chart").first.is_visible()
-    assert not tab.locator("#theme").is_visible()
-
-
 def test_chart_text_keeps_a_readable_size_on_a_phone(visit, one):
     tab = visit(one, viewport={"width": 360, "height": 800})
     sizes = tab.evaluate(
@@ -172,13 +154,6 @@ def test_keyboard_reaches_everything_with_a_visible_focus(visit, one):
         assert focus[2] != "none", focus
         assert focus[3] != "0px", focus
     assert {"A", "BUTTON", "SUMMARY"} <= seen
-
-
-def test_print_leaves_out_what_only_a_screen_needs(visit, one):
-    tab = visit(one, color_scheme="dark")
-    tab.emulate_media(media="print")
-    assert not tab.locator("nav").is_visible()
-    assert sum(map(int, re.findall(r"\d+", tab.evaluate("getComputedStyle(document.body).backgroundColor")))) > 3 * 200
 
 
 def test_hostile_text_runs_no_script(visit, make_run):

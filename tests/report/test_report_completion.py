@@ -134,7 +134,9 @@ def test_a_run_on_an_array_says_how_to_get_what_is_missing(tmp_path: Path) -> No
     assert "kNN on the representation" in scan(report(run, quiet=True)).text  # the run that train returned has them
 
 
-@pytest.mark.parametrize(("status", "words"), [("interrupted", "counterpoint resume"), ("running", "in training")])
+@pytest.mark.parametrize(
+    ("status", "words"), [("interrupted", "counterpoint resume"), ("running", "training is running")]
+)
 def test_an_unfinished_run_gets_a_page_that_says_why_it_is_incomplete(
     copies: Callable[[str], Path], status: str, words: str
 ) -> None:

@@ -8,12 +8,6 @@ from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder
 
 Gaps = dict[str, str]  # by verb, why something could not be made
-UNTRAINED = {
-    "created": "training has not begun",
-    "running": "it is still in training",
-    "interrupted": "its training was interrupted; go on with `counterpoint resume`",
-    "failed": "its training failed",
-}
 
 
 def complete(runs: Sequence[Run], *, quiet: bool) -> list[Gaps]:
@@ -52,8 +46,9 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
     """Why some verbs have nothing to look at; the state of the training says more than their errors."""
     if not verbs or folder.encoder_card.exists():
         return {}
-    why = UNTRAINED.get(folder.read_status().status, "its folder holds no encoder")
-    return dict.fromkeys(verbs, f"There is no trained encoder to look at: {why}.")
+    status = folder.read_status().status
+    why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` goes on with it."
+    return dict.fromkeys(verbs, why)
 
 
 def _lay_out(folder: RunFolder, *, quiet: bool) -> Gaps:

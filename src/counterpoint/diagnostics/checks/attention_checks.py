@@ -147,7 +147,7 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
         text=f"{look.copy_share:.0%} of the samples have a near-copy: a sample at less than 3 % of the distance of two "
         f"views. The loss pushes these apart with {look.copy_mass:.1%} of its weight ({by_chance}), against what it "
         "learns from views.",
-        confirm=f"look at the closest pairs: {SHOW}, or the report (counterpoint report RUN)",
+        confirm=f"look at the closest pairs: {SHOW}",
         better="lower",
         remedy="keep one sample of each group of near-copies",
         expect="the share of the push against near-copies falls below 1 %",

@@ -248,7 +248,7 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         reference_name="share of samples in clumps",
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
         "The groups can be told apart, what is inside them cannot. Learning from labels leads there by design.",
-        confirm="look at what is in a clump: counterpoint report RUN, section Concepts",
+        confirm="look at what is in a clump: counterpoint report RUN, section Map",
         **advice(
             evidence,
             REPRESENTATION_INSTEAD,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, style_legend, svg, text, text_width
+from counterpoint.report.charts.figures import Draw
 from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.charts.ticks import Axis, evenly_chosen
 
@@ -71,6 +72,22 @@ def line_chart(
     hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
     plot = {"data_top": frame.top, "data_bottom": frame.y_end}
     return svg((frame.width, frame.height + key_height), words, content, class_="chart hover", **hover, **plot)
+
+
+def line_drawing(
+    words: ChartText,
+    axes: tuple[Axis, Axis],
+    lines: Sequence[Line],
+    references: Sequence[Reference] = (),
+    band: Band | None = None,
+) -> Draw:
+    """Lines named at their ends, to be drawn at any width."""
+
+    def draw(width: float) -> Markup:
+        frame = Frame(width, min(320, 160 + width / 3), *axes, right=label_room([line.label for line in lines]))
+        return line_chart(frame, words, lines, references, band=band)
+
+    return draw
 
 
 def label_room(labels: Sequence[str]) -> float:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, join, printable
 from counterpoint.diagnostics.curvature.spectrum_records import Mass
-from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import data_table, figure, panel_width, readings
-from counterpoint.report.charts.line_chart import Line, Reference, label_room, line_chart
+from counterpoint.report.charts.line_chart import Line, Reference, line_drawing
 from counterpoint.report.charts.series_style import Style, run_title
 from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
 from counterpoint.report.run_record import RunRecord
@@ -42,11 +42,7 @@ def _of_run(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     x_axis = linear_axis("step", steps, num_ticks=4, is_whole=True)
     lines = [Line(name, steps, values, style) for name, style, values in ends]
     words = ChartText(f"Ends of the spectrum of {run.name}", "Largest and least eigenvalue at each checkpoint.")
-
-    def draw(width: float) -> Markup:
-        frame = Frame(width, min(320, 170 + width / 3), x_axis, y_axis, right=label_room(["largest"]))
-        return line_chart(frame, words, lines, [Reference("", 0.0)])
-
+    draw = line_drawing(words, (x_axis, y_axis), lines, [Reference("", 0.0)])
     return figure(ENDS, ENDS_NOTE, draw, panel_width(1), table)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from counterpoint.core.map_samples import Collection
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.report.charts.figures import absences, readings
+from counterpoint.report.charts.figures import absences, columns, readings
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
@@ -48,7 +48,7 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
         join(run_title(run.name, run.order, len(runs)), _list(run, pictures.get(run.order), len(known)))
         for run in known
     ]
-    return join(readings(known, dimension_words), _how_to_read(known), _controls(known), lists, absent)
+    return join(readings(known, dimension_words), _how_to_read(known), _controls(known), columns(lists), absent)
 
 
 def dimension_words(run: RunRecord) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.layer_record import LayersRecord
-from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, panel_width, readings
-from counterpoint.report.charts.line_chart import Line, label_room, line_chart
+from counterpoint.report.charts.line_chart import Line, line_drawing
 from counterpoint.report.charts.series_style import PLACE_DASHES, RUN_MARKERS, Style, run_title
 from counterpoint.report.charts.ticks import linear_axis
 from counterpoint.report.run_record import RunRecord
@@ -53,11 +53,7 @@ def _alive_figure(run: RunRecord, record: LayersRecord) -> Markup:
     x_axis = linear_axis("layer, in the order of the table", [1.0, max(at[-1], 2.0)], is_whole=True)
     y_axis = linear_axis("directions", [0.0, *(value for line in lines for value in line.y)])
     words = ChartText(f"Directions by layer of {run.name}", record.words)
-
-    def draw(width: float) -> Markup:
-        right = label_room([each.label for each in lines])
-        return line_chart(Frame(width, min(300, 150 + width / 3), x_axis, y_axis, right=right), words, lines)
-
+    draw = line_drawing(words, (x_axis, y_axis), lines)
     return figure(TITLE, "", draw, panel_width(1), _table(run, record))
 
 

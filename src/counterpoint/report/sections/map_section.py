@@ -51,7 +51,9 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
         join(run_title(run.name, run.order, len(runs)), _map(run, layouts_of(run), pictures.get(run.order)))
         for run in known
     ]
-    return join(drawn_sheets(pictures, step), _search(), maps, element("p", LIMITS, class_="protocol"), absent)
+    how_to_use = element("p", HOW_TO_USE, class_="note needs-script")
+    limits = element("p", LIMITS, class_="protocol")
+    return join(drawn_sheets(pictures, step), _search(), maps, how_to_use, limits, absent)
 
 
 def _search() -> Markup:
@@ -98,7 +100,6 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
         element("div", controls, element("div", class_="map-live"), class_="needs-script map-tools"),
         element("div", legends, class_="legends"),
         element("div", stills, class_="stills"),
-        element("p", HOW_TO_USE, class_="note needs-script"),
         _table(run, layouts),
         class_="map",
     )

@@ -7,14 +7,13 @@ from numpy.typing import NDArray
 
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import Metric
-from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import (
     MAX_POINTS,
     Line,
     floor_reference,
-    label_room,
-    line_chart,
+    line_drawing,
     log_values,
     rounding,
     spectrum_band,
@@ -73,12 +72,6 @@ def _value_axis(runs: Sequence[RunRecord]) -> Axis:
     return decade_axis("singular value of the covariance", shown)
 
 
-def _index_axis(run: RunRecord) -> Axis:
-    longest = max((len(values) for values in run.arrays.spectra.values()), default=1)
-    # 2: a single value needs a range, too.
-    return linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
-
-
 def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
@@ -87,13 +80,10 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     references = [floor for floor in floors if floor is not None][:1]
     band = None if run.arrays.band is None else spectrum_band(run.arrays.band, y_axis)
     words = ChartText(f"Spectra of {run.name}", _rank_words(run) or "Singular values in descending order.")
-
-    # Each run has its own index axis, as widths may differ; the vertical one is common.
-    def draw(width: float) -> Markup:
-        right = label_room([line.label for line in lines])
-        frame = Frame(width, min(330, 170 + width / 3), _index_axis(run), y_axis, right=right)
-        return line_chart(frame, words, lines, references, band=band)
-
+    # Each run has its own index axis, as widths may differ; 2: a single value needs a range, too.
+    longest = max((len(values) for values in spectra.values()), default=2)
+    x_axis = linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
+    draw = line_drawing(words, (x_axis, y_axis), lines, references, band)
     title = run_tag(run.name, run.order) if num_runs > 1 else TITLE
     note = HOW_TO_READ + (BAND_WORDS if band else "")
     return figure(title, note if num_runs == 1 else "", draw, panel_width(num_runs), _table(run, num_runs))

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, join
 from counterpoint.core.run_records import EpochRecord
-from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
-from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, Reference, label_room, line_chart
+from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, Reference, line_drawing
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import Axis, evenly_chosen, linear_axis
 from counterpoint.report.run_record import RunRecord
@@ -86,17 +86,13 @@ def _loss_axis(epochs: Sequence[EpochRecord]) -> Axis:
 def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
     """Draw one run's loss with its chance level and floor."""
     rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), MAX_VERTICES)]
-    positions = _positions(rows)
+    positions = [float(row.epoch or 0) for row in rows]
     axis = shared or _loss_axis(rows)
     style = run_style(run.order) if num_runs > 1 else Style("c1")
     line = Line("loss", positions, [epoch.loss for epoch in rows], style)
-    references = _references(rows[-1])
     words = ChartText(f"Loss of {run.name} by epoch", loss_reading(run))
-
-    def draw(width: float) -> Markup:
-        frame = Frame(width, min(300, 150 + width / 3), _epoch_axis(positions), axis, right=label_room(["loss"]))
-        return line_chart(frame, words, [line], references)
-
+    x_axis = linear_axis("epoch", positions, num_ticks=6, is_whole=True)
+    draw = line_drawing(words, (x_axis, axis), [line], _references(rows[-1]))
     title = run_tag(run.name, run.order) if num_runs > 1 else ""
     return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
 
@@ -112,21 +108,12 @@ def _references(last: EpochRecord) -> list[Reference]:
 
 def _loss_table(run: RunRecord, num_runs: int) -> Markup:
     rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), max_rows(num_runs))]
-    positions = _positions(rows)
+    positions = [float(row.epoch or 0) for row in rows]
     cells = [
         [f"epoch {number(at)}", *map(number, (row.loss, row.chance, row.floor, row.learning_rate))]
         for at, row in zip(positions, rows, strict=True)
     ]
     return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor", "learning rate"], cells, positions)
-
-
-def _positions(epochs: Sequence[EpochRecord]) -> list[float]:
-    """Number the epochs; a missing number is its place in the file."""
-    return [float(place if epoch.epoch is None else epoch.epoch) for place, epoch in enumerate(epochs, start=1)]
-
-
-def _epoch_axis(positions: Sequence[float]) -> Axis:
-    return linear_axis("epoch", positions, num_ticks=6, is_whole=True)
 
 
 SECTION = Section(30, "training", "Training", "Did it learn?", training_section)
