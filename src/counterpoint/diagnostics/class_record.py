@@ -18,7 +18,7 @@ class ClassRow(Record):
         name: of the class.
         count: its samples.
         spread: mean squared distance of its unit-length samples from their mean: 0 collapsed, at most 1.
-        is_rare: whether it is one of the rare classes (``class_directions.rare_classes``).
+        is_rare: whether it is one of the rare classes (``class_geometry.rare_classes``).
     """
 
     name: Text = ""

@@ -16,8 +16,9 @@ from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels
-from counterpoint.diagnostics.class_directions import (
+from counterpoint.diagnostics.class_geometry import (
     class_cosines,
+    class_geometry,
     class_spreads,
     frequent_cosine,
     gram_distance,
@@ -26,7 +27,6 @@ from counterpoint.diagnostics.class_directions import (
     rare_cosine,
     within_share,
 )
-from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
