@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import counterpoint as cp
@@ -63,12 +62,17 @@ def test_a_mistake_gets_one_line_and_code_two(
     assert len(shown.err.splitlines()) == 1
 
 
-def test_the_flag_that_left_says_what_takes_its_place(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("flag", "instead"), [("--bounds", "python -m reproductions.mio2021.linear_rate RUN"), ("--vectors", "eigsh")]
+)
+def test_flags_that_left_say_what_takes_their_place(
+    flag: str, instead: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["spectrum", str(run), "--bounds"])
+        main(["spectrum", str(run), flag])
     assert left.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "python -m reproductions.mio2021.linear_rate RUN" in line
+    assert instead in line
 
 
 def test_what_was_written_says_what_is_proven_of_a_linear_rate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,21 +85,6 @@ def test_what_was_written_says_what_is_proven_of_a_linear_rate(run: Path, capsys
     assert "L is at least" in words
     assert "This proves nothing of other weights" in words
     assert max(map(len, shown.splitlines())) <= 100
-
-
-@pytest.mark.thorough
-def test_eigenvectors_are_written_on_request_and_not_kept_beside_another_spectrum(run: Path) -> None:
-    assert main(["spectrum", str(run), *FAST, "-q", "--top", "2", "--vectors", "true"]) == 0
-    with np.load(run / "eigenvectors.npz") as stored:
-        (step,) = (name for name in stored.files if name.startswith("step-"))
-        vectors_KP, total = stored[step], int(stored["sizes"].sum())
-        assert len(stored["names"]) == len(stored["sizes"])
-    assert vectors_KP.shape == (4, total)
-    assert np.abs((vectors_KP**2).sum(axis=1) - 1).max() < 1e-9
-    written = json.loads((run / "spectrum.json").read_text())
-    assert len(written["states"][0]["largest"]) == 2
-    assert main(["spectrum", str(run), *FAST, "-q"]) == 0
-    assert not (run / "eigenvectors.npz").exists()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

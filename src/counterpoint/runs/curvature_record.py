@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -68,7 +68,7 @@ class HessianSpectrum:
             "settings": dict(self.settings),
             "route": vars(self.route),
             "remarks": list(self.remarks),
-            "states": [{"step": state.step, **state.found.to_dict()} for state in self.states],
+            "states": [{"step": state.step, **asdict(state.found)} for state in self.states],
         }
 
     @classmethod

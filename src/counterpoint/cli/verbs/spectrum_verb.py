@@ -22,7 +22,7 @@ examples:
   counterpoint spectrum runs/ncl
   counterpoint spectrum runs/ncl --steps 200 --threshold 0.1
   counterpoint spectrum runs/ncl --checkpoint all --csv
-  counterpoint spectrum runs/ncl --top 10 --vectors true
+  counterpoint spectrum runs/ncl --top 10
   counterpoint spectrum runs/photos --precision float32 --chunk-size 32
   counterpoint spectrum runs/photos --batch-norm frozen --data moved/photos"""
 

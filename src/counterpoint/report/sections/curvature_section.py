@@ -137,16 +137,7 @@ def _ritz_figure(run: RunRecord, spectrum: HessianSpectrum, num_runs: int) -> Ma
 
     title = run_tag(run.name, run.order) if num_runs > 1 else RITZ
     panes = max(num_runs, min(len(spectrum.states), 2))
-    return figure(title, "" if num_runs > 1 else RITZ_NOTE, draw, panel_width(panes), _bounds_table(run, spectrum))
-
-
-def _bounds_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
-    """List bounds on the share of eigenvalues up to thresholds."""
-    rows = [
-        [f"up to {number(point.threshold)}", f"{point.share.low:.4f}", f"{point.share.high:.4f}"]
-        for point in spectrum.last.curve
-    ]
-    return data_table(f"Share of eigenvalues of {run.name}", ["eigenvalue", "at least", "at most"], rows)
+    return figure(title, "" if num_runs > 1 else RITZ_NOTE, draw, panel_width(panes), None)
 
 
 def _ends_figure(run: RunRecord, spectrum: HessianSpectrum, num_runs: int) -> Markup:
