@@ -124,12 +124,11 @@ def _own_place(rows: Sequence[TemperatureRow], look: PairRecord) -> int | None:
 
 def _table(run: RunRecord, rows: Sequence[TemperatureRow], look: PairRecord) -> Markup:
     """All figures at each temperature."""
-    head = ["temperature", "negatives that count", "entropy", "gradient", "loss", "chance", "floor", "way to the floor"]
+    head = ["temperature", "negatives that count", "loss", "chance", "floor", "way to the floor"]
     cells = [
         [
             f"{number(row.temperature)}{' (this run)' if row.temperature == look.temperature else ''}",
-            *(_cell(value) for value in (row.effective_negatives, row.entropy, row.gradient)),
-            *(_cell(value) for value in (row.loss, row.chance, row.floor)),
+            *(_cell(value) for value in (row.effective_negatives, row.loss, row.chance, row.floor)),
             "–" if row.way is None else percent(max(row.way, 0.0), 0),
         ]
         for row in rows
