@@ -336,7 +336,6 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     (finding,) = (each for each in find(cold) if each.name == "temperature-low")
     assert "--temperature" in finding.remedy
     assert finding.confirm
-    assert finding.expect
     assert finding.cannot_tell
     (other,) = (each for each in find(replace(cold, levers=frozenset())) if each.name == "temperature-low")
     assert other.changes == {}

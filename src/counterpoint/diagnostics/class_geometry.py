@@ -94,7 +94,6 @@ class GramDistance:
         typical: root mean square difference over pairs of different classes, in [0, 2].
         low: lower end of its 95 % interval over samples; None where there is none.
         high: upper end.
-        frobenius: of the difference of both matrices, whose diagonals agree: sqrt(C (C - 1)) times ``typical``.
         largest: largest difference of one pair, by size.
         pair: its classes, as rows of the matrix.
     """
@@ -102,7 +101,6 @@ class GramDistance:
     typical: float
     low: float | None
     high: float | None
-    frobenius: float
     largest: float
     pair: tuple[int, int]
 
@@ -159,7 +157,6 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> GramDistance:
         typical=found.value,
         low=None if found.low is None else max(found.low, 0.0),
         high=None if found.high is None else min(found.high, 2.0),
-        frobenius=math.sqrt(num_classes * (num_classes - 1)) * found.value,
         largest=float(difference_CC[first, second]),
         pair=(min(first, second), max(first, second)),
     )

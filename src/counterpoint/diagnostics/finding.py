@@ -64,7 +64,6 @@ class Finding(JudgedFact):
         better: which way the figure gets better.
         confirm: one cheap test that would confirm it, with its command.
         changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
-        expect: which figure this improves, and how.
         cannot_tell: what this finding leaves open.
     """
 
@@ -72,7 +71,6 @@ class Finding(JudgedFact):
     better: Literal["higher", "lower", ""] = ""
     confirm: str = ""
     changes: Mapping[str, Any] = Field(default_factory=dict)
-    expect: str = ""
     cannot_tell: str = ""
 
     @property
@@ -83,7 +81,6 @@ class Finding(JudgedFact):
             "why": self.text,
             "test": self.confirm,
             "try": self.remedy,
-            "expect": self.expect,
             "open": self.cannot_tell,
         }
         return [f"{name}: {words}" for name, words in parts.items() if words]

@@ -208,7 +208,6 @@ def _compared(embedding_ND: Tensor, labels: Labels, question: ClassQuestion, geo
         distance=distance.typical,
         low=_known(distance.low),
         high=_known(distance.high),
-        frobenius=distance.frobenius,
         largest=distance.largest,
         pair=tuple(names[place] for place in distance.pair),
         risk=geometry.risk,

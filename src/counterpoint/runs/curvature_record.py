@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, ProductRoute
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Estimate, Mass, OperatorSpectrum, ProductRoute
 
 WIDTH = 100  # columns
 LAST_UPDATE = "weights of the last update"
@@ -202,6 +202,6 @@ def _at_least(mass: Mass) -> str:
     return f"at least {mass.at_least:,} ({LEVEL:.0%}: {_count(mass)})"
 
 
-def _with_error(one: Eigenvalue) -> str:
+def _with_error(one: Estimate) -> str:
     """An eigenvalue with its error."""
     return f"{one.value:.4g} +- {one.error:.1g}"

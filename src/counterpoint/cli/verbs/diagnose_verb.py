@@ -97,7 +97,7 @@ def run(flags: argparse.Namespace) -> int:
 
 
 def _fix(folder: Path, file: str, findings: "Findings") -> None:
-    """Write the config that the first finding asks for, and say what to expect."""
+    """Write the config that the first finding asks for, and say what is changed."""
     from counterpoint.runs.fixing import fix_of, write_fix  # deferred: loads torch
 
     config = Path(file) if file else folder.resolve().with_name(f"{folder.resolve().name}-fixed.yaml")

@@ -8,7 +8,7 @@ import torch
 from scipy.special import betainc
 
 from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, ritz
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Bracket, Mass, Masses, TraceEstimate
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Bracket, Estimate, Mass, Masses
 
 ROUNDING = 1e-10  # of shares, through the eigenvectors of a small matrix
 FAR = 1e4  # a diagonal entry so many times larger than the others costs digits
@@ -94,7 +94,7 @@ def count_interval(share: Bracket, num_dims: int, num_probes: int) -> tuple[int,
     return min(low, num_dims), max(min(low, num_dims), high)
 
 
-def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> TraceEstimate:
+def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> Estimate:
     r"""The trace with a standard error: eigenvalues that have settled counted one by one, the rest estimated.
 
     .. math:: \operatorname{tr} H \approx \sum_{j \in S} \theta_j + (P - |S|)
@@ -110,14 +110,14 @@ def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> TraceEstimate:
     parts = [_trace_of(each, ritz(each)) for each in tridiagonals]
     count = len(parts)
     squares = sum(part.error**2 for part in parts)
-    return TraceEstimate(sum(part.value for part in parts) / count, squares**0.5 / count)
+    return Estimate(sum(part.value for part in parts) / count, squares**0.5 / count)
 
 
-def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> TraceEstimate:
+def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> Estimate:
     """The trace from one probe."""
     values_M, weights_M = found.values_M, found.weights_M
     if len(values_M) == tridiagonal.num_dims:
-        return TraceEstimate(float(values_M.sum()), 0.0)
+        return Estimate(float(values_M.sum()), 0.0)
     is_settled_M = found.residuals_M <= SETTLED * values_M.abs().max()
     # A value whose own size is that of its residual belongs to the bulk: it is no direction apart.
     is_settled_M &= found.residuals_M <= SETTLED * values_M.abs()
@@ -128,10 +128,10 @@ def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> TraceEstimate:
     left_M = torch.where(is_settled_M, 0.0, weights_M)
     total = float(left_M.sum())
     if total == 0:
-        return TraceEstimate(float(values_M[is_settled_M].sum()), 0.0)
+        return Estimate(float(values_M[is_settled_M].sum()), 0.0)
     mean = float((left_M * values_M).sum()) / total
     variance = float((left_M * (values_M - mean).square()).sum()) / total
-    return TraceEstimate(float(values_M[is_settled_M].sum()) + rest * mean, rest * (2 * variance / (rest + 2)) ** 0.5)
+    return Estimate(float(values_M[is_settled_M].sum()) + rest * mean, rest * (2 * variance / (rest + 2)) ** 0.5)
 
 
 def _radau_sums(tridiagonal: Tridiagonal, threshold: float) -> tuple[float, float]:

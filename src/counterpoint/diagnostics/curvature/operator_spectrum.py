@@ -11,7 +11,7 @@ from torch import Tensor
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator
 from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, lanczos, ritz
 from counterpoint.diagnostics.curvature.mass_brackets import masses, trace_estimate
-from counterpoint.diagnostics.curvature.spectrum_records import Eigenvalue, OperatorSpectrum, ProductCheck
+from counterpoint.diagnostics.curvature.spectrum_records import Estimate, OperatorSpectrum, ProductCheck
 
 LIMITS = {torch.float64: 1e-10, torch.float32: 1e-4}  # of the relative defect of symmetry
 
@@ -91,7 +91,7 @@ def _measured_noise(first: Tridiagonal, check: ProductCheck) -> float:
     return 2 * (check.defect or 0.0) * typical
 
 
-def _eigenvalues(found: Ritz, noise: float) -> tuple[Eigenvalue, ...]:
+def _eigenvalues(found: Ritz, noise: float) -> tuple[Estimate, ...]:
     """Ritz values with what they may be wrong by, ascending: their residuals, and rounding."""
     pairs = zip(found.values_M.tolist(), found.residuals_M.tolist(), strict=True)
-    return tuple(Eigenvalue(value, error + noise) for value, error in pairs)
+    return tuple(Estimate(value, error + noise) for value, error in pairs)

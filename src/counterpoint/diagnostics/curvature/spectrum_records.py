@@ -81,34 +81,23 @@ class Masses:
 
 
 @dataclass(frozen=True)
-class TraceEstimate:
-    """A number with its standard error."""
+class Estimate:
+    """A number with its error: of a trace its standard error; of an eigenvalue how near one of the Hessian lies.
+
+    An eigenvalue's error is the length of H y - value y for the unit vector y that was found, and rounding.
+    """
 
     value: float
     error: float
 
     @property
     def interval(self) -> Bracket:
-        """95 %, as of a normal distribution.
+        """95 %, as of a normal distribution, for a standard error.
 
-        >>> TraceEstimate(10.0, 0.0).interval
+        >>> Estimate(10.0, 0.0).interval
         Bracket(low=10.0, high=10.0)
         """
         return Bracket(self.value - NORMAL * self.error, self.value + NORMAL * self.error)
-
-
-@dataclass(frozen=True)
-class Eigenvalue:
-    """An approximate eigenvalue.
-
-    Attributes:
-        value: of T.
-        error: within so much of the value the Hessian has an eigenvalue: the length of H y - value y for the unit
-            vector y, and rounding.
-    """
-
-    value: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -135,9 +124,9 @@ class OperatorSpectrum:
     gradient_norm: float
     masses: Masses
     signs: Masses
-    largest: tuple[Eigenvalue, ...]
-    smallest: tuple[Eigenvalue, ...]
-    trace: TraceEstimate
+    largest: tuple[Estimate, ...]
+    smallest: tuple[Estimate, ...]
+    trace: Estimate
     ritz_values: tuple[tuple[float, ...], ...]
     ritz_weights: tuple[tuple[float, ...], ...]
     noise: float
