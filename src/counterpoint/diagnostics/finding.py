@@ -1,24 +1,15 @@
 """One thing that a check found, with its level, its figure beside a reference, and what to try."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from counterpoint.core.run_records import Figure, Record
 from counterpoint.diagnostics.evidence import Evidence
 
 Level = Literal["good", "note", "warning", "severe"]
 LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
-
-
-def known_level(level: Any) -> Any:
-    """Read an unknown level as a note.
-
-    >>> known_level("severe"), known_level("odd")
-    ('severe', 'note')
-    """
-    return level if level in LEVELS else "note"
 
 
 class JudgedFact(Record):
@@ -36,7 +27,7 @@ class JudgedFact(Record):
         reference_name: what that is, in words.
     """
 
-    level: Annotated[Level, BeforeValidator(known_level)] = "note"
+    level: Level = "note"
     title: str = ""
     text: str = ""
     remedy: str = ""

@@ -200,14 +200,8 @@ def graph_bytes(loss: CoupledLoss, chunk_size: int) -> int:
 
 
 def _encoded(loss: CoupledLoss, parameters: Parameters, inputs: Inputs) -> Tensor:
-    """Embeddings with a graph whose second derivative is short.
-
-    On a processor, BatchNorm (which mixes samples) and float64 are a fifth faster with channels last; GroupNorm in
-    float32, which would change the layout to and fro, is not.
-    """
-    first = inputs[0]
-    channels_last = first.device.type == "cpu" and (first.dtype == torch.float64 or not loss.is_separable)
-    with ShortSecondDerivatives(channels_last=channels_last):
+    """Embeddings with a graph whose second derivative is short."""
+    with ShortSecondDerivatives():
         return loss.encode(parameters, inputs)
 
 
