@@ -7,7 +7,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.losses.infonce import DCL
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.collapse.merged_minorities import one_majority
+from counterpoint.theory.collapse.minority_collapse import one_majority
 from counterpoint.theory.collapse.phase import curve, minority_optimum, phase_diagram
 from counterpoint.theory.geometry.class_risk import class_risk
 from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations

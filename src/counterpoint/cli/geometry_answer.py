@@ -320,7 +320,7 @@ def _threshold(num_classes: int, options: Mapping[str, Any]) -> CollapseThreshol
     try:
         return collapse_threshold(num_classes, **options)
     except UsageError as error:
-        if "apart at both ends" not in str(error):
+        if "apart at any share" not in str(error):
             raise
         raise UsageError(
             "with this loss the minorities stay apart at every share of the majority; leave out --threshold"
