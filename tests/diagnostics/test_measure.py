@@ -80,14 +80,6 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
     assert int(place.cosines.positive.sum()) == 6
 
 
-def test_lengths_of_rows_do_not_matter(z: Tensor) -> None:
-    rescaled = z * torch.linspace(0.1, 9, 9, dtype=torch.float64)[:, None]
-    before, after = measure_place(z).figures.to_dict(), measure_place(rescaled).figures.to_dict()
-    for name, value in before.items():
-        if value is not None and name != "intervals":
-            assert_numbers(after[name], value)
-
-
 def test_what_was_not_given_is_none(z: Tensor) -> None:
     place = measure_place(z)
     absent = ("alignment", "positive_cosine", "overlap", "moved_views", "class_consistency", "lidar", "within_share")

@@ -83,12 +83,6 @@ def test_shape_and_order_of_the_axes() -> None:
     assert lines[3].split()[0] == "infinite"
 
 
-def test_equal_shares_are_the_simplex() -> None:
-    diagram = phase_diagram([1 / 7], [1, INF], [1.0, 0.1], num_classes=7)
-    assert float((diagram.minority_cosine_KUT + 1 / 6).abs().max()) < 1e-10
-    assert float((diagram.majority_cosine_KUT + 1 / 6).abs().max()) < 1e-10
-
-
 @pytest.mark.parametrize("num_classes", [3, 5, 12])
 def test_the_curve_of_lemma_8_is_singular_and_starts_at_one_less_than_all_classes(num_classes: int) -> None:
     """At a = 0 minorities have the cosine -1/(C-2); the end of the lemma's proof prints -1/(C-1)."""
