@@ -91,8 +91,8 @@ def attack_everything(folder: Path) -> None:
 
     def poison(value):
         if isinstance(value, dict):
-            # Bits are checked, and a page of a run whose bits are damaged is refused.
-            return {key: child if key == "hits" else poison(child) for key, child in value.items()}
+            # Bits and levels are checked, and a page of a run whose own are damaged is refused.
+            return {key: child if key in ("hits", "level") else poison(child) for key, child in value.items()}
         if isinstance(value, list):
             return [poison(child) for child in value]
         return ATTACK if isinstance(value, str) else value

@@ -86,25 +86,6 @@ class MeanEstimate:
     high: float | None
 
 
-@dataclass(frozen=True)
-class GramDistance:
-    """How far the cosines of class means are from an optimum.
-
-    Attributes:
-        typical: root mean square difference over pairs of different classes, in [0, 2].
-        low: lower end of its 95 % interval over samples; None where there is none.
-        high: upper end.
-        largest: largest difference of one pair, by size.
-        pair: its classes, as rows of the matrix.
-    """
-
-    typical: float
-    low: float | None
-    high: float | None
-    largest: float
-    pair: tuple[int, int]
-
-
 def class_cosines(classes: ClassGeometry) -> Tensor:
     r"""Cosines between the class means of unit-length features, not centred; float64 (C, C), 1 on the diagonal.
 
@@ -121,8 +102,8 @@ def class_cosines(classes: ClassGeometry) -> Tensor:
     return _cosines(_means(classes)).fill_diagonal_(1.0)
 
 
-def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> GramDistance:
-    r"""Distance between the cosines of class means and an optimum.
+def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> MeanEstimate:
+    r"""Root mean square distance, in [0, 2], between the cosines of class means and an optimum.
 
     .. math:: \Big( \frac{1}{C(C-1)} \sum_{c \ne d} (A_{cd} - A^*_{cd})^2 \Big)^{1/2}
 
@@ -137,7 +118,7 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> GramDistance:
         ValueError: one class only, or another number of classes.
 
     >>> opposite = class_geometry(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
-    >>> gram_distance(opposite, torch.eye(2, dtype=torch.float64)).typical
+    >>> gram_distance(opposite, torch.eye(2, dtype=torch.float64)).value
     1.0
     """
     num_classes = len(classes.counts_C)
@@ -151,15 +132,9 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> GramDistance:
         return (_cosines(means_CD) - optimum_CC)[is_pair_CC].square().mean().sqrt()
 
     found = mean_interval(classes, typical)
-    difference_CC = (class_cosines(classes) - optimum_CC).abs().fill_diagonal_(0.0)
-    first, second = divmod(int(difference_CC.argmax()), num_classes)
-    return GramDistance(
-        typical=found.value,
-        low=None if found.low is None else max(found.low, 0.0),
-        high=None if found.high is None else min(found.high, 2.0),
-        largest=float(difference_CC[first, second]),
-        pair=(min(first, second), max(first, second)),
-    )
+    if found.low is None or found.high is None:
+        return found
+    return MeanEstimate(found.value, max(found.low, 0.0), min(found.high, 2.0))
 
 
 def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor]) -> MeanEstimate:

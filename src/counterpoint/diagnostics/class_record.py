@@ -37,8 +37,6 @@ class OptimumRecord(Record):
         distance: root mean square difference over pairs of classes.
         low: lower end of its 95 % interval over samples.
         high: upper end.
-        largest: largest difference of one pair.
-        pair: the names of its classes.
         held_out: the distance of held-out samples, where they have all classes.
         risk: class-level risk of the optimum.
         lower_bound: no unit class means have less.
@@ -56,8 +54,6 @@ class OptimumRecord(Record):
     distance: Figure = None
     low: Figure = None
     high: Figure = None
-    largest: Figure = None
-    pair: Annotated[tuple[Text, ...], Listed] = ()
     held_out: Figure = None
     risk: Figure = None
     lower_bound: Figure = None

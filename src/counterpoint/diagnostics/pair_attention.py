@@ -32,15 +32,19 @@ class WeighingLoss(Protocol):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """Its value."""
+        ...
 
     def importance(self, *args: Any, **kwargs: Any) -> Tensor:
         """Weights of negatives (2n, 2n)."""
+        ...
 
     def chance(self, n: int) -> float:
         """Its value when all pairs look alike."""
+        ...
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         """A value that no embedding can go below."""
+        ...
 
 
 @dataclass(frozen=True)
