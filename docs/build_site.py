@@ -49,7 +49,7 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]+)?\)")
 # Pages of the API: title, modules, and which of their public names (all that no other page has, where none is named).
 FUNCTIONS = ["train", "resume", "load", "evaluate", "evaluate_seeds", "compare", "diagnose", "hessian_spectrum"]
 FUNCTIONS += ["fine_tune", "embed", "report", "preview", "verify"]
-MEASUREMENTS = ["spectra", "rank_measures", "vanished", "alignment", "crowding", "hubness", "class_geometry"]
+MEASUREMENTS = ["spectra", "vanished", "alignment", "crowding", "class_geometry"]
 MEASUREMENTS += ["concepts"]
 API: Mapping[str, tuple[str, list[str], list[str]]] = {
     "functions": ("What can be done", ["counterpoint"], FUNCTIONS),

@@ -10,8 +10,7 @@ features is drawn so that it shows one case.
 import matplotlib.pyplot as plt
 import torch
 
-from counterpoint.diagnostics.rank_measures import rankme
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, rankme, singular_values
 from counterpoint.diagnostics.vanished import isotropic_band, vanished_directions
 
 NUM_SAMPLES, NUM_DIMS = 2000, 64
@@ -35,7 +34,7 @@ for name, z in embeddings.items():
     spectrum = covariance_spectrum(z)
     found = vanished_directions(spectrum, NUM_SAMPLES)
     cosine = float(torch.nn.functional.cosine_similarity(z[:-1], z[1:]).mean())
-    print(f"{name:42} effective rank {effective_rank(spectrum):5.1f}  RankMe {rankme(z):5.1f}", end="")
+    print(f"{name:42} effective rank {effective_rank(spectrum):5.1f}  RankMe {rankme(singular_values(z)):5.1f}", end="")
     print(f"  vanished {found.count:2d}  mean cosine {cosine:5.2f}")
 
 # %%

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from torch import Tensor
 
+from counterpoint.diagnostics import concepts as module
 from counterpoint.diagnostics.concepts import (
     class_purity,
+    drawn_correlation,
+    duplicate_dims,
     expected_activation,
     feature_correlation,
     is_active,
     sparsity,
     top_concepts,
 )
+from oracles import class_directions_oracle
 from oracles import feature_measures as oracle
 from oracles.number_checks import assert_numbers
 
@@ -77,12 +81,6 @@ def test_purity_is_the_share_of_the_commonest_class(z: np.ndarray, seed: int) ->
 @settings(max_examples=50)
 def test_correlation_is_the_mean_cosine_of_live_columns(z: np.ndarray) -> None:
     assert_numbers(feature_correlation(torch.from_numpy(z)), oracle.mean_column_cosine(z))
-
-
-def test_correlation_takes_the_size_of_a_cosine_not_its_sign() -> None:
-    z = torch.tensor([[1.0, -1.0], [2.0, -2.0]])
-    assert_numbers(feature_correlation(z), 1.0)
-    assert_numbers(feature_correlation(torch.tensor([[1.0, 1.0], [1.0, -1.0]])), 0.0)
 
 
 def test_a_one_hot_code_is_pure_sparse_and_uncorrelated() -> None:
@@ -228,3 +226,58 @@ def test_bad_input_is_named() -> None:
         class_purity(torch.eye(2), torch.tensor([0, 1, 1]))
     with pytest.raises(ValueError, match=r"z must be finite, but row 1"):
         top_concepts(torch.tensor([[1.0], [math.nan]]))
+
+
+def draw(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(12, 40), d=st.integers(1, 6), repeats=st.integers(0, 6), seed=st.integers(0, 99))
+def test_repeated_dimensions_are_those_of_the_loop(n: int, d: int, repeats: int, seed: int) -> None:
+    z = draw(n, d, seed)
+    source = torch.randint(d, (repeats,), generator=torch.Generator().manual_seed(seed))
+    z = torch.cat([z, z[:, source] * -3 + 0.05 * draw(n, repeats, seed + 1)], dim=1)
+    assert duplicate_dims(z) == class_directions_oracle.duplicate_dims(z.double().numpy())
+
+
+@pytest.mark.parametrize(
+    ("z", "expected"),
+    [
+        (draw(500, 64), 0),
+        (draw(500, 64).repeat(1, 2), 64),
+        (torch.ones(500, 8), 0),
+        (torch.cat([draw(500, 4), torch.zeros(500, 4)], dim=1), 0),
+        (draw(500, 1) * torch.linspace(1, 2, 16), 15),
+        (draw(500, 8) + 1e3, 0),
+        (torch.cat([draw(500, 4), draw(500, 4) + 0.25 * draw(500, 4, 1)], dim=1), 0),  # correlations of 0.97
+    ],
+    ids=["isotropic", "each twice", "constant", "silent", "rank 1", "offset", "much alike"],
+)
+def test_repeated_dimensions_of_plain_cases(z: Tensor, expected: int) -> None:
+    assert duplicate_dims(z) == expected
+
+
+def test_two_dimensions_that_fire_once_are_no_repetition() -> None:
+    z = torch.zeros(100, 2)
+    z[3] = 1.0
+    assert duplicate_dims(z) == 0
+
+
+def test_blocks_and_many_samples_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.cat([draw(300, 20), -draw(300, 20)], dim=1)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    assert duplicate_dims(z) == 20
+    monkeypatch.setattr(module, "MOST_SAMPLES", 50)
+    assert duplicate_dims(z) == 20
+
+
+def test_the_drawn_matrix_has_the_most_active_dimensions_in_their_order() -> None:
+    z = draw(300, 150) * torch.linspace(0.1, 2, 150)
+    found = drawn_correlation(z)
+    assert len(found.dims) == module.MOST_DRAWN
+    assert list(found.dims) == sorted(found.dims)
+    assert found.matrix_LL.diagonal().tolist() == pytest.approx([1.0] * 128)
+    expected = torch.corrcoef(z[:, list(found.dims)].double().T)
+    assert torch.allclose(found.matrix_LL, expected, atol=1e-9)
+    assert drawn_correlation(torch.ones(9, 2)).matrix_LL.tolist() == [[0.0, 0.0], [0.0, 0.0]]

@@ -336,7 +336,6 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     (finding,) = (each for each in find(cold) if each.name == "temperature-low")
     assert "--temperature" in finding.remedy
     assert finding.confirm
-    assert finding.expect
     assert finding.cannot_tell
     (other,) = (each for each in find(replace(cold, levers=frozenset())) if each.name == "temperature-low")
     assert other.changes == {}
@@ -616,12 +615,6 @@ def test_every_figure_of_every_finding_is_finite_and_every_sentence_ends() -> No
             assert not each.title.endswith(".")
 
 
-def test_collapse_is_found_without_views() -> None:
-    constant = measure_place(torch.ones(300, 4) + 1e-3 * torch.arange(1200.0).reshape(300, 4) / 1200)
-    found = {finding.name: finding.level for finding in find(Evidence({EMBEDDING: constant.figures}))}
-    assert found["full-collapse"] == "severe"
-
-
 def test_the_remedy_for_sharpness_brings_its_state_below_the_limit() -> None:
     values = {"optim.name": "sgd", "optim.learning_rate": 0.06}
     found = CATALOGUE["sharpness"](evidence(sharpness=sharper(400.0), values=values))
@@ -631,16 +624,6 @@ def test_the_remedy_for_sharpness_brings_its_state_below_the_limit() -> None:
     assert (found.measured, found.low, found.high, found.reference) == (24.0, 24.0, None, 3.8)
     assert "--optim.learning-rate" in found.remedy
     assert "counterpoint spectrum RUN" in found.confirm
-
-
-def test_without_a_spectrum_nothing_is_said_of_sharpness() -> None:
-    assert "sharpness" not in levels(evidence(sharpness=None))
-
-
-@pytest.mark.parametrize(("momentum", "level"), [(0.9, "good"), (0.0, "note"), (-0.5, "warning")])
-def test_momentum_moves_the_limit(momentum: float, level: Level) -> None:
-    sharp = Sharpness(step=1, eigenvalue=30.0, learning_rate=0.1, momentum=momentum, peak=0.1)
-    assert levels(evidence(sharpness=sharp))["sharpness"] == level
 
 
 @pytest.mark.parametrize("num_samples", [300, 2000])

@@ -59,11 +59,11 @@ def test_long_names_keep_their_end_and_lines_fit() -> None:
 
 
 def test_joints_say_what_can_be_said() -> None:
-    figures = {"below": "0", "above": "2", "width": 10, "overlap": 0.9, "chance": 0.5, "gain": 1.5, "most": 2.0}
+    figures = {"below": "0", "above": "2", "width": 10, "overlap": 0.9, "chance": 0.5}
     some = JointFigures(**figures, live_below=4, live_above=5).words
     assert some == (
         "Of the 10 directions between layer 0 and layer 2, 4 are filled and 5 read; these subspaces overlap by 0.90, "
-        "by chance 0.50; by size the product is 1.50 times that of layers in random position (fully aligned: 2.00)."
+        "by chance 0.50."
     )
     assert "overlap" not in JointFigures(**figures, live_below=10, live_above=5).words
     assert JointFigures(**figures, live_below=0, live_above=5).words.endswith("read: nothing passes.")

@@ -1,4 +1,4 @@
-"""Spectrum of the covariance, effective rank and its isotropic ceiling."""
+"""Spectra, effective rank and its isotropic ceiling, and the measures of rank of the literature."""
 
 # N samples, D features
 
@@ -11,11 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics import spectra
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, isotropic_rank
+from counterpoint.diagnostics.measure import measure_place
+from counterpoint.diagnostics.spectra import (
+    covariance_spectrum,
+    effective_rank,
+    isotropic_rank,
+    lidar,
+    participation_ratio,
+    rankme,
+    singular_values,
+)
 from oracles import feature_measures as oracle
+from oracles import rank_oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, assert_estimate
+
+NO_EPS = 1e-30  # so small that known answers are exact
 
 
 def draw(n: int, d: int, seed: int = 0) -> Tensor:
@@ -55,11 +68,6 @@ def test_known_spectra() -> None:
     assert_numbers(covariance_spectrum(torch.tensor([[5.0, 0.0], [0.0, 0.1]]), normalize=True), [1.0, 0.0])
 
 
-def test_the_sum_is_the_total_variance() -> None:
-    z = draw(9, 4)
-    assert_close(covariance_spectrum(z).sum(), z.var(dim=0).sum())
-
-
 @pytest.mark.parametrize("normalize", [False, True])
 def test_rotation_does_not_matter(normalize: bool) -> None:
     z = draw(12, 5)
@@ -85,11 +93,12 @@ def test_data_of_rank_r_have_r_values_and_effective_rank_r(rank: int, is_rotated
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("value", [0.0, 0.1, 0.7, 1e6])
-@pytest.mark.parametrize("n", [3, 10, 100])
-def test_constant_features_have_rank_zero(normalize: bool, value: float, n: int) -> None:
-    z = torch.full((n, 5), value, dtype=torch.float64)
-    assert effective_rank(covariance_spectrum(z, normalize=normalize)) == 0.0
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
+def test_constant_features_have_rank_zero(normalize: bool, value: float) -> None:
+    z = torch.full((10, 5), value, dtype=torch.float64)
+    spectrum = covariance_spectrum(z, normalize=normalize)
+    assert effective_rank(spectrum) == participation_ratio(spectrum) == lidar(z, 3 * z) == 0.0
+    assert_numbers(rankme(singular_values(z), NO_EPS), 1.0 if value else 0.0)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6).filter(lambda values: max(values) > 1e-3))
@@ -142,3 +151,69 @@ def test_features_that_cannot_be_measured_are_named() -> None:
         covariance_spectrum(torch.ones(1, 3))
     with pytest.raises(ValueError, match=r"z must be finite, but row 1 holds"):
         covariance_spectrum(torch.tensor([[1.0], [math.inf]]))
+
+
+shapes = given(n=st.integers(2, 9), d=st.integers(1, 6), seed=st.integers(0, 99), shift=st.sampled_from([0.0, 3.0]))
+
+
+@shapes
+@settings(max_examples=40)
+def test_rankme_and_participation_ratio_are_the_papers(n: int, d: int, seed: int, shift: float) -> None:
+    z = draw(n, d, seed) + shift
+    assert_numbers(rankme(singular_values(z)), rank_oracle.rankme(z.numpy(), "uncentred", 1e-7))
+    expected = rank_oracle.participation_ratio(rank_oracle.eigenvalues(z.numpy()))
+    assert_numbers(participation_ratio(covariance_spectrum(z)), expected)
+
+
+@pytest.mark.parametrize("rank", [1, 3, 8])
+def test_equal_directions_are_counted_by_every_measure(rank: int) -> None:
+    z = axes(rank, 8)
+    for same in (z, z @ rotation(8), torch.cat([z, z, z]), 1e-8 * z, z.float()):
+        assert_numbers(rankme(singular_values(same), NO_EPS), float(rank))
+        assert_numbers(participation_ratio(covariance_spectrum(same)), float(rank))
+
+
+def test_known_answers_for_unequal_values() -> None:
+    values = torch.tensor([4.0, 1.0, 0.0], dtype=torch.float64)
+    assert_numbers(participation_ratio(values), 25 / 17)
+    assert_numbers(participation_ratio(1e-200 * values), 25 / 17)
+    # Shares 4/5 and 1/5: exp(ln 5 - 4/5 ln 4). With eps = 1/10 they are 9/10, 3/10 and 1/10.
+    assert_numbers(rankme(values, NO_EPS), 5 * 4**-0.8)
+    assert_numbers(rankme(values, 0.1), 0.9**-0.9 * 0.3**-0.3 * 0.1**-0.1)
+
+
+def test_rankme_of_gaussian_features_is_that_of_the_survey() -> None:
+    """Figures that our survey of other programs measured with their code."""
+    sigma = singular_values(draw(1000, 1024))
+    assert abs(rankme(sigma) - 814) < 1
+    assert abs(rankme(sigma, 1e-5) - 866) < 1
+
+
+@given(
+    shape=st.tuples(st.integers(2, 8), st.integers(2, 6)),
+    num_views=st.integers(2, 4),
+    seed=st.integers(0, 99),
+    apart=st.sampled_from([0.0, 0.1, 2.0]),
+)
+@settings(max_examples=40)
+def test_lidar_is_the_papers(shape: tuple[int, int], num_views: int, seed: int, apart: float) -> None:
+    n, d = shape
+    samples = draw(n, d, seed) + 2.0
+    views = [samples + apart * draw(n, d, seed + 100 * (1 + number)) for number in range(num_views)]
+    expected = rank_oracle.lidar([unit_rows(view).numpy() for view in views], 1e-4, 1e-8)
+    assert_numbers(lidar(*views), expected)
+    assert_numbers(lidar(*(view @ rotation(d) for view in views[::-1])), expected)
+
+
+def test_lidar_discounts_directions_in_which_views_differ() -> None:
+    apart = torch.diag(torch.tensor([0.0, 0.0, 0.0, 30.0], dtype=torch.float64))[[0, 1, 2, 3, 0, 1, 2, 3]]
+    samples = axes(4, 4)
+    assert lidar(samples + apart, samples - apart) == pytest.approx(3.0, abs=1e-2)
+    assert lidar(samples, samples) == pytest.approx(4.0, abs=1e-3)
+
+
+def test_the_metric_lidar_needs_views() -> None:
+    first = draw(12, 5)
+    second = first + 0.3 * draw(12, 5, 1)
+    assert measure_place(first).figures.lidar is None
+    assert measure_place(first, views=(first, second)).figures.lidar == pytest.approx(lidar(5 * first, second))

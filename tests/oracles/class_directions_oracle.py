@@ -1,4 +1,4 @@
-"""Cosines of class means, rare classes, repeated and polysemantic dimensions, in NumPy and loops. No tensor code."""
+"""Cosines of class means, rare classes, repeated dimensions, in NumPy and loops. No tensor code."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 
 from oracles.class_geometry_oracle import centred_means, classes_of, scatters
-from oracles.feature_measures import Matrix, unit
+from oracles.feature_measures import Matrix
 
 
 def cosine(a: Matrix, b: Matrix) -> float:
@@ -61,27 +61,3 @@ def duplicate_dims(z: Matrix, fewest: int = 10) -> int:
     for place, column in enumerate(columns):
         repeats += any(abs(cosine(column, earlier)) > 0.99 for earlier in columns[:place])
     return repeats
-
-
-def upper_tail(drawn: int, share: float, found: int) -> float:
-    """P(X >= found) of the binomial distribution, by counting."""
-    return math.fsum(math.comb(drawn, x) * share**x * (1 - share) ** (drawn - x) for x in range(found, drawn + 1))
-
-
-def polysemantic_dims(z: Matrix, labels: list[int], threshold: float) -> int:
-    """Dimensions active on two or more classes beyond chance, at 5 % divided by classes and live dimensions."""
-    known = [place for place, label in enumerate(labels) if label >= 0]
-    active, numbers = np.abs(unit(z)[known]) > threshold, [labels[place] for place in known]
-    sizes = Counter(numbers)
-    num_live = max(int(active.any(axis=0).sum()), 1)
-    found = 0
-    for column in active.T:
-        hits = Counter(number for number, on in zip(numbers, column, strict=True) if on)
-        beyond = [
-            number
-            for number, size in sizes.items()
-            if hits[number]
-            and upper_tail(int(column.sum()), size / len(known), hits[number]) * num_live * len(sizes) < 0.05
-        ]
-        found += len(beyond) >= 2
-    return found

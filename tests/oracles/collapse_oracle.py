@@ -136,32 +136,6 @@ def simplex(num_vectors: int) -> list[list[float]]:
     return [[scale * ((i == j) - 1 / num_vectors) for j in range(num_vectors)] for i in range(num_vectors)]
 
 
-def two_majorities(theta: float, phi: float) -> Matrix:
-    """Gram matrix of two majorities (+-cos t, sin t, 0) and two minorities (0, -cos p, +-sin p)."""
-    vectors = [
-        [math.cos(theta), math.sin(theta), 0.0],
-        [-math.cos(theta), math.sin(theta), 0.0],
-        [0.0, -math.cos(phi), math.sin(phi)],
-        [0.0, -math.cos(phi), -math.sin(phi)],
-    ]
-    return [[dot(x, y) for y in vectors] for x in vectors]
-
-
-def cost_of_parting(share: float, k: float, supervised: bool) -> float:
-    """Coefficient of phi^2 in the least risk that two minorities at the angle 2 phi can have."""
-    shares = [share / 2, share / 2, (1 - share) / 2, (1 - share) / 2]
-
-    def best(phi: float) -> float:
-        def at(theta: float) -> float:
-            return risk(two_majorities(theta, phi), shares, k, supervised)
-
-        return at(least(at, 0.0, math.pi / 3, steps=60))
-
-    merged, phi = best(0.0), 0.02
-    near, far = (best(phi) - merged) / phi**2, (best(2 * phi) - merged) / (2 * phi) ** 2
-    return (4 * near - far) / 3  # the risk is even in phi
-
-
 def slope_at_merged(share: float, num_classes: int, k: float, supervised: bool, step: float = 1e-4) -> float:
     """Derivative of S(A(a)) for a at a = -1, one-sided, its error of the order of step^3."""
     shares = one_majority(share, num_classes)

@@ -33,27 +33,6 @@ def participation_ratio(values: list[float]) -> float:
     return math.fsum(values) ** 2 / math.fsum(value**2 for value in values)
 
 
-def stable_rank(z: Matrix) -> float:
-    """rudelson2007: squared Frobenius norm over squared spectral norm."""
-    return float(np.linalg.norm(z, "fro") ** 2 / np.linalg.norm(z, 2) ** 2)
-
-
-def nesum(values: list[float]) -> float:
-    """he2022."""
-    return math.fsum(value / max(values) for value in values)
-
-
-def alpha_req(values: list[float], first: int, last: int, is_weighted: bool) -> float:
-    """agrawal2022 by the normal equations of its authors' library; NaN below two values in the range."""
-    places = [k for k in range(first, last + 1) if k <= len(values) and values[k - 1] > 0]
-    if len(places) < 2:
-        return math.nan
-    x = np.array([[-math.log(k), 1.0] for k in places])
-    y = np.array([math.log(values[k - 1]) for k in places])
-    w = np.array([1.0 / k if is_weighted else 1.0 for k in places])
-    return float(np.linalg.solve(x.T @ (w[:, None] * x), x.T @ (w * y))[0])
-
-
 def lidar(views: list[Matrix], delta: float, eps: float) -> float:
     """thilak2024 by sums over samples and views, and the symmetric root of the within-sample covariance."""
     num_samples, num_dims = views[0].shape

@@ -89,8 +89,8 @@ def attack_everything(folder: Path) -> None:
 
     def poison(value):
         if isinstance(value, dict):
-            # Bits are checked, and a page of a run whose bits are damaged is refused.
-            return {key: child if key == "hits" else poison(child) for key, child in value.items()}
+            # Bits and levels are checked, and a page of a run whose own are damaged is refused.
+            return {key: child if key in ("hits", "level") else poison(child) for key, child in value.items()}
         if isinstance(value, list):
             return [poison(child) for child in value]
         return ATTACK if isinstance(value, str) else value
@@ -173,7 +173,6 @@ def layers(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
     ]  # fmt: skip
     joint = {
         "below": "0", "above": "2", "width": 4, "live_below": 2, "live_above": 2, "overlap": 0.9, "chance": 0.5,
-        "gain": 1.5, "most": 2.0, "least_cosine": 0.8,
     }  # fmt: skip
     course = [{"step": 5, "layers": found}, {"step": 100, "layers": found}]
     remarks = ["Left out, as wider than 4,096 dimensions: wide (5,000)."]

@@ -26,7 +26,7 @@ def state(step: int, least: float, largest: float, *, symmetry: float = 1e-12) -
     return {
         "step": step, "value": 2.5, "gradient_norm": 0.25, "masses": masses, "signs": masses,
         "largest": [{"value": largest, "error": 0.1}], "smallest": [{"value": least, "error": 0.2}],
-        "trace": {"value": 12.0, "error": 1.0}, "curve": [{"threshold": 0.0, "share": {"low": 0.25, "high": 0.75}}],
+        "trace": {"value": 12.0, "error": 1.0},
         "ritz_values": [[least, 0.0, largest]], "ritz_weights": [[0.01, 0.98, 0.01]], "noise": 1e-9,
         "orthogonality": 1e-15, "is_exhausted": False, "certificates": certificates,
     }  # fmt: skip

@@ -85,7 +85,6 @@ def test_the_question_is_that_of_the_run_and_the_answer_that_of_theory(digits: P
     assert sum(row.is_rare for row in found.record.rows) in (4, 7)
     measured = np.array(optimum.measured, float) - np.array(optimum.optimum, float)
     assert optimum.distance == pytest.approx(math.sqrt((measured**2).sum() / 90))
-    assert optimum.frobenius == pytest.approx(math.sqrt((measured**2).sum()))
     assert optimum.held_out is not None
 
 

@@ -119,19 +119,6 @@ def test_a_layer_that_is_not_finite_is_named_with_its_samples() -> None:
         layers_of(encoder, data)
 
 
-class OnlySingle(nn.Module):
-    """Computes in float32 only."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ torch.ones(DIMS, DIMS, dtype=torch.float32).triu()
-
-
-def test_an_encoder_that_cannot_compute_in_float64_says_so() -> None:
-    record = layers_of(nn.Sequential(OnlySingle(), linear(128, 3)), draw(200))
-    assert "does not compute in float64" in record.remarks[0]
-    assert all(layer.floor > 0 for layer in record.layers if layer.floor is not None)
-
-
 def test_layers_too_wide_are_left_out_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_reading, "WIDEST", 100)
     record = layers_of(nn.Sequential(linear(128, 1), nn.Linear(DIMS, 16)), draw(200))

@@ -47,8 +47,6 @@ SWAPS: dict[str, tuple[Sequence[str], Sequence[str], str]] = {
     "collection": (["collection.npz"], ("report",), "done"),
     "map": (["map.json"], ("report",), "done"),
     "spectrum": (["spectrum.json"], ("report", "diagnose"), "done"),
-    "whole spectrum": (["spectrum.json", "eigenvectors.npz"], ("report", "diagnose"), "done"),
-    "eigenvectors": (["eigenvectors.npz"], (), "done"),
     "status": (["run.json"], ALL_READ, "damaged"),
     "settings": (["resolved.yaml"], (*ALL_READ, "resume"), "damaged"),
     "config": (["config.yaml"], ("report", "fix"), "done"),
@@ -82,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for words in (
             ["evaluate", run, "-q"],
             ["evaluate", run, "--data", str(folder / "others.npz"), "-q"],
-            ["spectrum", run, "--vectors", "true", *NUM_STEPS],
+            ["spectrum", run, *NUM_STEPS],
             ["diagnose", run, "-q"],
             ["report", run, "-q"],
             ["search", run, "0", "-q"],
@@ -168,7 +166,7 @@ def test_a_result_of_earlier_weights_is_stale(run: Path, capsys: pytest.CaptureF
     earlier = (run / "evaluation.json").read_bytes()
     cp.resume(run, epochs=3, quiet=True)
     assert not failed(run)
-    assert (run / "epochs-2" / "eigenvectors.npz").exists()
+    assert (run / "epochs-2" / "spectrum.json").exists()
     (run / "evaluation.json").write_bytes(earlier)
     with pytest.raises(StaleFileError, match=r"evaluation\.json is of other weights"):
         cp.report(run, out=run.with_name("page.html"), bare=True, quiet=True)

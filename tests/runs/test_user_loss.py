@@ -24,13 +24,13 @@ def spectrum(loss: Any, parameters: Any, **settings: Any) -> cp.HessianSpectrum:
     return cp.hessian_spectrum(loss, parameters, VIEWS, quiet=True, **settings)
 
 
-def dense(value: Callable[[list[Tensor]], Tensor], weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors (in columns) of the Hessian by plain autograd."""
+def dense(value: Callable[[list[Tensor]], Tensor], weights: list[Tensor]) -> Tensor:
+    """Eigenvalues of the Hessian by plain autograd, ascending."""
     leaves = [weight.detach().double().requires_grad_() for weight in weights]
     gradient = torch.autograd.grad(value(leaves), leaves, create_graph=True)
     entries = torch.cat([part.reshape(-1) for part in gradient])
     rows = [torch.autograd.grad(entry, leaves, retain_graph=True) for entry in entries]
-    return torch.linalg.eigh(torch.stack([torch.cat([part.reshape(-1) for part in row]) for row in rows]))
+    return torch.linalg.eigvalsh(torch.stack([torch.cat([part.reshape(-1) for part in row]) for row in rows]))
 
 
 def mlp(weights: list[Tensor], x: Tensor) -> Tensor:
@@ -44,35 +44,23 @@ def attract(z0: Tensor, z1: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("loss", [InfoNCE(0.5), attract], ids=["object", "function"])
-def test_it_is_the_dense_spectrum_with_its_eigenvectors(loss: Any) -> None:
+def test_it_is_the_dense_spectrum(loss: Any) -> None:
     module = encoder()
-    values_P, vectors_PP = dense(
-        lambda weights: loss(mlp(weights, VIEWS[0]), mlp(weights, VIEWS[1])), list(module.parameters())
-    )
-    found = spectrum(loss, module, steps=200, top=4, vectors=True).last
+    values_P = dense(lambda weights: loss(mlp(weights, VIEWS[0]), mlp(weights, VIEWS[1])), list(module.parameters()))
+    found = spectrum(loss, module, steps=200, top=4).last
     reach = float(values_P[-1] - values_P[0])
     for place in range(4):
         assert found.largest[place].value == pytest.approx(float(values_P[-1 - place]), abs=1e-10 * reach)
         assert found.smallest[place].value == pytest.approx(float(values_P[place]), abs=1e-10 * reach)
-    for row, truth_P in enumerate([*vectors_PP.T.flip(0)[:2], *[None] * 2, vectors_PP[:, 0]]):
-        if truth_P is not None:
-            assert abs(float(found.vectors_KP[row] @ truth_P)) == pytest.approx(1, abs=1e-8)
-    assert "vectors_KP" not in found.to_dict()
 
 
 @pytest.mark.parametrize("steps", [6, 10, 16])
-def test_an_eigenvalue_lies_within_each_error_and_the_vectors_have_that_residual(steps: int) -> None:
+def test_an_eigenvalue_lies_within_each_error(steps: int) -> None:
     module = encoder()
-    values_P, vectors_PP = dense(
-        lambda weights: attract(mlp(weights, VIEWS[0]), mlp(weights, VIEWS[1])), list(module.parameters())
-    )
-    found = spectrum(attract, module, steps=steps, top=3, vectors=True, probes=2).last
-    hessian_PP = vectors_PP @ torch.diag(values_P) @ vectors_PP.T
-    for one, y_P in zip((*found.largest, *found.smallest), found.vectors_KP, strict=True):
+    values_P = dense(lambda weights: attract(mlp(weights, VIEWS[0]), mlp(weights, VIEWS[1])), list(module.parameters()))
+    found = spectrum(attract, module, steps=steps, top=3, probes=2).last
+    for one in (*found.largest, *found.smallest):
         assert float((values_P - one.value).abs().min()) <= one.error
-        assert float(y_P.norm()) == pytest.approx(1, abs=1e-10)
-        residual = float((hessian_PP @ y_P - one.value * y_P).norm())
-        assert residual == pytest.approx(one.error, rel=1e-5, abs=1e-9)
     low, high = found.trace.interval.low, found.trace.interval.high
     assert low < found.trace.value < high
 

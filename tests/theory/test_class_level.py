@@ -145,13 +145,6 @@ def test_drawn_negatives_estimate_the_risk_of_their_number() -> None:
     )
 
 
-def test_a_supervised_loss_takes_its_negatives_from_other_classes() -> None:
-    means_CD = means_of()
-    own = class_risk(SHARES, loss=losses.GeneralizedContrastive(4, supervised=True))
-    asked = class_risk(SHARES, num_negatives=4, supervised=True)
-    assert own.value(means_CD @ means_CD.T) == asked.value(means_CD @ means_CD.T)
-
-
 @pytest.mark.parametrize("loss", [losses.InfoNCE(0.4), losses.Triplet(0.8), losses.SoftTriplet()])
 def test_lemma_1_no_spread_encoder_does_better_than_its_class_means(loss: Loss) -> None:
     """Random vectors in the ball, positives independent given the class: the bound of Lemma 1 with -|mu_i|^2 for -1."""
@@ -261,11 +254,3 @@ def test_a_convex_psi_that_falls_has_no_bound() -> None:
 def test_a_phi_that_does_not_increase_has_no_bound(phi: Phi, psi: Psi) -> None:
     with pytest.raises(UsageError, match=f"phi = {re.escape(phi.formula)} is not increasing"):
         losses.PairLoss(phi, psi).class_level()
-
-
-def test_a_learned_scale_counts_as_it_stands() -> None:
-    loss = losses.CrossModal(0.5)
-    assert loss.scale.log is not None
-    loss.scale.log.data.fill_(math.log(7.0))
-    record = loss.class_level()
-    assert record.scale == pytest.approx(7.0, rel=1e-6)

@@ -232,14 +232,6 @@ def test_a_plain_sum_of_infinitely_many_is_taken_per_negative() -> None:
         assert class_risk(SHARES, loss=loss).value(gram) == pytest.approx(finite, rel=1e-6)
 
 
-def test_a_mean_costs_more_the_more_negatives_it_is_of() -> None:
-    """The logarithm is concave in the mean, whose spread falls with k: the risk rises to that of k infinite."""
-    gram = gram_of()
-    values = [class_risk(SHARES, num_negatives=k).value(gram) for k in (1, 2, 4, 16, 256, 10**4, math.inf)]
-    assert values == sorted(values)
-    assert values[-1] - values[-2] == pytest.approx((values[-1] - values[-3]) * 256 / 10**4, rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("k", "supervised", "optimum"),
     [
@@ -289,36 +281,6 @@ def test_hard_negatives_risk_at_least_what_the_plain_loss_does(seed: int, beta: 
     assert risk.value(gram) >= risk.lower.value(gram) - 1e-12
 
 
-def test_no_hardness_is_the_plain_risk() -> None:
-    gram = gram_of()
-    for k in (4, math.inf):
-        easy = class_risk(SHARES, loss=losses.HardNegatives(losses.InfoNCE(0.5), 0.0), num_negatives=k)
-        assert easy.is_convex
-        assert easy.value(gram) == class_risk(SHARES, loss=losses.InfoNCE(0.5), num_negatives=k).value(gram)
-
-
-@pytest.mark.parametrize("name", ["paper", "infonce", "hard", "triplet", "spectral"])
-@pytest.mark.parametrize("k", [3, math.inf])
-def test_equal_relabelling_leaves_the_risk_as_it_is(name: str, k: float) -> None:
-    gram, order = gram_of(), torch.tensor([2, 0, 1])
-    loss = CASES[name].loss
-    value = class_risk(SHARES, loss=loss, num_negatives=k).value(gram)
-    moved = class_risk(SHARES[order], loss=loss, num_negatives=k).value(gram[order][:, order])
-    assert moved == pytest.approx(value, rel=1e-14)
-
-
-def test_anchors_may_weigh_otherwise_than_they_occur() -> None:
-    gram, weights = gram_of(), [0.2, 0.2, 0.6]
-    risk = class_risk(SHARES, num_negatives=2, anchor_weights=torch.tensor(weights))
-    expected = 0.0
-    for i, weight in enumerate(weights):
-        alone = torch.zeros(3, dtype=torch.float64).index_fill(0, torch.tensor(i), 1.0)
-        expected += weight * class_risk(SHARES, num_negatives=2, anchor_weights=alone).value(gram)
-    assert risk.value(gram) == pytest.approx(expected, rel=1e-7)  # weights came in float32
-    proportional = class_risk(SHARES, num_negatives=2, anchor_weights=SHARES)
-    assert proportional.value(gram) == class_risk(SHARES, num_negatives=2).value(gram)
-
-
 @given(seed=st.integers(0, 2**20), width=st.floats(1e-4, 1.0), margin=st.floats(-0.5, 2.0))
 def test_a_smoothed_triplet_is_above_by_at_most_its_slack(seed: int, width: float, margin: float) -> None:
     gram = gram_of(3, seed)
@@ -330,15 +292,6 @@ def test_a_smoothed_triplet_is_above_by_at_most_its_slack(seed: int, width: floa
     assert slack == pytest.approx(4 * 3 * width / 16, rel=1e-12)
 
 
-def test_the_slack_of_a_smoothed_triplet_is_reached() -> None:
-    """All gaps at the corner, other classes only: every hinge is 0, and its smoothed form 3/16 of the width."""
-    gram = torch.full((3, 3), -0.5, dtype=torch.float64).fill_diagonal_(1.0)
-    risk = class_risk(SHARES, loss=losses.Triplet(1.5), num_negatives=4, supervised=True)
-    smooth, slack = risk.smoothed(0.1)
-    assert risk.value(gram) == 0.0
-    assert smooth.value(gram) == pytest.approx(slack, rel=1e-12)
-
-
 def test_the_smooth_hinge_has_the_derivatives_it_says() -> None:
     u = torch.linspace(-1, 1, 41, dtype=torch.float64, requires_grad=True)
     hinge = smooth_hinge(0.4)
@@ -346,11 +299,6 @@ def test_the_smooth_hinge_has_the_derivatives_it_says() -> None:
     (curvature,) = torch.autograd.grad(slope.sum(), u)
     assert_numbers(hinge.slope(u), slope)
     assert_numbers(hinge.curvature(u), curvature)
-
-
-def test_smooth_risks_stay_as_they_are() -> None:
-    risk = class_risk(SHARES, num_negatives=4)
-    assert risk.smoothed(0.1) == (risk, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -374,23 +322,9 @@ def test_it_says_whether_the_minimiser_is_unique(name: str, k: float, supervised
     assert is_strict == (flat > 1e-9)
 
 
-def test_the_diagonal_counts_as_one() -> None:
-    gram = gram_of()
-    assert class_risk(SHARES).value(gram.clone().fill_diagonal_(0.7)) == class_risk(SHARES).value(gram)
-
-
 @pytest.mark.parametrize("supervised", [False, True])
 def test_weights_of_negatives(supervised: bool) -> None:
     assert_numbers(negative_weights(SHARES, supervised=supervised), oracle.negatives_of(PROPORTIONS, supervised))
-
-
-def test_large_problems_stay_in_bounds() -> None:
-    size = 300
-    shares = 1 / torch.arange(1, size + 1, dtype=torch.float64)
-    risk, gram = class_risk(shares / shares.sum(), num_negatives=512), gram_of(size, dimension=40)
-    at, change = risk.at(gram), direction_of(size)
-    nearby = risk.at(gram + 1e-5 * change).value - risk.at(gram - 1e-5 * change).value
-    assert float((at.gradient_CC * change).sum()) == pytest.approx(nearby / 2e-5, rel=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -464,25 +398,8 @@ def test_proportions_may_come_as_they_are(proportions: Any) -> None:
     assert risk.value(gram_of()) == pytest.approx(class_risk(SHARES, num_negatives=2).value(gram_of()), rel=1e-15)
 
 
-def test_single_precision_is_left_at_the_door() -> None:
-    risk = class_risk(torch.tensor([0.5, 0.25, 0.25]), num_negatives=3, supervised=True)
-    assert risk.anchor_weights_C.dtype == torch.float64
-    assert risk.value(gram_of()) == class_risk([0.5, 0.25, 0.25], num_negatives=3, supervised=True).value(gram_of())
-
-
-def test_what_is_no_loss() -> None:
-    with pytest.raises(UsageError, match=r"loss must be one of counterpoint\.losses or None, got str"):
-        class_risk(SHARES, loss="infonce")  # pyright: ignore[reportArgumentType]
-
-
 def test_a_temperature_whose_terms_leave_float64() -> None:
     with pytest.raises(UsageError, match=r"temperature must be at least 0\.00294"):
         class_risk(SHARES, loss=losses.DCL(1e-3), num_negatives=4)
     assert math.isfinite(class_risk(SHARES, loss=losses.InfoNCE(1e-3), num_negatives=4).value(gram_of()))
     assert math.isfinite(class_risk(SHARES, loss=losses.DCL(1e-3)).value(gram_of()))
-
-
-@pytest.mark.parametrize("width", [0.0, -1.0, math.inf, math.nan])
-def test_a_width_that_smooths_nothing(width: float) -> None:
-    with pytest.raises(UsageError, match="width must be > 0 and finite"):
-        class_risk(SHARES, loss=losses.Triplet()).smoothed(width)

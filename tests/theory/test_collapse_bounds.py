@@ -1,6 +1,5 @@
 import math
 
-import numpy as np
 import pytest
 
 from counterpoint.core.errors import UsageError
@@ -140,8 +139,3 @@ def test_a_number_of_classes_is_whole(num_classes: object) -> None:
 def test_a_number_of_negatives_is_whole(num_negatives: object) -> None:
     with pytest.raises(UsageError, match="num_negatives must be whole, 1 to 10000000"):
         collapse_bounds(3, num_negatives=num_negatives)  # type: ignore[arg-type]
-
-
-def test_numbers_may_come_from_numpy() -> None:
-    three, two = np.array([3, 2])
-    assert collapse_bounds(three, num_negatives=two).exact == collapse_bounds(3, num_negatives=2).exact

@@ -5,7 +5,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,7 +16,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.theory.geometry.class_risk import class_risk
 from counterpoint.theory.geometry.correlation_descent import descend, point_at
 from counterpoint.theory.geometry.correlation_dual import certify, finish_on_face
-from counterpoint.theory.geometry.correlation_solver import factor_of, minimise_over_correlations, simplex
+from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations, simplex
 from counterpoint.theory.geometry.geometry_cases import coinciding, merge_what_coincides
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 from counterpoint.theory.geometry.risk_rows import RiskAt
@@ -71,13 +70,6 @@ def random_correlation(size: int, seed: int, rank: int | None = None) -> Tensor:
 def proportions(size: int, seed: int, spread: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.softmax(spread * torch.randn(size, generator=generator, dtype=torch.float64), dim=0)
-
-
-@pytest.mark.parametrize("num_classes", [2, 3, 4, 7, 30])
-def test_the_simplex_has_equal_cosines(num_classes: int) -> None:
-    gram = simplex(num_classes) @ simplex(num_classes).T
-    expected = torch.full((num_classes, num_classes), -1 / (num_classes - 1), dtype=torch.float64).fill_diagonal_(1.0)
-    torch.testing.assert_close(gram, expected, rtol=0, atol=1e-14)
 
 
 @given(seed=st.integers(0, 10**6), size=st.integers(2, 7), rank=st.integers(1, 7))
@@ -152,14 +144,6 @@ def test_columns_that_the_answer_needs_are_added() -> None:
     assert solution.value < 1e-10
 
 
-def test_columns_that_vanish_are_dropped() -> None:
-    risk = class_risk(torch.tensor([0.96, 0.01, 0.01, 0.01, 0.01], dtype=torch.float64), supervised=True)
-    start = simplex(5)
-    end = descend(risk.at, start, slope=1e-10).point
-    assert end.factor_CR.shape[1] < 4
-    torch.testing.assert_close(end.gram_CC[0, 1:], -torch.ones(4, dtype=torch.float64), rtol=0, atol=1e-8)
-
-
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_few_columns_end_in_a_stationary_point_above_the_bound(rank: int) -> None:
     risk = class_risk(proportions(6, 2), num_negatives=math.inf)
@@ -168,10 +152,6 @@ def test_few_columns_end_in_a_stationary_point_above_the_bound(rank: int) -> Non
     assert point_at(risk.at, solution.factor_CR).relative_slope < 1e-6
     assert solution.lower_bound <= solution.value
     assert not solution.is_certified
-
-
-def test_a_matrix_that_is_not_positive_has_no_factor() -> None:
-    assert factor_of(torch.tensor([[1.0, -0.9, -0.9], [-0.9, 1.0, -0.9], [-0.9, -0.9, 1.0]])) is None
 
 
 def test_classes_that_nearly_coincide_are_merged_exactly() -> None:
@@ -243,12 +223,6 @@ def test_more_room_is_no_worse_for_non_negative_means() -> None:
         for dimension in (2, 3)
     ]
     assert risks[1] <= risks[0] + 1e-9
-
-
-def test_shares_may_come_in_falling_order_from_numpy() -> None:
-    shares = np.sort([0.2, 0.3, 0.5])[::-1]
-    plane: Any = np.int64(2)
-    assert float(optimal_geometry(shares, dimension=plane).proportions[0]) == 0.5
 
 
 def test_bad_arguments_are_refused() -> None:

@@ -72,14 +72,6 @@ def test_the_printed_matrices_are_near_and_not_optimal(supervised: bool, major: 
     assert geometry.risk < cvx_geometry.risk(problem, cvx_geometry.made_feasible(printed.numpy()))
 
 
-@SETTINGS
-@pytest.mark.thorough
-def test_risk_of_512_negatives_is_the_sum_over_their_classes(supervised: bool) -> None:
-    problem = Problem((0.5, 0.25, 0.25), LogSum(), 512, supervised)
-    geometry = optimal_geometry(problem.proportions, num_negatives=512, supervised=supervised)
-    assert geometry.risk == pytest.approx(cvx_geometry.risk(problem, geometry.gram.numpy()), rel=1e-10)
-
-
 def test_minority_collapse() -> None:
     """imbalanced2026, section 7.2: complete in SCL at a share of 0.9; in UCL the threshold, 0.9002, is just above."""
     supervised = optimal_geometry([0.9, 0.05, 0.05], num_negatives=512, supervised=True)
@@ -155,15 +147,6 @@ def test_gram_means_and_rank(shares: list[float], k: float, supervised: bool) ->
     assert geometry.proportions.tolist() == pytest.approx(shares)
 
 
-@few
-@given(pair=st.floats(0.1, 1.0), others=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=4), k=negatives)
-def test_equal_proportions_give_equal_rows(pair: float, others: list[float], k: float) -> None:
-    """Theorem 3: two classes of one size have the same cosines with every other class."""
-    weights = torch.tensor([pair, pair, *others], dtype=torch.float64)
-    gram = optimal_geometry(weights / weights.sum(), num_negatives=k).gram
-    assert float((gram[0, 2:] - gram[1, 2:]).abs().max()) <= ANGLES
-
-
 @SETTINGS
 @pytest.mark.parametrize("k", [1, 512, math.inf])
 def test_classes_of_one_size_are_equiangular(supervised: bool, k: float) -> None:
@@ -215,28 +198,6 @@ def test_too_few_dimensions_for_orthonormal_features(dimension: int) -> None:
     assert float(geometry.means.min()) >= 0
     assert geometry.merged_classes == ([[0, 1, 2]] if dimension == 1 else [[1, 2]])
     assert geometry.lower_bound < geometry.risk
-
-
-def test_margin_of_the_soft_triplet_is_a_weight_of_the_positive() -> None:
-    """log(1 + e^m X) = m + log(e^-m + X), so that both losses have one optimum."""
-    shares = [0.5, 0.2, 0.2, 0.1]
-    soft = optimal_geometry(shares, loss=losses.SoftTriplet(0.5, margin=1.0), num_negatives=4)
-    weighed = optimal_geometry(shares, loss=losses.InfoNCE(0.5, epsilon=math.exp(-1)), num_negatives=4)
-    assert float((soft.gram - weighed.gram).abs().max()) <= ANGLES
-    assert soft.risk == pytest.approx(0.5 * (weighed.risk + 1.0), rel=1e-7)
-
-
-def test_equal_copies_do_better_spread_than_collapsed() -> None:
-    """Corollary 3 and Remark 2 fail where a positive is a copy of its anchor (UCL): collisions then reward spreading.
-
-    Here each of N samples is its own positive and all are orthogonal, which no geometry of three collapsed classes
-    reaches. Lemma 1 bounds the risk by G of means that may be shorter than 1; the step to unit means needs positives
-    that are independent of their anchors given the class.
-    """
-    collapsed = optimal_geometry([1 / 3] * 3).risk
-    num_samples = 300
-    spread = math.log(1 + (1 + (num_samples - 1) * math.exp(-1)) / num_samples)
-    assert spread < collapsed - 0.05
 
 
 @SETTINGS

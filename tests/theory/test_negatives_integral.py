@@ -17,8 +17,6 @@ from counterpoint.theory.geometry.negatives_integral import (
     ChebyshevBasis,
     ExponentialBasis,
     LogSumIntegral,
-    choose_basis,
-    integration_nodes,
     series_length,
 )
 from oracles import class_risk_oracle as oracle
@@ -99,12 +97,6 @@ def test_sums_far_below_epsilon_keep_their_digits(r: list[float], k: int, epsilo
         assert hessian[1:, 1:].flatten().tolist() == pytest.approx(expected[2].flatten().tolist(), rel=1e-10, abs=0.0)
 
 
-def test_terms_that_are_all_alike_leave_no_expectation() -> None:
-    value, slope, _, _ = rows_of([0.5, 0.5], [0.5, 0.5], 1.0, 10, (0.5, 0.5))
-    assert value == pytest.approx(math.log(6), rel=1e-15)
-    assert_numbers(slope, [5 / 6, 5 / 6])
-
-
 @pytest.mark.parametrize("is_fine", [False, True])
 @pytest.mark.parametrize("basis", [ChebyshevBasis, ExponentialBasis], ids=["series", "exponentials"])
 def test_both_bases_hold(basis: type, is_fine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +107,6 @@ def test_both_bases_hold(basis: type, is_fine: bool, monkeypatch: pytest.MonkeyP
     x, bounds = terms([1.0, -0.63, 0.2], 0.4)
     r = [0.5, 0.3, 0.2]
     assert_agrees(rows_of(x, r, 1.0, 12, bounds), oracle.expected_log(x, r, 1.0, 12))
-
-
-def test_the_shorter_basis_is_chosen() -> None:
-    many = choose_basis(integration_nodes(512, 1.0, math.exp(-2) / 512, 1 / 512), math.exp(-2) / 512, 1 / 512, 512, 1.0)
-    assert isinstance(many, ChebyshevBasis)
-    assert many.length < 12
-    few = choose_basis(integration_nodes(8, 0.0, math.exp(-20), 1.0), math.exp(-20), 1.0, 8, 0.0)
-    assert isinstance(few, ExponentialBasis)
 
 
 def test_a_long_sum_takes_exponentials_where_a_series_would_round_too_coarsely() -> None:

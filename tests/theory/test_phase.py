@@ -7,7 +7,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.losses.infonce import DCL
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.spectral import SpectralContrastive
-from counterpoint.theory.collapse.merged_minorities import one_majority
+from counterpoint.theory.collapse.minority_collapse import one_majority
 from counterpoint.theory.collapse.phase import curve, minority_optimum, phase_diagram
 from counterpoint.theory.geometry.class_risk import class_risk
 from counterpoint.theory.geometry.correlation_solver import minimise_over_correlations
@@ -81,12 +81,6 @@ def test_shape_and_order_of_the_axes() -> None:
     assert lines[1].split()[:4] == ["negatives", "tau", "=", "1"]
     assert lines[2].split()[0] == "1"
     assert lines[3].split()[0] == "infinite"
-
-
-def test_equal_shares_are_the_simplex() -> None:
-    diagram = phase_diagram([1 / 7], [1, INF], [1.0, 0.1], num_classes=7)
-    assert float((diagram.minority_cosine_KUT + 1 / 6).abs().max()) < 1e-10
-    assert float((diagram.majority_cosine_KUT + 1 / 6).abs().max()) < 1e-10
 
 
 @pytest.mark.parametrize("num_classes", [3, 5, 12])

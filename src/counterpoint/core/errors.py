@@ -37,6 +37,7 @@ GONE = {
     "export_index": "docs/search.md shows how the table of cp.embed(run) goes into a database in a few lines",
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
     "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
+    "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 

@@ -132,11 +132,6 @@ class RunFolder:
         return self.path / "spectrum.json"
 
     @property
-    def eigenvectors(self) -> Path:
-        """Eigenvectors at both ends of that spectrum, where they were asked for."""
-        return self.path / "eigenvectors.npz"
-
-    @property
     def indexes(self) -> Path:
         """Folder of the indexes that ``search`` asks, one for each layer, checkpoint and data."""
         return self.path / "indexes"
@@ -166,8 +161,7 @@ class RunFolder:
         described = (self.config, self.resolved, self.status, self.metrics, self.timings, self.weights)
         classifier = (self.classifier_weights, self.classifier_card)
         found = (self.evaluation, self.findings, self.arrays, self.collection, self.map_layout)
-        curvature = (self.spectrum, self.eigenvectors)
-        return (*described, self.encoder_card, *classifier, *found, *curvature, self.report)
+        return (*described, self.encoder_card, *classifier, *found, self.spectrum, self.report)
 
     @property
     def home(self) -> "RunFolder":

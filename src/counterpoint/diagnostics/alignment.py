@@ -26,9 +26,7 @@ def alignment(z0_ND: Tensor, z1_ND: Tensor) -> float:
     >>> alignment(torch.eye(3), torch.eye(3))
     0.0
     """
-    check_features(z0_ND, "z0", min_rows=1)
-    check_features(z1_ND, "z1", min_rows=1)
-    _check_same_shape(z0_ND, z1_ND)
+    _check_views(z0_ND, z1_ND, min_rows=1)
     # wang2020, section 4.1, with alpha = 2.
     return float((unit_rows(z0_ND.double()) - unit_rows(z1_ND.double())).square().sum(dim=1).mean())
 
@@ -85,9 +83,7 @@ class CosineHistogram:
 
 def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
     """Count both kinds of cosine in equal bins."""
-    check_features(z0_ND, "z0")
-    check_features(z1_ND, "z1")
-    _check_same_shape(z0_ND, z1_ND)
+    _check_views(z0_ND, z1_ND)
     # Clamped: rounding carries a cosine beyond 1, and ``histogram`` drops what lies outside its edges.
     positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1).clamp(-1.0, 1.0)
     negative = _pair_cosines(z0_ND).clamp(-1.0, 1.0)
@@ -106,9 +102,7 @@ def overlap(z0_ND: Tensor, z1_ND: Tensor) -> float:
     >>> overlap(torch.eye(3), torch.eye(3))
     1.0
     """
-    check_features(z0_ND, "z0")
-    check_features(z1_ND, "z1")
-    _check_same_shape(z0_ND, z1_ND)
+    _check_views(z0_ND, z1_ND)
     positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1)
     negative = _pair_cosines(z0_ND).sort().values
     # Of equal cosines one half.
@@ -125,9 +119,7 @@ def moved_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     >>> moved_views(torch.eye(3), torch.eye(3)[[1, 2, 0]])
     1.0
     """
-    check_features(z0_ND, "z0")
-    check_features(z1_ND, "z1")
-    _check_same_shape(z0_ND, z1_ND)
+    _check_views(z0_ND, z1_ND)
     first_ND, second_ND = _compared(z0_ND), _compared(z1_ND)
     across_NN, within_NN = first_ND @ second_ND.T, (first_ND @ first_ND.T).fill_diagonal_(-math.inf)
     closest_N, place_N = across_NN.max(dim=1)
@@ -150,8 +142,9 @@ def _compared(z_ND: Tensor) -> Tensor:
     return unit_rows(z_ND[chosen].double())
 
 
-def _check_same_shape(z0_ND: Tensor, z1_ND: Tensor) -> None:
-    """Views come in pairs."""
+def _check_views(z0_ND: Tensor, z1_ND: Tensor, min_rows: int = 2) -> None:
+    check_features(z0_ND, "z0", min_rows=min_rows)
+    check_features(z1_ND, "z1", min_rows=min_rows)
     if z0_ND.shape != z1_ND.shape:
         raise ValueError(f"z0 and z1 must have the same shape, got {tuple(z0_ND.shape)} and {tuple(z1_ND.shape)}")
 

@@ -1,27 +1,24 @@
-"""Neural collapse without a classifier: how classes lie, and whether rare ones fall together.
+"""Where classes lie: their means and scatter, how far cosines are from an optimum, and whether rare classes coincide.
 
-All of it is about means of classes, of unit-length features, and each class counts alike, however many samples it has.
-NC3, that a classifier's weights line up with the class means, needs a classifier, which contrastive encoders do not
-have. Class means take its place here; the nearest class mean is then the classifier, and NC3 holds by definition.
+All of it is about means of classes of unit-length features, and each class counts alike, however many samples it has.
+Theory states an optimum as cosines of class means of unit length. Here are the same cosines of features, the distance
+between both, and intervals over samples; the optimum itself comes from whoever calls.
 """
 
-# N labelled samples, D features, C classes, R directions in which class means differ
+# N labelled samples, D features, C classes
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_features, check_labels
+from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
-Collapse = Literal["pseudo-inverse", "trace ratio"]
-MOST_CLASSES = 2048  # of which all pairs are looked at
-MOST_DISTANCES = 1 << 26  # from samples to class means, unless N x D is more
-ROWS_AT_ONCE = 4096
+Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -45,11 +42,6 @@ class ClassGeometry:
     counts_C: Tensor
     labels_C: Tensor
     noise: float
-
-    @property
-    def is_scattered(self) -> bool:
-        """Whether there are two classes, and one with two samples, so that both scatters can be estimated."""
-        return 2 <= len(self.counts_C) < len(self.place_N)
 
 
 def class_geometry(z_ND: Tensor, labels_N: Tensor) -> ClassGeometry:
@@ -85,235 +77,247 @@ def class_geometry(z_ND: Tensor, labels_N: Tensor) -> ClassGeometry:
     return ClassGeometry(rows_ND - shift_D, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
 
 
-def nc1(classes: ClassGeometry, *, definition: Collapse = "pseudo-inverse") -> float:
-    r"""Scatter within classes over the scatter of class means; 0 where each class is one point.
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A function of class means with its 95 % interval over samples; without one where no class has two."""
 
-    .. math:: \frac1C \operatorname{tr}(\Sigma_W \Sigma_B^+), \qquad
-        \Sigma_W = \frac1C \sum_c \frac{1}{n_c} \sum_{i : y_i = c} (\hat z_i - \mu_c)(\hat z_i - \mu_c)^\top, \quad
-        \Sigma_B = \frac1C \sum_c (\mu_c - \mu)(\mu_c - \mu)^\top
+    value: float
+    low: float | None
+    high: float | None
 
-    or, as "trace ratio", tr(Sigma_W) / tr(Sigma_B), which also sees scatter where no class means differ.
 
-    Source: papyan2020, Fig. 6; the ratio: tirer2023. Differs from papyan2020 where classes are not balanced: there
-    samples would count alike in Sigma_W, here classes do, as in Sigma_B.
+def class_cosines(classes: ClassGeometry) -> Tensor:
+    r"""Cosines between the class means of unit-length features, not centred; float64 (C, C), 1 on the diagonal.
+
+    .. math:: A_{cd} = \frac{\mu_c \cdot \mu_d}{|\mu_c| |\mu_d|}
+
+    Source: imbalanced2026, section 4: the Gram matrix of class means on the sphere, here of classes that have not
+    collapsed, whose means are inside it and are scaled to unit length. A mean of 0 has cosine 0 with all others.
+
+    >>> z = torch.tensor([[3.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> class_cosines(class_geometry(z, torch.tensor([0, 0, 1])))
+    tensor([[1.0000, 1.0000],
+            [1.0000, 1.0000]], dtype=torch.float64)
+    """
+    return _cosines(_means(classes)).fill_diagonal_(1.0)
+
+
+def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> MeanEstimate:
+    r"""Root mean square distance, in [0, 2], between the cosines of class means and an optimum.
+
+    .. math:: \Big( \frac{1}{C(C-1)} \sum_{c \ne d} (A_{cd} - A^*_{cd})^2 \Big)^{1/2}
+
+    The interval is over samples, classes held fixed (``mean_interval``). Means of few samples scatter, which adds to
+    the distance and is not taken off.
+
+    Args:
+        classes: from ``class_geometry``; two or more classes.
+        optimum_CC: cosines, float64 (C, C), rows in the order of ``labels_C``.
+
+    Raises:
+        ValueError: one class only, or another number of classes.
+
+    >>> opposite = class_geometry(torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    >>> gram_distance(opposite, torch.eye(2, dtype=torch.float64)).value
+    1.0
+    """
+    num_classes = len(classes.counts_C)
+    if num_classes < 2 or optimum_CC.shape != (num_classes, num_classes):
+        raise ValueError(
+            f"optimum must have a row for each of at least 2 classes, got {tuple(optimum_CC.shape)} for {num_classes}"
+        )
+    is_pair_CC = ~torch.eye(num_classes, dtype=torch.bool)
+
+    def typical(means_CD: Tensor) -> Tensor:
+        return (_cosines(means_CD) - optimum_CC)[is_pair_CC].square().mean().sqrt()
+
+    found = mean_interval(classes, typical)
+    if found.low is None or found.high is None:
+        return found
+    return MeanEstimate(found.value, max(found.low, 0.0), min(found.high, 2.0))
+
+
+def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor]) -> MeanEstimate:
+    r"""A function of the class means with a 95 % interval over the samples, by the infinitesimal jackknife.
+
+    .. math:: \hat\sigma^2 = \sum_c \frac{1}{n_c (n_c - 1)} \sum_{i : y_i = c}
+        \Big( \frac{\partial f}{\partial \mu_c} \cdot (\hat z_i - \mu_c) \Big)^2
+
+    Source: efron1993, section 21.3, stratified by class. Differs from it in n_c - 1, where it has n_c. A class of one
+    sample adds nothing, as nothing is known of its scatter.
 
     Args:
         classes: from ``class_geometry``.
-        definition: "pseudo-inverse" or "trace ratio".
+        statistic: f, from class means (C, D), not centred, to one number; differentiable.
+
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> found = mean_interval(class_geometry(z, torch.tensor([0, 0, 1])), lambda means_CD: means_CD[0, 0])
+    >>> found.value, round(found.high - found.value, 4)  # the standard error of a mean of 1 and 0 is 1/2
+    (0.5, 0.98)
+    """
+    with torch.inference_mode(mode=False), torch.enable_grad():
+        means_CD = _means(classes).requires_grad_()
+        found = statistic(means_CD)
+        (slope_CD,) = torch.autograd.grad(found, means_CD)
+    value = float(found.detach())
+    if not bool((classes.counts_C > 1).any()) or not bool(torch.isfinite(slope_CD).all()):
+        return MeanEstimate(value, None, None)
+    moves_N = ((classes.rows_ND - classes.means_CD[classes.place_N]) * slope_CD[classes.place_N]).sum(dim=1)
+    counts_C = classes.counts_C.double()
+    weight_C = 1 / (counts_C * (counts_C - 1).clamp_min(1))
+    error = Z_95 * math.sqrt(float(weight_C[classes.place_N] @ moves_N.square()))
+    return MeanEstimate(value, value - error, value + error)
+
+
+def within_share(classes: ClassGeometry) -> float:
+    r"""Share of the variance that lies within classes; 0 where each class is one point.
+
+    .. math:: \frac{\operatorname{tr} \Sigma_W}{\operatorname{tr} \Sigma_W + \operatorname{tr} \Sigma_B}, \qquad
+        \Sigma_W = \frac1C \sum_c \frac{1}{n_c} \sum_{i : y_i = c} (\hat z_i - \mu_c)(\hat z_i - \mu_c)^\top, \quad
+        \Sigma_B = \frac1C \sum_c (\mu_c - \mu)(\mu_c - \mu)^\top
+
+    Source: papyan2020 (the scatters); the ratio of traces: tirer2023. Differs from papyan2020 where classes are not
+    balanced: there samples would count alike in Sigma_W, here classes do, as in Sigma_B.
 
     Returns:
-        A number >= 0; infinite where class means coincide but samples do not; NaN with fewer than two classes, no
-        class of two samples, or constant features. Unchanged by rotating features and renaming classes.
-
-    Raises:
-        ValueError: another definition.
+        A number in [0, 1]; NaN with fewer than two classes, no class of two samples, or constant features.
 
     >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 1.0]])
-    >>> classes = class_geometry(z, torch.tensor([0, 0, 1, 1]))
-    >>> round(nc1(classes), 6), round(nc1(classes, definition="trace ratio"), 6)
-    (0.5, 2.0)
+    >>> round(within_share(class_geometry(z, torch.tensor([0, 0, 1, 1]))), 6)
+    0.666667
     """
-    check_choice(definition, "definition", get_args(Collapse))
-    if not classes.is_scattered:
-        return math.nan
     num_classes = len(classes.counts_C)
+    if not 2 <= num_classes < len(classes.place_N):  # else there is no scatter of both kinds
+        return math.nan
     within_ND = classes.rows_ND - classes.means_CD[classes.place_N]
     weight_N = 1 / (num_classes * classes.counts_C[classes.place_N].double())
-    # Singular values s of the means over sqrt(C): eigenvalues of Sigma_B are s^2, without squaring what rounds.
-    _, s_R, axes_RD = torch.linalg.svd(classes.means_CD / math.sqrt(num_classes), full_matrices=False)
-    is_real_R = s_R > classes.noise
     total = float(weight_N @ within_ND.square().sum(dim=1))
-    if not bool(is_real_R.any()):
-        return math.inf if total > classes.noise**2 else math.nan
-    if definition == "trace ratio":
-        return total / float(s_R.square().sum())
-    along_NR = within_ND @ axes_RD[is_real_R].T
-    return float((weight_N @ along_NR.square() / s_R[is_real_R].square()).sum()) / num_classes
+    s_R = torch.linalg.svdvals(classes.means_CD / math.sqrt(num_classes))
+    if not bool((s_R > classes.noise).any()):
+        return 1.0 if total > classes.noise**2 else math.nan
+    ratio = total / float(s_R.square().sum())
+    return ratio / (1 + ratio)
 
 
-def nc2_lengths(classes: ClassGeometry) -> float:
-    r"""Coefficient of variation of the lengths of the centred class means; 0 where all are equally long.
+def class_spreads(classes: ClassGeometry) -> Tensor:
+    """Mean squared distance of each class's samples from their mean, float64 (C,): 0 collapsed, at most 1.
 
-    .. math:: \operatorname{std}_c |\mu_c - \mu| \,/\, \operatorname{mean}_c |\mu_c - \mu|
-
-    Source: papyan2020, Fig. 2, with the standard deviation of these classes (divided by C). 0 for any two classes.
-
-    Returns:
-        A number in [0, sqrt(C - 1)]; NaN with fewer than two classes, or where class means coincide.
-
-    >>> nc2_lengths(class_geometry(torch.eye(3), torch.arange(3))) < 1e-12
-    True
+    >>> class_spreads(class_geometry(torch.eye(3), torch.tensor([0, 0, 1]))).tolist()
+    [0.5, 0.0]
     """
-    length_C = _lengths(classes)
-    if len(length_C) < 2 or float(length_C.max()) <= classes.noise:
-        return math.nan
-    return float(length_C.std(correction=0) / length_C.mean())
+    square_N = (classes.rows_ND - classes.means_CD[classes.place_N]).square().sum(dim=1)
+    sums_C = square_N.new_zeros(len(classes.counts_C)).index_add_(0, classes.place_N, square_N)
+    return sums_C / classes.counts_C
 
 
-def nc2_angles(classes: ClassGeometry) -> float:
-    r"""Mean distance of the cosines of centred class means from those of a simplex, where all angles are largest.
+def rare_classes(counts_C: Tensor) -> Tensor | None:
+    """Which classes are rare, bool (C,); None of balanced classes, and of fewer than three.
 
-    .. math:: \frac{1}{C(C-1)} \sum_{c \ne d} \Big| \cos(\mu_c - \mu, \mu_d - \mu) + \frac{1}{C-1} \Big|
+    Classes are parted where their counts differ, as near to the middle as can be, with at least two rare ones and one
+    frequent one; of two cuts that are equally near, the one with fewer rare classes.
 
-    Source: papyan2020, Fig. 4. A class mean at the centre has no direction, and its pairs are left out. Of at most
-    ``MOST_CLASSES`` classes, evenly spaced. 0 for any two classes.
-
-    Returns:
-        A number in [0, 1.5]; NaN with fewer than two classes that have a direction.
-
-    >>> nc2_angles(class_geometry(torch.eye(3), torch.arange(3))) < 1e-12
-    True
+    >>> rare_classes(torch.tensor([90, 5, 5])), rare_classes(torch.tensor([5, 5, 5]))
+    (tensor([False,  True,  True]), None)
     """
-    num_classes = len(classes.counts_C)
-    unit_CD = unit_rows(classes.means_CD[_lengths(classes) > classes.noise])
-    if len(unit_CD) < 2:
-        return math.nan
-    unit_CD = unit_CD[torch.linspace(0, len(unit_CD) - 1, min(len(unit_CD), MOST_CLASSES)).long()]
-    cosine_CC = unit_CD @ unit_CD.T
-    first, second = torch.triu_indices(len(unit_CD), len(unit_CD), offset=1)
-    return float((cosine_CC[first, second] + 1 / (num_classes - 1)).abs().mean())
+    counts = counts_C.sort().values.tolist()
+    cuts = [cut for cut in range(2, len(counts)) if counts[cut - 1] < counts[cut]]
+    if not cuts:
+        return None
+    return counts_C < counts[min(cuts, key=lambda cut: (abs(2 * cut - len(counts)), cut))]
 
 
-def nc4(classes: ClassGeometry) -> float:
-    """Share of samples whose nearest class mean is that of their own class; 1 where classes are told apart by it.
+def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Tensor:
+    r"""Mean cosine between the centred means of some classes.
 
-    A sample that several means are equally near to, within rounding, counts by its chance. Samples are in the mean of
-    their class: of few samples with many features the share is high without any structure.
+    .. math:: \operatorname{mean}_{c \ne d} \cos(\mu_c - \mu, \mu_d - \mu), \qquad \mu = \frac1C \sum_c \mu_c
 
-    Source: papyan2020, Fig. 7, with labels in place of a classifier's answers. Of as many samples, evenly spaced, as
-    ``MOST_DISTANCES`` allows.
+    Unchanged by an offset that all classes share and by rotations; of a simplex of C classes -1 / (C - 1), of classes
+    with one mean 1.
+
+    Args:
+        means_CD: means of all classes, of features or of an optimum.
+        is_one_C: the classes; NaN of fewer than two that have a direction.
+        noise: length of a centred mean up to which it has none.
+
+    >>> round(float(mean_cosine(torch.eye(3, dtype=torch.float64), torch.tensor([True, True, False]))), 6)
+    -0.5
+    """
+    centred_CD = (means_CD - means_CD.mean(dim=0))[is_one_C]
+    unit_CD = unit_rows(centred_CD[torch.linalg.vector_norm(centred_CD.detach(), dim=1) > noise])
+    num = len(unit_CD)
+    # |sum|^2 - C is the sum over all ordered pairs, without forming any of them.
+    total = unit_CD.sum(dim=0).square().sum() - num
+    return total / (num * (num - 1)) if num > 1 else total * math.nan
+
+
+def rare_cosine(classes: ClassGeometry) -> MeanEstimate:
+    """Mean cosine between the centred means of rare classes (``rare_classes``), with its interval over samples.
+
+    Towards 1 rare classes have fallen together: minority collapse. A frequent class does not enter but for the centre.
+
+    Source: fang2021, whose figures show it of a classifier's weights; here class means.
 
     Returns:
-        A number in [0, 1]; NaN with fewer than two classes or no class of two samples.
+        In [-1, 1]; NaN without rare classes.
 
-    >>> nc4(class_geometry(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), torch.tensor([0, 0, 1])))
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> round(rare_cosine(class_geometry(z, torch.tensor([0, 0, 1, 2]))).value, 6)
     1.0
     """
-    if not classes.is_scattered:
-        return math.nan
-    num_samples, num_classes = len(classes.place_N), len(classes.counts_C)
-    most = max(MOST_DISTANCES, classes.rows_ND.numel()) // num_classes
-    chosen_N = torch.linspace(0, num_samples - 1, min(num_samples, max(most, 1)), dtype=torch.float64).long()
-    square_C = classes.means_CD.square().sum(dim=1)
-    # What the squares round by, and what means may be off by.
-    tie = classes.noise * float(classes.rows_ND.square().sum(dim=1).max()) + classes.noise**2
-    found = 0.0
-    for part_N in chosen_N.split(ROWS_AT_ONCE):
-        # |z - mu|^2 without |z|^2, which all classes share.
-        distance_NC = square_C - 2 * classes.rows_ND[part_N] @ classes.means_CD.T
-        is_nearest_NC = distance_NC <= distance_NC.amin(dim=1, keepdim=True) + tie
-        is_own_N = is_nearest_NC.gather(1, classes.place_N[part_N, None])[:, 0]
-        found += float((is_own_N / is_nearest_NC.sum(dim=1)).sum())
-    return found / len(chosen_N)
+    is_rare_C = rare_classes(classes.counts_C)
+    if is_rare_C is None:
+        return MeanEstimate(math.nan, None, None)
+    return mean_interval(classes, lambda means_CD: mean_cosine(means_CD, is_rare_C, noise=classes.noise))
 
 
-def minority_cosine(classes: ClassGeometry) -> float:
-    r"""How much closer together the means of rare classes lie than those of frequent ones.
+def frequent_cosine(classes: ClassGeometry) -> float:
+    """Mean cosine between the centred means of the classes that are not rare; NaN of fewer than two.
 
-    .. math:: \operatorname{mean}_{c \ne d \text{ rare}} \cos(\mu_c - \mu, \mu_d - \mu) -
-        \operatorname{mean}_{c \ne d \text{ frequent}} \cos(\mu_c - \mu, \mu_d - \mu)
-
-    Where rare classes fall together (minority collapse) their cosine goes to 1. Classes are parted where their
-    counts differ, as near to the middle as can be, with two or more on either side. A class mean at the centre has no
-    direction and is left out.
-
-    Source: fang2021, whose figures show the cosine of the classifier's weights of minority classes; here class means.
-
-    Returns:
-        A number in [-2, 2], about 0 where frequency does not matter; NaN where no such parting exists: balanced
-        classes, or fewer than four.
-
-    >>> z = torch.tensor([[1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0], [0, 0, 1.0], [0, 0, 1.0]])
-    >>> round(minority_cosine(class_geometry(z, torch.tensor([0, 0, 1, 1, 2, 3]))), 6)
-    1.142857
+    >>> frequent_cosine(class_geometry(torch.eye(3), torch.arange(3)))
+    nan
     """
-    counts = classes.counts_C.sort().values.tolist()
-    # Of two cuts that are equally near to the middle the one with fewer rare classes.
-    cuts = [cut for cut in range(2, len(counts) - 1) if counts[cut - 1] < counts[cut]]
-    if not cuts:
+    is_rare_C = rare_classes(classes.counts_C)
+    if is_rare_C is None:
         return math.nan
-    fewest = counts[min(cuts, key=lambda cut: (abs(2 * cut - len(counts)), cut))]
-    has_direction_C = _lengths(classes) > classes.noise
-    rare, frequent = (
-        _mean_cosine(classes.means_CD[is_one_C & has_direction_C])
-        for is_one_C in (classes.counts_C < fewest, classes.counts_C >= fewest)
-    )
-    return rare - frequent
+    return float(mean_cosine(classes.means_CD, ~is_rare_C, noise=classes.noise))
 
 
-def _lengths(classes: ClassGeometry) -> Tensor:
-    """Lengths of the centred class means, (C,)."""
-    return torch.linalg.vector_norm(classes.means_CD, dim=1)
+def _means(classes: ClassGeometry) -> Tensor:
+    """Class means of the unit-length features, (C, D), as a copy."""
+    return classes.means_CD + classes.centre_D
 
 
-def _mean_cosine(means_CD: Tensor) -> float:
-    """Mean cosine of different rows; NaN of fewer than two."""
-    unit_CD, num = unit_rows(means_CD), len(means_CD)
-    # |sum|^2 - C is the sum over all ordered pairs, without forming any of them.
-    return float(unit_CD.sum(dim=0).square().sum() - num) / (num * (num - 1)) if num > 1 else math.nan
+def _cosines(means_CD: Tensor) -> Tensor:
+    """Cosines between rows."""
+    unit_CD = unit_rows(means_CD)
+    return unit_CD @ unit_CD.T
 
 
 METRICS = (
     Metric(
-        name="nc1",
-        title="Scatter within classes",
-        short="scatter within classes",
-        definition="Scatter of samples around their class mean over the scatter of class means, in the directions in "
-        "which class means differ (NC1). 0 where each class is one point.",
-        source="papyan2020",
-        measure=lambda subject: nc1(subject.classes) if subject.classes else math.nan,
-        low=0.0,
-        is_shown=False,
-    ),
-    Metric(
-        name="nc2_lengths",
-        title="Variation of class means' lengths",
-        short="variation of class means' lengths",
-        definition="Standard deviation over mean of the distances of class means from their centre (NC2). 0 where "
-        "all are equally far.",
-        source="papyan2020",
-        measure=lambda subject: nc2_lengths(subject.classes) if subject.classes else math.nan,
-        low=0.0,
-        is_shown=False,
-    ),
-    Metric(
-        name="nc2_angles",
-        title="Class means' distance from a simplex",
-        short="class means' distance from a simplex",
-        definition="Mean distance of the cosines between centred class means from -1 / (C - 1), that of a simplex of "
-        "C classes (NC2). 0 where all classes are equally far apart.",
-        source="papyan2020",
-        measure=lambda subject: nc2_angles(subject.classes) if subject.classes else math.nan,
-        low=0.0,
-        high=1.5,
-        is_shown=False,
-    ),
-    Metric(
-        name="nc4",
-        title="Samples nearest to their class mean",
-        short="samples nearest to their class mean",
-        definition="Share of samples whose nearest class mean is that of their own class (NC4 with labels in place "
-        "of a classifier's answers). The samples are those that the means were made of.",
-        source="papyan2020",
-        measure=lambda subject: nc4(subject.classes) if subject.classes else math.nan,
+        name="within_share",
+        title="Variance within classes",
+        short="variance within classes",
+        definition="Share of the variance of unit-length features that lies within classes, each class counting "
+        "alike. 0 where each class is one point, as the optima of theory are; near 1 where class means coincide.",
+        source="tirer2023",
+        measure=lambda subject: within_share(subject.classes) if subject.classes else math.nan,
         low=0.0,
         high=1.0,
         unit="share",
-        is_higher_better=True,
         is_shown=False,
     ),
     Metric(
-        name="minority_cosine",
-        title="Rare classes closer together",
-        short="rare classes closer together",
-        definition="Mean cosine between the centred means of the rarer classes, less that of the more frequent ones. "
-        "Far above 0 rare classes fall together: minority collapse. None of balanced classes.",
+        name="rare_cosine",
+        title="Cosine between rare classes",
+        short="cosine between rare classes",
+        definition="Mean cosine between the centred means of the rarer classes. Towards 1 they have fallen together: "
+        "minority collapse. None of balanced classes and of fewer than three.",
         source="fang2021",
-        measure=lambda subject: minority_cosine(subject.classes) if subject.classes else math.nan,
-        low=-2.0,
-        high=2.0,
+        measure=lambda subject: rare_cosine(subject.classes).value if subject.classes else math.nan,
+        low=-1.0,
+        high=1.0,
         unit="cosine",
-        is_higher_better=False,
         is_shown=False,
     ),
 )

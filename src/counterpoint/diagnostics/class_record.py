@@ -1,6 +1,6 @@
 """What is known of the classes of some features, in plain records that load without torch: for findings and reports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -18,7 +18,7 @@ class ClassRow(Record):
         name: of the class.
         count: its samples.
         spread: mean squared distance of its unit-length samples from their mean: 0 collapsed, at most 1.
-        is_rare: whether it is one of the rare classes (``class_directions.rare_classes``).
+        is_rare: whether it is one of the rare classes (``class_geometry.rare_classes``).
     """
 
     name: Text = ""
@@ -37,9 +37,6 @@ class OptimumRecord(Record):
         distance: root mean square difference over pairs of classes.
         low: lower end of its 95 % interval over samples.
         high: upper end.
-        frobenius: of the difference of both matrices.
-        largest: largest difference of one pair.
-        pair: the names of its classes.
         held_out: the distance of held-out samples, where they have all classes.
         risk: class-level risk of the optimum.
         lower_bound: no unit class means have less.
@@ -57,9 +54,6 @@ class OptimumRecord(Record):
     distance: Figure = None
     low: Figure = None
     high: Figure = None
-    frobenius: Figure = None
-    largest: Figure = None
-    pair: Annotated[tuple[Text, ...], Listed] = ()
     held_out: Figure = None
     risk: Figure = None
     lower_bound: Figure = None
@@ -104,16 +98,11 @@ class ClassRecord(Record):
         >>> ClassRecord(rows=rows).imbalance
         18.0
         """
-        rare, frequent = (_mean_count(self.rows, is_rare=is_rare) for is_rare in (True, False))
+        counts = [[row.count or 0.0 for row in self.rows if row.is_rare == is_rare] for is_rare in (True, False)]
+        rare, frequent = (sum(each) / max(len(each), 1) for each in counts)
         return frequent / rare if rare and frequent else 1.0
 
     @property
     def is_imbalanced(self) -> bool:
         """Whether frequent classes have at least twice as many samples, so that rare ones are worth a word."""
         return self.imbalance >= IMBALANCED
-
-
-def _mean_count(rows: Sequence[ClassRow], *, is_rare: bool) -> float:
-    """Mean number of samples of the rare or of the other classes; 0 of none."""
-    counts = [row.count or 0.0 for row in rows if row.is_rare == is_rare]
-    return sum(counts) / len(counts) if counts else 0.0

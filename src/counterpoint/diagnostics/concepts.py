@@ -17,6 +17,11 @@ from counterpoint.core.numerics import unit_rows
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
+REPEATED = 0.99  # correlation from which on two dimensions say the same
+FEWEST_ACTIVE = 10  # samples on which a dimension must differ from its commonest value
+MOST_SAMPLES = 4096  # evenly spaced, from which correlations are computed
+ROWS_AT_ONCE = 1024  # of the correlation matrix
+MOST_DRAWN = 128  # dimensions of a matrix that is kept
 
 
 def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
@@ -205,6 +210,71 @@ def top_concepts(
     return concepts
 
 
+@dataclass(frozen=True)
+class DrawnCorrelation:
+    """Correlations between some dimensions.
+
+    Attributes:
+        dims: their numbers, ascending.
+        matrix_LL: correlations, float64.
+    """
+
+    dims: tuple[int, ...]
+    matrix_LL: Tensor
+
+
+def duplicate_dims(z_ND: Tensor) -> int:
+    r"""Number of dimensions that repeat an earlier one: their correlation with it is above 0.99 by size.
+
+    .. math:: \Big|\Big\{b : \max_{a < b} |r_{ab}| > 0.99 \Big\}\Big|, \qquad
+        r_{ab} = \frac{\sum_i (z_{ia} - \bar z_a)(z_{ib} - \bar z_b)}{n\, s_a s_b}
+
+    r is Pearson's correlation of two columns over the samples, as they are: unit length would couple the columns.
+    Leaving these dimensions out loses next to nothing. Constant dimensions repeat nothing, nor do those that differ
+    from their commonest value on fewer than 10 samples, since few points correlate by chance. Of at most 4,096
+    samples, evenly spaced.
+
+    Source: zbontar2021 calls this redundancy, and its loss is made against it; the limit is ours.
+
+    Invariant to a scale, a sign and an offset of each dimension, and to the order of samples.
+
+    >>> z = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> duplicate_dims(z), duplicate_dims(torch.cat([z, -2 * z + 1], dim=1))
+    (0, 3)
+    """
+    check_features(z_ND, "z")
+    chosen_N = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_SAMPLES), dtype=torch.float64).long()
+    columns_DN = _standard_columns(z_ND[chosen_N])
+    place_D = torch.arange(len(columns_DN))
+    count = 0
+    for part_R in place_D.split(ROWS_AT_ONCE):
+        is_like_RD = (columns_DN[part_R] @ columns_DN.T).abs() > REPEATED
+        count += int((is_like_RD & (place_D < part_R[:, None])).any(dim=1).sum())
+    return count
+
+
+def drawn_correlation(z_ND: Tensor) -> DrawnCorrelation:
+    """Correlations between the dimensions of the largest expected activation, at most 128, in the order of dimensions.
+
+    Constant dimensions correlate with nothing, also not with themselves.
+
+    >>> drawn_correlation(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, -1.0]])).dims
+    (0, 1)
+    """
+    order = expected_activation(z_ND).argsort(descending=True, stable=True)[:MOST_DRAWN]
+    dims = order.sort().values
+    columns_LN = _standard_columns(z_ND[:, dims].double(), fewest=1)
+    return DrawnCorrelation(tuple(dims.tolist()), (columns_LN @ columns_LN.T).clamp(-1, 1))
+
+
+def _standard_columns(z_ND: Tensor, *, fewest: int = FEWEST_ACTIVE) -> Tensor:
+    """Centred columns of unit length as rows (D, N); 0 where fewer samples differ from the commonest value."""
+    commonest_D = z_ND.mode(dim=0).values
+    is_varied_D = (z_ND != commonest_D).sum(dim=0) >= min(fewest, max(len(z_ND) - 1, 1))
+    centred_ND = z_ND - z_ND.mean(dim=0)
+    return unit_rows(centred_ND.T) * is_varied_D[:, None]
+
+
 METRICS = (
     Metric(
         name="class_consistency",
@@ -263,5 +333,17 @@ METRICS = (
         measure=lambda subject: int((~is_active(subject.z_ND, subject.threshold).any(dim=0)).sum()),
         low=0.0,
         wording="dimensions",
+    ),
+    Metric(
+        name="duplicate_dims",
+        title="Repeated dimensions",
+        short="repeated dimensions",
+        definition="Dimensions whose correlation with an earlier one is above 0.99 by size. They can be left out with "
+        "hardly a change of what the features say.",
+        source="zbontar2021",
+        measure=lambda subject: duplicate_dims(subject.z_ND),
+        low=0.0,
+        wording="dimensions",
+        is_shown=False,
     ),
 )

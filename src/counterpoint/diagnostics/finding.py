@@ -1,24 +1,15 @@
 """One thing that a check found, with its level, its figure beside a reference, and what to try."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from counterpoint.core.run_records import Figure, Record
 from counterpoint.diagnostics.evidence import Evidence
 
 Level = Literal["good", "note", "warning", "severe"]
 LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
-
-
-def known_level(level: Any) -> Any:
-    """Read an unknown level as a note.
-
-    >>> known_level("severe"), known_level("odd")
-    ('severe', 'note')
-    """
-    return level if level in LEVELS else "note"
 
 
 class JudgedFact(Record):
@@ -36,7 +27,7 @@ class JudgedFact(Record):
         reference_name: what that is, in words.
     """
 
-    level: Annotated[Level, BeforeValidator(known_level)] = "note"
+    level: Level = "note"
     title: str = ""
     text: str = ""
     remedy: str = ""
@@ -64,7 +55,6 @@ class Finding(JudgedFact):
         better: which way the figure gets better.
         confirm: one cheap test that would confirm it, with its command.
         changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
-        expect: which figure this improves, and how.
         cannot_tell: what this finding leaves open.
     """
 
@@ -72,7 +62,6 @@ class Finding(JudgedFact):
     better: Literal["higher", "lower", ""] = ""
     confirm: str = ""
     changes: Mapping[str, Any] = Field(default_factory=dict)
-    expect: str = ""
     cannot_tell: str = ""
 
     @property
@@ -83,7 +72,6 @@ class Finding(JudgedFact):
             "why": self.text,
             "test": self.confirm,
             "try": self.remedy,
-            "expect": self.expect,
             "open": self.cannot_tell,
         }
         return [f"{name}: {words}" for name, words in parts.items() if words]

@@ -9,7 +9,6 @@ from pydantic import Field
 from counterpoint.core.markup import Child, element
 from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
-from counterpoint.diagnostics.checks.attention_checks import CATALOGUE as ATTENTION
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
 from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
 from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
@@ -26,7 +25,7 @@ MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **ATTENTION, **FEATURES, **QUALITY}
+CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 ORDER = (
     "not-finite",
@@ -125,13 +124,20 @@ class Findings(Record):
         """One sentence, and what could not be judged."""
         if refused := [finding for finding in self.findings if is_refusal(finding)]:
             return f"{refused[0].title}."
-        worst = [finding.title for finding in self.findings if finding.level == self.level]
-        return verdict_words(self.level, worst, self.unjudged, is_measured=self.is_measured)
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether a figure says that the features are good, beside chance or a baseline."""
-        return any(finding.level == "good" for finding in self.findings if finding.name in MEASURED)
+        # Called healthy only where a figure says that the features are good, beside chance or a baseline.
+        is_measured = any(finding.level == "good" for finding in self.findings if finding.name in MEASURED)
+        fine = "Healthy" if is_measured else "Nothing wrong was found"
+        opening = {
+            "good": "Healthy: nothing wrong was found" if is_measured else fine,
+            "note": f"{fine}, with something to know",
+            "warning": "With a warning",
+            "severe": "With a serious fault",
+        }[self.level]
+        titles = [finding.title for finding in self.findings if finding.level == self.level != "good"]
+        worst = f": {titles[0]}" if titles else ""
+        more = f" (and {len(titles) - 1} more)" if len(titles) > 1 else ""
+        rest = f" Not judged: {'; '.join(self.unjudged)}." if self.unjudged else ""
+        return f"{opening}{worst}{more}.{rest}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
@@ -204,28 +210,3 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
         return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
 
     return findings.model_copy(update={"findings": tuple(sorted(found, key=place)), "unjudged": evidence.unjudged})
-
-
-def verdict_words(level: Level, titles: Sequence[str], unjudged: Sequence[str], *, is_measured: bool) -> str:
-    """Say what was found, and call healthy only what was measured.
-
-    Args:
-        level: the worst level found.
-        titles: of the findings of that level.
-        unjudged: what could not be judged.
-        is_measured: whether a figure says that the features are good.
-
-    >>> verdict_words("note", ["Few samples", "Silent dimensions"], ["how good it is"], is_measured=False)
-    'Nothing wrong was found, with something to know: Few samples (and 1 more). Not judged: how good it is.'
-    """
-    fine = "Healthy" if is_measured else "Nothing wrong was found"
-    opening = {
-        "good": "Healthy: nothing wrong was found" if is_measured else fine,
-        "note": f"{fine}, with something to know",
-        "warning": "With a warning",
-        "severe": "With a serious fault",
-    }[level]
-    worst = f": {titles[0]}" if titles and level != "good" else ""
-    more = f" (and {len(titles) - 1} more)" if worst and len(titles) > 1 else ""
-    rest = f" Not judged: {'; '.join(unjudged)}." if unjudged else ""
-    return f"{opening}{worst}{more}.{rest}"

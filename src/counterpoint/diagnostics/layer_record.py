@@ -76,9 +76,6 @@ class JointFigures(Record):
         live_above: directions that the second reads.
         overlap: mean squared cosine of the principal angles between both subspaces: 1 where one holds the other.
         chance: what it is on average for subspaces in random positions, the larger number over the width.
-        gain: squared size of the product of both layers, over that in random positions on average; all sizes count.
-        most: the gain of full alignment.
-        least_cosine: of the largest principal angle.
     """
 
     below: str = ""
@@ -88,9 +85,6 @@ class JointFigures(Record):
     live_above: int = 0
     overlap: Figure = None
     chance: Figure = None
-    gain: Figure = None
-    most: Figure = None
-    least_cosine: Figure = None
 
     @property
     def words(self) -> str:
@@ -101,15 +95,9 @@ class JointFigures(Record):
         )
         if self.overlap is None or not min(self.live_below, self.live_above):
             return f"{opening}: nothing passes."
-        overlap = (
-            "; "
-            if max(self.live_below, self.live_above) == self.width
-            else (f"; these subspaces overlap by {self.overlap:.2f}, by chance {self.chance or 0:.2f}; ")
-        )
-        return (
-            f"{opening}{overlap}by size the product is {self.gain or 0:.2f} times that of layers in random position "
-            f"(fully aligned: {self.most or 0:.2f})."
-        )
+        if max(self.live_below, self.live_above) == self.width:  # one subspace is all there is
+            return f"{opening}."
+        return f"{opening}; these subspaces overlap by {self.overlap:.2f}, by chance {self.chance or 0:.2f}."
 
 
 class LayerState(Record):

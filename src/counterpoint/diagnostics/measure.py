@@ -18,11 +18,9 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import duplicate_share
+from counterpoint.diagnostics.crowding import duplicate_share, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
-from counterpoint.diagnostics.hubness import neighbour_counts
-from counterpoint.diagnostics.rank_measures import singular_values
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")

@@ -22,14 +22,12 @@ class NearSamples:
     """What lies near what.
 
     Attributes:
-        closer_share: share of samples that some other sample is closer to than the two views of both are.
         is_copy_NN: which other samples are near-copies; symmetric.
         pairs_P2: positions of the closest pairs of different samples, exact copies left out, closest first.
         cosine_P: their cosines, each the mean over both views of the one and of the other.
         own_P: mean cosine of the two views of either.
     """
 
-    closer_share: float
     is_copy_NN: Tensor
     pairs_P2: Tensor
     cosine_P: Tensor
@@ -46,10 +44,9 @@ def near_samples(
 ) -> NearSamples:
     r"""Find samples that lie as near to each other as the views of one sample.
 
-    .. math:: c_{ij} = \tfrac14 \langle \hat z_i + \hat z_i', \hat z_j + \hat z_j' \rangle > \tfrac12 (c_i + c_j),
-        \qquad c_i = \langle \hat z_i, \hat z_i' \rangle
+    .. math:: c_{ij} = \tfrac14 \langle \hat z_i + \hat z_i', \hat z_j + \hat z_j' \rangle
 
-    counts as closer than the views. Two samples are near-copies where, without augmentation, their distance
+    is the cosine of a pair. Two samples are near-copies where, without augmentation, their distance
     :math:`1 - \cos` is below 3 % of the median of that between two views of one sample. An embedding that has lost its
     dimensions puts unlike samples together; so the samples themselves must be near, too: below three tenths of the
     median Euclidean distance between two of them.
@@ -78,7 +75,6 @@ def near_samples(
     own_N = (first_ND * second_ND).sum(1)
     both_ND = (first_ND + second_ND) / 2
     cosine_NN = (both_ND @ both_ND.T).fill_diagonal_(-torch.inf)
-    is_closer_NN = cosine_NN > (own_N[:, None] + own_N) / 2
     distance_NN = (1 - unit_ND @ unit_ND.T).fill_diagonal_(torch.inf)
     typical = float((1 - own_N).median())
     # Of views that are equal nothing is nearer than they are.
@@ -93,5 +89,4 @@ def near_samples(
     is_there_P = torch.isfinite(cosine_P)
     cosine_P, place_P = cosine_P[is_there_P], place_P[is_there_P]
     pairs_P2 = torch.stack([place_P // len(own_N), place_P % len(own_N)], dim=1)
-    closer_share = float(is_closer_NN.any(1).double().mean())
-    return NearSamples(closer_share, is_copy_NN, pairs_P2, cosine_P, own_N[pairs_P2].mean(1))
+    return NearSamples(is_copy_NN, pairs_P2, cosine_P, own_N[pairs_P2].mean(1))

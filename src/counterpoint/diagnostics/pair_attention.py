@@ -16,7 +16,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.core.numerics import row_entropy, unit_rows
+from counterpoint.core.numerics import row_entropy
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.pair_record import Interval, PairRecord, TemperatureRow
 
@@ -113,20 +113,16 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
     Source: alphacl2022, Eq. 4 (alpha). Memory of one batch: (2n, 2n).
     """
     share_AM, is_anchor_A = _shares(loss, batch)
-    entropy_A, count = row_entropy(share_AM), num_negatives(loss, batch)
-    unit_MD = unit_rows(torch.cat([batch.z0_ND, batch.z1_ND]))
-    most_AK, place_AK = share_AM.topk(min(max(1, round(HARDEST * count)), share_AM.shape[1]), dim=1)
-    cosine_AK = (unit_MD[is_anchor_A] @ unit_MD.T).gather(1, place_AK)
+    count = num_negatives(loss, batch)
+    most_AK = share_AM.topk(min(max(1, round(HARDEST * count)), share_AM.shape[1]), dim=1).values
     copies, own_class = (
         _mass(share_AM, is_anchor_A, is_it_NN)
         for is_it_NN in (batch.is_copy_NN, None if loss.uses_labels else _same_class(batch))
     )
     return PairRecord(
         num_negatives=float(count),
-        effective_negatives=float(entropy_A.exp().mean()),
-        entropy=float(entropy_A.mean()) / math.log(count) if count > 1 else None,
+        effective_negatives=float(row_entropy(share_AM).exp().mean()),
         hardest_share=float(most_AK.sum(1).mean()),
-        hardest_cosine=float(cosine_AK.mean()),
         copy_mass=copies[0],
         copy_chance=copies[1],
         class_mass=own_class[0],
@@ -162,51 +158,6 @@ def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tup
     return float((share_AM * is_it_AM).sum(1).mean()), float(is_it_NN.double().sum()) / (n * (n - 1))
 
 
-def temperature_row(
-    loss: WeighingLoss, temperature: float, batches: Sequence[PairBatch], *, nonnegative: bool
-) -> TemperatureRow:
-    r"""What a loss does at its temperature: weights, gradient, and value beside chance and floor.
-
-    The gradient is that of an anchor's embedding at unit length, :math:`2n |z_i| |\partial L / \partial z_i|`, which
-    does not depend on the number of anchors.
-
-    Args:
-        loss: at this temperature.
-        temperature: as it is written in the row.
-        batches: of one size.
-        nonnegative: the embedding has no negative entries.
-    """
-    size, count = len(batches[0].z0_ND), num_negatives(loss, batches[0])
-    found = side_by_side(lambda batch: _measured(loss, batch), batches)
-    entropy, effective, value, gradient = (over_batches(column).value for column in zip(*found, strict=True))
-    chance, floor = loss.chance(size), loss.floor(size, nonnegative=nonnegative)
-    return TemperatureRow(
-        temperature=temperature,
-        effective_negatives=effective,
-        entropy=entropy / math.log(count) if entropy is not None and count > 1 else None,
-        gradient=gradient,
-        loss=value,
-        chance=chance if math.isfinite(chance) else None,
-        floor=floor if math.isfinite(floor) else None,
-    )
-
-
-def _measured(loss: WeighingLoss, batch: PairBatch) -> tuple[float, float, float, float]:
-    """Entropy, effective negatives, value and gradient; NaN where the loss is not finite."""
-    z0, z1, *labels = batch.asked_of(loss)
-    try:
-        entropy_A = row_entropy(_shares(loss, batch)[0])
-        with torch.enable_grad():
-            leaves = [z.detach().clone().requires_grad_() for z in (z0, z1)]
-            value = loss(*leaves, *labels)
-            gradient_MD = torch.cat(torch.autograd.grad(value, leaves))
-    except NonFiniteError:  # an exponential of 1 / temperature
-        return math.nan, math.nan, math.nan, math.nan
-    length_M = torch.cat([z0, z1]).norm(dim=1) * gradient_MD.norm(dim=1)
-    pushed = float(length_M.mean()) * len(length_M)
-    return float(entropy_A.mean()), float(entropy_A.exp().mean()), float(value.detach()), pushed
-
-
 def temperature_table(
     loss_at: Callable[[float], WeighingLoss], temperature: float, batches: Sequence[PairBatch], *, nonnegative: bool
 ) -> tuple[TemperatureRow, ...]:
@@ -218,8 +169,28 @@ def temperature_table(
         batches: of one size.
         nonnegative: the embedding has no negative entries.
     """
-    rows = []
+    rows, size = [], len(batches[0].z0_ND)
     for factor in FACTORS:
-        at = temperature * factor
-        rows.append(temperature_row(loss_at(at), at, batches, nonnegative=nonnegative))
+        loss = loss_at(temperature * factor)
+        found = side_by_side(lambda batch, loss=loss: _measured(loss, batch), batches)
+        effective, value = (over_batches(column).value for column in zip(*found, strict=True))
+        chance, floor = loss.chance(size), loss.floor(size, nonnegative=nonnegative)
+        row = TemperatureRow(
+            temperature=temperature * factor,
+            effective_negatives=effective,
+            loss=value,
+            chance=chance if math.isfinite(chance) else None,
+            floor=floor if math.isfinite(floor) else None,
+        )
+        rows.append(row)
     return tuple(rows)
+
+
+def _measured(loss: WeighingLoss, batch: PairBatch) -> tuple[float, float]:
+    """Effective negatives and value; NaN where the loss is not finite."""
+    try:
+        effective = float(row_entropy(_shares(loss, batch)[0]).exp().mean())
+        with torch.no_grad():
+            return effective, float(loss(*batch.asked_of(loss)))
+    except NonFiniteError:  # an exponential of 1 / temperature
+        return math.nan, math.nan

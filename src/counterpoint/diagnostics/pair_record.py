@@ -24,8 +24,6 @@ class TemperatureRow(Record):
     Attributes:
         temperature: of the loss.
         effective_negatives: exp of the entropy of an anchor's weights, mean over anchors and batches.
-        entropy: that entropy, over the logarithm of the number of negatives.
-        gradient: length of the gradient by an anchor's embedding, mean over anchors.
         loss: mean over batches.
         chance: loss of an encoder that has learned nothing.
         floor: loss that no embedding can go below.
@@ -33,8 +31,6 @@ class TemperatureRow(Record):
 
     temperature: float
     effective_negatives: Figure = None
-    entropy: Figure = None
-    gradient: Figure = None
     loss: Figure = None
     chance: Figure = None
     floor: Figure = None
@@ -80,15 +76,11 @@ class PairRecord(Record):
         temperature: of the loss; None where it has none.
         run_batch: samples that one call of the loss has in training.
         batch_size: samples of each batch that was looked at.
-        num_batches: how many were.
         num_negatives: vectors that repel each anchor.
         effective_negatives: exp of the entropy of an anchor's weights, mean over anchors and batches.
         effective_low: lower end of its 95 % interval, over batches; None of one batch.
         effective_high: upper end.
-        entropy: that entropy, over the logarithm of the number of negatives: 1 where all weigh alike.
         hardest_share: share of the weight that one in a hundred negatives have, those that weigh most.
-        hardest_cosine: their mean cosine with the anchor.
-        closer_share: share of samples that some other sample is closer to than its own two views are to each other.
         copy_share: share of samples that have a near-copy.
         copy_mass: share of the weight of negatives that falls on near-copies of the anchor's sample.
         copy_low: lower end of its 95 % interval, over batches; None of one batch.
@@ -105,15 +97,11 @@ class PairRecord(Record):
     temperature: Figure = None
     run_batch: Figure = None
     batch_size: Figure = None
-    num_batches: Figure = None
     num_negatives: Figure = None
     effective_negatives: Figure = None
     effective_low: Figure = None
     effective_high: Figure = None
-    entropy: Figure = None
     hardest_share: Figure = None
-    hardest_cosine: Figure = None
-    closer_share: Figure = None
     copy_share: Figure = None
     copy_mass: Figure = None
     copy_low: Figure = None
@@ -123,15 +111,6 @@ class PairRecord(Record):
     class_chance: Figure = None
     temperatures: Annotated[tuple[TemperatureRow, ...], Listed] = ()
     nearest: Annotated[tuple[NearPair, ...], Listed] = ()
-
-    @property
-    def class_lift(self) -> float | None:
-        """How many times as much weight falls on the own class as chance would give.
-
-        >>> PairRecord(class_mass=0.5, class_chance=0.1).class_lift
-        5.0
-        """
-        return self.class_mass / self.class_chance if self.class_mass is not None and self.class_chance else None
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -146,10 +125,10 @@ def _lines(look: PairRecord) -> list[str]:
         f"({look.loss}, batches of {_text(look.batch_size)})"
     ]
     if look.temperatures:
-        lines.append("  temperature  weighs  entropy  gradient   loss  chance  floor")
+        lines.append("  temperature  weighs   loss  chance  floor")
     lines += [
-        f"  {row.temperature:<11.4g}  {_text(row.effective_negatives):>6}  {_text(row.entropy):>7}  "
-        f"{_text(row.gradient):>8}  {_text(row.loss):>5}  {_text(row.chance):>6}  {_text(row.floor):>5}"
+        f"  {row.temperature:<11.4g}  {_text(row.effective_negatives):>6}  {_text(row.loss):>5}  "
+        f"{_text(row.chance):>6}  {_text(row.floor):>5}"
         + ("  <- this run" if row.temperature == look.temperature else "")
         for row in look.temperatures
     ]

@@ -1,6 +1,8 @@
-"""How many dimensions features really use: spectrum of the covariance and effective rank."""
+"""How many dimensions features really use: spectra, and the measures of rank of the literature."""
 
-# N samples, D features, K = min(N, D) singular values
+# N samples, D features, K = min(N, D) singular values, Q views, M = Q N rows
+
+import math
 
 import torch
 from torch import Tensor
@@ -9,6 +11,9 @@ from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 
+RANKME_EPS = 1e-7  # garrido2023, for float32
+LIDAR_DELTA, LIDAR_EPS = 1e-4, 1e-8  # of stable-pretraining
+ROUNDING = torch.finfo(torch.float64).eps
 REFERENCE_SAMPLES = 2000  # for the isotropic reference, enough for its effective rank to within a percent
 
 
@@ -52,8 +57,7 @@ def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
     tensor([1., 0., 0.], dtype=torch.float64)
     """
     # Rounding errs by about eps of the largest eigenvalue, and of the squared mean's eps where all samples coincide.
-    eps = torch.finfo(torch.float64).eps
-    noise = len(lambda_D) * eps * max(float(lambda_D[0]), eps * mean_square)
+    noise = len(lambda_D) * ROUNDING * max(float(lambda_D[0]), ROUNDING * mean_square)
     # Each would add a little to the effective rank.
     return torch.where(lambda_D > noise, lambda_D, 0.0)
 
@@ -98,6 +102,125 @@ def isotropic_rank(num_samples: int, num_dims: int, *, normalize: bool = False) 
     return effective_rank(covariance_spectrum(z_ND, normalize=normalize))
 
 
+def singular_values(z_ND: Tensor) -> Tensor:
+    r"""Singular values of the feature matrix itself, not centred, descending.
+
+    .. math:: \sigma_k = \sqrt{\lambda_k(Z^\top Z)}, \qquad k = 1 \dots \min(N, D)
+
+    From the smaller of the two products, in which values below about 1e-8 of the largest are lost; those at the level
+    of rounding are 0.
+
+    Args:
+        z_ND: features, n >= 2.
+
+    Returns:
+        float64 tensor (min(n, d),), non-negative. Unchanged by rotating z.
+
+    >>> singular_values(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
+    tensor([5., 0.], dtype=torch.float64)
+    """
+    check_features(z_ND, "z")
+    z_ND = z_ND.double()
+    gram = z_ND @ z_ND.T if len(z_ND) < z_ND.shape[1] else z_ND.T @ z_ND
+    lambda_K = torch.linalg.eigvalsh(gram).flip(0)
+    is_resolved_K = lambda_K > len(lambda_K) * ROUNDING * lambda_K[0]
+    return torch.where(is_resolved_K, lambda_K, 0.0).sqrt()
+
+
+def rankme(sigma_K: Tensor, eps: float = RANKME_EPS) -> float:
+    r"""Exponential of the entropy of the normalised singular values of features that are not centred.
+
+    .. math:: \exp\Big(-\sum_{k=1}^{\min(N, D)} p_k \log p_k\Big), \qquad
+        p_k = \frac{\sigma_k}{\sum_l |\sigma_l|} + \epsilon
+
+    Source: garrido2023, with their eps for float32, which is added after dividing. Other programs write
+    the same name over other definitions: for Gaussian features of 1,000 samples and 1,024 dimensions this one gives
+    814, eps = 1e-5 gives 866 and eigenvalues of the covariance 614. So compare figures of one definition only.
+
+    Args:
+        sigma_K: values >= 0, from ``singular_values``.
+        eps: added to each p, > 0. Larger ones lift small singular values; the sum of p is then above 1.
+
+    Returns:
+        About 1 to the number of values, to within eps; 0 where all are 0. Unchanged by scaling.
+
+    >>> round(rankme(torch.tensor([2.0, 2.0, 2.0])), 4), rankme(torch.zeros(2))
+    (3.0, 0.0)
+    """
+    total = float(sigma_K.sum())
+    if total == 0:
+        return 0.0
+    p_K = sigma_K.double() / total + eps
+    return float(torch.exp(-(p_K * p_K.log()).sum()))
+
+
+def participation_ratio(spectrum_D: Tensor) -> float:
+    r"""Square of the sum of the eigenvalues over the sum of their squares.
+
+    .. math:: \frac{(\sum_k \lambda_k)^2}{\sum_k \lambda_k^2}
+
+    Source: gao2017. The exponential of the Renyi entropy of order 2 of the eigenvalues.
+
+    Args:
+        spectrum_D: eigenvalues of the covariance, from ``spectra.covariance_spectrum``.
+
+    Returns:
+        A number in [1, number of non-zero values]; 0 if all features are constant. Unchanged by scaling.
+
+    >>> participation_ratio(torch.tensor([2.0, 1.0]))
+    1.8
+    """
+    # Over the largest, so that squares neither overflow nor vanish.
+    share_D = spectrum_D.double() / spectrum_D.double().max().clamp(min=torch.finfo(torch.float64).tiny)
+    total = float(share_D.sum())
+    return total**2 / float(share_D.square().sum()) if total else 0.0
+
+
+def lidar(*views_ND: Tensor) -> float:
+    r"""Effective rank of what tells samples apart beyond what views of one sample differ in, at unit length.
+
+    .. math:: \Sigma_b = \frac{1}{N-1} \sum_i (\mu_i - \mu)(\mu_i - \mu)^\top, \qquad
+        \Sigma_w = \frac{1}{N(Q-1)} \sum_{i,q} (\hat z_{iq} - \mu_i)(\hat z_{iq} - \mu_i)^\top + \delta I
+    .. math:: \exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \lambda_k / \|\lambda\|_1 + \epsilon, \quad
+        \lambda = \lambda(\Sigma_w^{-1/2} \Sigma_b \Sigma_w^{-1/2})
+
+    Source: thilak2024. Each sample is a class, its views are the members. The paper takes expectations; here they are
+    the unbiased means, as in other programs, which matters with two views: without, Sigma_w would be half. delta and
+    eps are those of stable-pretraining. The paper has many views of each sample (tens), of which Sigma_w is
+    known far better than of two.
+
+    Args:
+        views_ND: features of two views or more, row i of each from sample i; n >= 2.
+
+    Returns:
+        About 1 to min(n - 1, d), to within eps; 0 where all samples have the same mean. Unchanged by rotating.
+
+    Raises:
+        ValueError: features that are not finite, or of other shapes.
+
+    >>> corners = torch.eye(4)
+    >>> round(lidar(corners, corners), 4)
+    3.0
+    """
+    for number, view_ND in enumerate(views_ND):
+        check_features(view_ND, f"view {number}")
+    unit_QND = torch.stack([unit_rows(view_ND.double()) for view_ND in views_ND])
+    num_views, num_samples, num_dims = unit_QND.shape
+    mu_ND = unit_QND.mean(dim=0)
+    between_ND = mu_ND - mu_ND.mean(dim=0)
+    size = float(mu_ND.square().sum(dim=1).mean())
+    # Means that differ by rounding only: their directions say nothing.
+    if float(between_ND.square().sum(dim=1).mean()) <= num_dims * (8 * ROUNDING) ** 2 * size:
+        return 0.0
+    within_MD = (unit_QND - mu_ND).flatten(0, 1)
+    sigma_w_DD = within_MD.T @ within_MD / (num_samples * (num_views - 1))
+    sigma_w_DD.diagonal().add_(LIDAR_DELTA)
+    # With Sigma_w = L L^T the matrix L^-1 Sigma_b L^-T has the same eigenvalues, at a fraction of the time.
+    white_DN = torch.linalg.solve_triangular(torch.linalg.cholesky(sigma_w_DD), between_ND.T, upper=False)
+    lambda_K = singular_values(white_DN.T).square()
+    return rankme(torch.nn.functional.pad(lambda_K, (0, num_dims - len(lambda_K))), LIDAR_EPS)
+
+
 METRICS = (
     Metric(
         name="effective_rank",
@@ -120,6 +243,42 @@ METRICS = (
         definition="The effective rank that isotropic Gaussian features of the same shape reach.",
         source="roy2007",
         measure=lambda subject: isotropic_rank(*subject.z_ND.shape, normalize=True),
+        low=0.0,
+        wording="dimensions",
+        is_shown=False,
+    ),
+    Metric(
+        name="lidar",
+        title="LiDAR",
+        short="LiDAR",
+        definition="Effective rank of the directions in which samples differ, measured against how far two views of "
+        "one sample differ in them.",
+        source="thilak2024",
+        measure=lambda subject: math.nan if subject.views is None else lidar(*subject.views),
+        low=0.0,
+        wording="dimensions",
+        is_shown=False,
+    ),
+    Metric(
+        name="rankme",
+        title="RankMe",
+        short="RankMe",
+        definition="Exponential of the entropy of the singular values of the unit-length features, not centred, as the "
+        "paper has it: a common offset counts as a direction.",
+        source="garrido2023",
+        measure=lambda subject: rankme(subject.sigma_K),
+        low=0.0,
+        wording="dimensions",
+        is_shown=False,
+    ),
+    Metric(
+        name="participation_ratio",
+        title="Participation ratio",
+        short="participation ratio",
+        definition="Square of the sum of the eigenvalues of the covariance over the sum of their squares: few strong "
+        "directions count more than in the effective rank.",
+        source="gao2017",
+        measure=lambda subject: participation_ratio(subject.spectrum_D),
         low=0.0,
         wording="dimensions",
         is_shown=False,

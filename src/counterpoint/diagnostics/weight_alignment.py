@@ -48,20 +48,16 @@ class Alignment:
     Attributes:
         figures: without the names of the layers.
         matrix_HH: :math:`|A|` of ``signed_alignment``.
-        cosines_L: of principal angles between both subspaces, descending; L is the smaller number of both.
     """
 
     figures: JointFigures
     matrix_HH: Tensor
-    cosines_L: Tensor
 
 
 def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
     r"""Compare the live directions of two adjacent layers, as subspaces.
 
-    .. math:: \frac{1}{L} \| V_{2,\mathrm{live}}^\top U_{1,\mathrm{live}} \|_F^2, \qquad
-        \mathrm{gain} = \frac{H \| W_2 W_1 \|_F^2}{\| W_2 \|_F^2 \| W_1 \|_F^2}
-        = \frac{H \sum_{ij} \sigma_{2i}^2 A_{ij}^2 \sigma_{1j}^2}{\sum_i \sigma_{2i}^2 \sum_j \sigma_{1j}^2}
+    .. math:: \frac{1}{L} \| V_{2,\mathrm{live}}^\top U_{1,\mathrm{live}} \|_F^2
 
     Index by index the matrix says less: where live singular values are nearly equal, as InfoNCE makes them, their
     vectors are arbitrary within the subspace; and where no gradient arrives, small singular directions need not align
@@ -72,7 +68,7 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
         above_KH: W2, of the layer behind it.
 
     Returns:
-        The comparison; without overlap and gain (0) where a layer has no live direction.
+        The comparison; an overlap of 0 where a layer has no live direction.
 
     >>> found = layer_alignment(torch.diag(torch.tensor([3.0, 2.0, 0.0, 0.0])), torch.eye(4)[:2])
     >>> found.figures.live_below, found.figures.live_above, found.figures.overlap, found.figures.chance
@@ -81,25 +77,14 @@ def layer_alignment(below_HD: Tensor, above_KH: Tensor) -> Alignment:
     a_HH = signed_alignment(below_HD, above_KH)
     below, above = live_directions(below_HD), live_directions(above_KH.T)
     cosines_L = principal_cosines(a_HH[:above, :below])
-    first_H, second_H = _shares(below_HD), _shares(above_KH.T)
     figures = JointFigures(
         width=len(a_HH),
         live_below=below,
         live_above=above,
         overlap=float(cosines_L.square().mean()) if len(cosines_L) else 0.0,
         chance=max(below, above) / len(a_HH),
-        gain=len(a_HH) * float(second_H @ a_HH.square() @ first_H),
-        most=len(a_HH) * float(first_H @ second_H),
-        least_cosine=float(cosines_L[-1]) if len(cosines_L) else None,
     )
-    return Alignment(figures, a_HH.abs(), cosines_L)
-
-
-def _shares(weight_HD: Tensor) -> Tensor:
-    """Squared singular values (h,) over their sum; 0 of a matrix of zeros."""
-    squares_K = torch.linalg.svdvals(weight_HD.double()).square()
-    squares_H = torch.cat([squares_K, squares_K.new_zeros(len(weight_HD))])[: len(weight_HD)]
-    return squares_H / squares_H.sum().clamp(min=1e-300)
+    return Alignment(figures, a_HH.abs())
 
 
 def live_directions(weight_HD: Tensor) -> int:

@@ -16,8 +16,9 @@ from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.formats.labels import Labels
-from counterpoint.diagnostics.class_directions import (
+from counterpoint.diagnostics.class_geometry import (
     class_cosines,
+    class_geometry,
     class_spreads,
     frequent_cosine,
     gram_distance,
@@ -26,7 +27,6 @@ from counterpoint.diagnostics.class_directions import (
     rare_cosine,
     within_share,
 )
-from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
@@ -205,12 +205,9 @@ def _compared(embedding_ND: Tensor, labels: Labels, question: ClassQuestion, geo
         question=question.words,
         measured=_rows(class_cosines(classes)),
         optimum=_rows(geometry.gram),
-        distance=distance.typical,
+        distance=distance.value,
         low=_known(distance.low),
         high=_known(distance.high),
-        frobenius=distance.frobenius,
-        largest=distance.largest,
-        pair=tuple(names[place] for place in distance.pair),
         risk=geometry.risk,
         lower_bound=_known(geometry.lower_bound),
         relative_gap=_known(geometry.relative_gap),
@@ -236,7 +233,7 @@ def _held_out(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, g
     held_N = held_N[torch.isin(labels[held_N], question.numbers_C)]
     if len(labels[held_N].unique()) < len(question.numbers_C):
         return None
-    return gram_distance(class_geometry(embedding_ND[held_N], labels[held_N]), geometry.gram).typical
+    return gram_distance(class_geometry(embedding_ND[held_N], labels[held_N]), geometry.gram).value
 
 
 def _rows(matrix_CC: Tensor) -> tuple[tuple[float, ...], ...]:

@@ -2,14 +2,14 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Eigenvalue, Mass, OperatorSpectrum, ProductRoute
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Estimate, Mass, OperatorSpectrum, ProductRoute
 
 WIDTH = 100  # columns
 LAST_UPDATE = "weights of the last update"
@@ -68,7 +68,7 @@ class HessianSpectrum:
             "settings": dict(self.settings),
             "route": vars(self.route),
             "remarks": list(self.remarks),
-            "states": [{"step": state.step, **state.found.to_dict()} for state in self.states],
+            "states": [{"step": state.step, **asdict(state.found)} for state in self.states],
         }
 
     @classmethod
@@ -202,6 +202,6 @@ def _at_least(mass: Mass) -> str:
     return f"at least {mass.at_least:,} ({LEVEL:.0%}: {_count(mass)})"
 
 
-def _with_error(one: Eigenvalue) -> str:
+def _with_error(one: Estimate) -> str:
     """An eigenvalue with its error."""
     return f"{one.value:.4g} +- {one.error:.1g}"

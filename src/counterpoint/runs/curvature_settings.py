@@ -17,12 +17,11 @@ class CurvatureSettings(Settings):
         checkpoint: step of a saved checkpoint, or all; None takes the last state.
         threshold: tau: eigenvalues are counted below -tau, within, and above tau.
         top: eigenvalues at each end that are named with their errors.
-        vectors: keep their eigenvectors, too; those of a run are saved to ``eigenvectors.npz``.
         batch_norm: statistics of the batch, as in training, or those that training gathered.
         precision: of the products.
         chunk_size: pairs that are encoded at once, at least, where the whole graph does not fit.
         memory: MiB that the graph of the whole batch may keep; auto is half of what is free.
-        seed: of probes and certificates.
+        seed: of the probes.
     """
 
     steps: Count = Field(default=100, description="Lanczos steps, each one Hessian-vector product")
@@ -37,7 +36,6 @@ class CurvatureSettings(Settings):
         default=1.0, description="tau: eigenvalues are counted below -tau, from -tau to tau, and above tau"
     )
     top: Count = Field(default=5, description="eigenvalues at each end that are named with their errors")
-    vectors: bool = Field(default=False, description="also save their eigenvectors, to RUN/eigenvectors.npz")
     batch_norm: Literal["batch", "frozen"] = Field(
         default="batch",
         description="BatchNorm with the statistics of the batch, as in training, or with its running ones",

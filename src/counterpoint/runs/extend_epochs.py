@@ -166,7 +166,7 @@ def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Pat
         RunError: the disk refuses.
     """
     samples = (folder.collection, folder.map_layout)
-    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.eigenvectors, folder.report)
+    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.report)
     results = (folder.evaluation, folder.other_evaluations, *described)
     weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
     # The card last: with it all are there.

@@ -38,14 +38,13 @@ class Fix:
     is_array: bool
 
     def text(self, config: Path) -> str:
-        """What is changed, what to expect, and the command that trains with it."""
+        """What is changed, and the command that trains with it."""
         finding = self.finding
         changed = [f"  {path}: {self.before.get(path)} -> {value}" for path, value in finding.changes.items()]
         where = shlex.quote(str(config))
         lines = [
             f"{config} changes what {finding.name} asks for ({finding.title}):",
             *changed,
-            f"  expect: {finding.expect}",
             f"  train:  counterpoint train --config {where} --out {shlex.quote(str(config.with_suffix('')))}",
         ]
         if self.is_array:

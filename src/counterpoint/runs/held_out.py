@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.class_directions import Z_95
+from counterpoint.diagnostics.class_geometry import Z_95
 from counterpoint.diagnostics.evidence import HELD_OUT, TRAINING, HeldOutRecord
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.features import SampleFeatures, content_hashes, evenly_spaced

@@ -6,13 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import only_training, usual_modes
@@ -69,9 +67,8 @@ def hessian_spectrum(
         quiet: show no progress.
         settings: any field of ``CurvatureSettings``: ``steps`` (100), ``probes`` (1), ``batch_size`` (256),
             ``checkpoint`` (a step, or ``all``: the same batch, views and probes at each), ``threshold`` (tau, 1),
-            ``top`` (5 eigenvalues at each end), ``vectors`` (also their eigenvectors, ``.last.vectors_KP``),
-            ``batch_norm`` (``batch`` or ``frozen``), ``precision`` (``float64`` or ``float32``), ``chunk_size``,
-            ``memory`` and ``seed``.
+            ``top`` (5 eigenvalues at each end), ``batch_norm`` (``batch`` or ``frozen``), ``precision`` (``float64`` or
+            ``float32``), ``chunk_size``, ``memory`` and ``seed``.
 
     Returns:
         The spectrum. That of a run is also written to ``spectrum.json`` in its folder.
@@ -107,13 +104,11 @@ def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> Hessian
     with exact_products(), reporter.bar("Lanczos", len(snapshots) * asked.probes * asked.steps) as advance:
         for snapshot in map(load_checkpoint, snapshots):  # one at a time is in memory
             values, weights = _weights(snapshot)
-            route, found = _spectrum(fixed.at(values), fixed.last_layer, asked, advance)
+            route, found = _spectrum(fixed.at(values), asked, advance)
             states.append(StepSpectrum(snapshot.position.step, found))
     assert route is not None
     spectrum = _record(known.folder.path.resolve().name, fixed, asked, states, (route, weights))
-    # The vectors first: the spectrum vouches for them.
-    seal = _write_vectors(known.folder, fixed, states)
-    write_derived(known.folder, known.folder.spectrum, {**spectrum.to_dict(), **seal})
+    write_derived(known.folder, known.folder.spectrum, spectrum.to_dict())
     return spectrum
 
 
@@ -122,41 +117,19 @@ def _of_given(given: LossInputs, asked: CurvatureSettings, reporter: Reporter) -
     fixed = given_loss(given, asked)
     _check_memory(fixed, asked)
     with exact_products(), reporter.bar("Lanczos", asked.probes * asked.steps) as advance:
-        route, found = _spectrum(fixed.coupled, fixed.last_layer, asked, advance)
+        route, found = _spectrum(fixed.coupled, asked, advance)
     name = f"{fixed.loss_name} of {type(given.parameters).__name__}"
     return _record(name, fixed, asked, [StepSpectrum(0, found)], (route, "weights as given"))
 
 
 def _spectrum(
-    loss: CoupledLoss, last_layer: tuple[str, ...], asked: CurvatureSettings, advance: Callable[[], object]
+    loss: CoupledLoss, asked: CurvatureSettings, advance: Callable[[], object]
 ) -> tuple[ProductRoute, OperatorSpectrum]:
     """How products are computed, and what Lanczos finds with them."""
     operator = _operator(loss, asked)
     starts = [_probe(loss.num_parameters, asked.seed + number) for number in range(asked.probes)]
-    plan = SpectrumPlan(asked.steps, asked.threshold, asked.top, asked.vectors)
-    return operator.route, operator_spectrum(operator, starts, plan, last_layer=last_layer, advance=advance)
-
-
-def _write_vectors(folder: RunFolder, fixed: RunLoss, states: list[StepSpectrum]) -> dict[str, dict[str, str]]:
-    """Write the eigenvectors of each state, by its step, with the names and sizes of the weights; drop older ones.
-
-    Returns:
-        Their hash, under the name of the file; empty without vectors.
-    """
-    vectors = {f"step-{state.step}": state.found.vectors_KP for state in states if state.found.vectors_KP is not None}
-    if not vectors:
-        folder.eigenvectors.unlink(missing_ok=True)  # they would stand for another spectrum
-        return {}
-    trained = [(name, part.numel()) for name, part in fixed.method.named_parameters() if part.requires_grad]
-    names, sizes = zip(*trained, strict=True)
-    arrays = {name: part.cpu().numpy() for name, part in vectors.items()}
-
-    def write(path: Path) -> None:
-        with path.open("wb") as stream:
-            np.savez(stream, names=np.array(names), sizes=np.array(sizes), **arrays)  # pyright: ignore[reportArgumentType]
-
-    write_atomically(folder.eigenvectors, write)
-    return {folder.eigenvectors.stem: {"sha256": sha256_of(folder.eigenvectors)}}
+    plan = SpectrumPlan(asked.steps, asked.threshold, asked.top)
+    return operator.route, operator_spectrum(operator, starts, plan, advance=advance)
 
 
 def _check_there(run: Run) -> None:
@@ -181,7 +154,7 @@ def _record(
         loss=fixed.loss_name,
         floor=fixed.floor,
         settings={
-            **asked.model_dump(exclude={"memory", "chunk_size", "vectors"}),
+            **asked.model_dump(exclude={"memory", "chunk_size"}),
             "batch_size": len(fixed.inputs[0]),
             "batch_norm": fixed.batch_norm,
             "weights": weights,
@@ -237,8 +210,7 @@ def _probe(num_parameters: int, seed: int) -> Tensor:
 def _check_memory(fixed: RunLoss | GivenLoss, asked: CurvatureSettings) -> None:
     """Require room for the vectors of Lanczos before the first product."""
     steps = min(asked.steps, fixed.num_parameters)
-    kept = 2 * min(asked.top, steps) if asked.vectors else 0
-    vectors = steps + BASES + asked.probes * (1 + kept)
+    vectors = steps + BASES + asked.probes
     needed = vectors * fixed.num_parameters * fixed.inputs[0].element_size()
     there = free_bytes(fixed.inputs[0].device)
     if needed > there:

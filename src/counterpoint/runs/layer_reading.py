@@ -2,29 +2,21 @@
 
 # N samples, D features, K = min(N - 1, D)
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import first_line
-from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, LayerState
 from counterpoint.diagnostics.spectra import effective_rank
-from counterpoint.diagnostics.streaming_covariance import (
-    StreamingCovariance,
-    arithmetic_floor,
-    computed_floor,
-    rounding_floor,
-)
+from counterpoint.diagnostics.streaming_covariance import StreamingCovariance
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
 from counterpoint.diagnostics.weight_alignment import layer_alignment
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import PIECE, check_finite, evenly_spaced, with_encoder
+from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL, encoder_at, steps_asked
 from counterpoint.nn.layer_chain import Layer, layers_of, linear_pairs
@@ -33,7 +25,6 @@ from counterpoint.nn.trained import Encoder
 
 INPUT = "input"
 WIDEST = 4096  # dimensions of a layer whose covariance is kept: 128 MB
-NUM_EXACT = 256  # samples that a copy of the encoder in float64 sees
 NUM_TRIED = 8  # samples that show which layers there are
 PIECES = 8  # passed side by side before they are added
 WIDEST_JOINT = 2048  # dimensions between two layers whose singular vectors are compared
@@ -119,13 +110,12 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
             found = with_encoder(encoder, work, pieces[start : start + PIECES])
             for name, stream in streams.items():
                 stream.update(torch.cat([part[name] for part in found]))
-    floors, why = _computed_floors(encoder, source, names)
     spectra = tuple(stream.spectrum() for stream in streams.values())
     figures = [
-        _figures(layer, stream, spectrum_D, floors.get(layer.name, 0.0))
+        _figures(layer, stream, spectrum_D)
         for layer, stream, spectrum_D in zip(layers, streams.values(), spectra, strict=True)
     ]
-    return _Reading(tuple(figures), spectra, (*remarks, *why))
+    return _Reading(tuple(figures), spectra, tuple(remarks))
 
 
 def _rows(reader: LayerReader, encoder: Encoder, samples: Tensor) -> dict[str, Tensor]:
@@ -134,7 +124,7 @@ def _rows(reader: LayerReader, encoder: Encoder, samples: Tensor) -> dict[str, T
     return {INPUT: prepared, **reader.of_views(prepared)}
 
 
-def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor, computed: float) -> LayerFigures:
+def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> LayerFigures:
     """One layer of the record."""
     num_samples, num_dims = stream.num_samples, layer.num_dims
     vanished = vanished_directions(spectrum_D, num_samples)
@@ -153,27 +143,8 @@ def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor, comp
         largest=float(spectrum_D[0]),
         median=float(known_R.median()) if len(known_R) else None,
         least=float(spectrum_D[alive - 1]) if alive else None,
-        floor=arithmetic_floor(spectrum_D, [rounding_floor(stream.mean_square, num_dims), computed]),
+        floor=stream.floor(float(spectrum_D[0])),
     )
-
-
-def _computed_floors(encoder: Encoder, source: Source, names: Sequence[str]) -> tuple[dict[str, float], list[str]]:
-    """How far each layer is from what a copy in float64 gives for some samples; and why not, where there is none."""
-    chosen = evenly_spaced(torch.arange(len(source)), NUM_EXACT)
-    inner = [name for name in names if name != INPUT]
-    try:
-        exact = copy.deepcopy(encoder).double()
-        found, true = (_read_some(each, source, chosen, inner) for each in (encoder, exact))
-    except (RuntimeError, TypeError, ValueError) as error:  # a module of the user's own, or of a graph
-        return {}, [f"Its floor in float32 was not measured, as it does not compute in float64: {first_line(error)}."]
-    return {name: computed_floor(found[name], true[name]) for name in names}, []
-
-
-def _read_some(encoder: Encoder, source: Source, positions: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-    """Vectors of every layer for some samples."""
-    with LayerReader(encoder, names) as reader, one_blas_thread():
-        parts = [_rows(reader, encoder, source.store.fetch(part.tolist())) for part in positions.split(PIECE // 4)]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
 def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray]]:

@@ -102,7 +102,7 @@ def pairs_of_run(seen: SeenPairs, checkpoint: str | None = None) -> PairRecord |
     nearest = _nearest(seen.named, near)
     loss, why = _weighing_loss(seen.judged, checkpoint)
     if loss is None:
-        return PairRecord(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
+        return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size) // settings.engine.accumulate
     batches = _batches(seen.views, seen.named.labels_N, near, run_batch, settings.seed)
     at_temperature = _temperature(settings, loss)
@@ -139,7 +139,7 @@ def pairs_of_features(
     inner = _inner(loss)
     if not hasattr(inner, "importance"):
         why = NO_WEIGHTS.format(inner.card.name)
-        return PairRecord(why=why, closer_share=near.closer_share, copy_share=near.copy_share, nearest=nearest)
+        return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
     record = _weighed(inner, near, nearest, _batches(chosen, labels_N, near, USUAL_BATCH, seed=0), USUAL_BATCH)
     return record.model_copy(update={"temperature": _temperature_of(inner)})
 
@@ -152,8 +152,6 @@ def _weighed(
         loss=loss.card.name,
         run_batch=run_batch,
         batch_size=len(batches[0].z0_ND),
-        num_batches=len(batches),
-        closer_share=near.closer_share,
         copy_share=near.copy_share,
         nearest=nearest,
         **_figures([batch_attention(_weighing(loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
@@ -272,7 +270,7 @@ def _figures(found: Sequence[PairRecord]) -> dict[str, float | None]:
     def over(name: str) -> Interval:
         return over_batches([getattr(each, name) for each in found])
 
-    plain = ("entropy", "hardest_share", "hardest_cosine", "copy_chance", "class_mass", "class_chance")
+    plain = ("hardest_share", "copy_chance", "class_mass", "class_chance")
     effective, copies = over("effective_negatives"), over("copy_mass")
     return {
         "num_negatives": found[0].num_negatives,

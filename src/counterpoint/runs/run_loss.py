@@ -2,7 +2,6 @@
 
 # N pairs of views, D features
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -38,7 +37,6 @@ class RunLoss:
         inputs: both views.
         labels_N: class numbers, or None.
         remarks: what is not as in training, in sentences.
-        last_layer: names of weight and bias of the last linear layer before the loss; empty without one.
         batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
     """
 
@@ -46,7 +44,6 @@ class RunLoss:
     inputs: Inputs
     labels_N: Tensor | None
     remarks: tuple[str, ...]
-    last_layer: tuple[str, ...]
     batch_norm: str
 
     @property
@@ -122,7 +119,6 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> RunLoss:
         inputs=tuple(view.to(dtype) for view in views),
         labels_N=labels_N,
         remarks=tuple(remarks),
-        last_layer=_last_layer(method),
         batch_norm=asked.batch_norm if norms else "none",
     )
 
@@ -211,35 +207,3 @@ def draws(layer: nn.Module) -> bool:
     share = getattr(layer, "p", getattr(layer, "drop_prob", 0.0))
     is_random = any(part in type(layer).__name__ for part in RANDOM_LAYERS)
     return is_random and isinstance(share, float) and share > 0
-
-
-def _last_layer(method: EmbeddingMethod) -> tuple[str, ...]:
-    """Names of weight and bias of the linear layer in which the encoder ends; empty where it ends otherwise."""
-    has_projector = any(_leaves(method.projector))
-    part = "projector" if has_projector else "backbone"
-    return last_linear(getattr(method, part), f"{part}.")
-
-
-def _leaves(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Layers that do something, in their order."""
-    for name, layer in module.named_modules():
-        if not list(layer.children()) and not isinstance(layer, nn.Identity):
-            yield name, layer
-
-
-def last_linear(module: nn.Module, prefix: str) -> tuple[str, ...]:
-    """Names of trained weight and bias of the linear layer in which a module ends; empty where it ends otherwise.
-
-    Args:
-        module: whose layers were made in the order in which they are used.
-        prefix: before each name.
-
-    >>> last_linear(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), "encoder.")
-    ('encoder.1.weight', 'encoder.1.bias')
-    """
-    *_, (name, layer) = [("", module), *_leaves(module)]
-    if not isinstance(layer, nn.Linear):
-        return ()
-    place = f"{prefix}{name}." if name else prefix
-    weights = itertools.chain([("weight", layer.weight)], [("bias", layer.bias)] if layer.bias is not None else [])
-    return tuple(f"{place}{word}" for word, value in weights if value.requires_grad)

@@ -33,9 +33,14 @@ from counterpoint.core.map_samples import (
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.concepts import class_purity, expected_activation, is_active, top_concepts
+from counterpoint.diagnostics.concepts import (
+    class_purity,
+    drawn_correlation,
+    expected_activation,
+    is_active,
+    top_concepts,
+)
 from counterpoint.diagnostics.evidence import EMBEDDING
-from counterpoint.diagnostics.feature_roles import drawn_correlation
 from counterpoint.diagnostics.findings import DescribedConcept, Findings
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.evaluation.features import evenly_spaced

@@ -18,7 +18,7 @@ from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs,
 from counterpoint.losses.loss import Loss
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_settings import CurvatureSettings
-from counterpoint.runs.run_loss import check_second_derivative, draws, finite_floor, last_linear
+from counterpoint.runs.run_loss import check_second_derivative, draws, finite_floor
 
 ENCODER, LOSS = "encoder.", "loss."  # before the names of weights
 STEP = 1e-7  # length of the step that tries the slope, over that of the weights: few kinks of a ReLU lie within it
@@ -36,7 +36,6 @@ class GivenLoss:
         loss_name: what it is called.
         floor: a value that it cannot go below; None where that is not known.
         remarks: what is to be known, in sentences.
-        last_layer: names of weight and bias of the last linear layer of the encoder; empty without one.
         batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
     """
 
@@ -44,7 +43,6 @@ class GivenLoss:
     loss_name: str
     floor: float | None
     remarks: tuple[str, ...]
-    last_layer: tuple[str, ...]
     batch_norm: str
 
     @property
@@ -89,7 +87,6 @@ def given_loss(given: LossInputs, asked: CurvatureSettings) -> GivenLoss:
         loss_name=loss.card.name if isinstance(loss, Loss) else getattr(loss, "__name__", type(loss).__name__),
         floor=finite_floor(loss, len(coupled.inputs[0])) if isinstance(loss, Loss) else None,
         remarks=() if is_separable or norms else ("the encoder mixes the samples of a batch, so it is not cut",),
-        last_layer=last_linear(encoder, ENCODER) if isinstance(encoder, nn.Module) else (),
         batch_norm=asked.batch_norm if norms else "none",
     )
 

@@ -307,7 +307,6 @@ def _results(folder: RunFolder) -> Iterator[Check]:
     sealed = (
         (folder.arrays, folder.findings),
         (folder.collection, folder.findings),
-        (folder.eigenvectors, folder.spectrum),
     )
     for path, sealing in sealed:
         if os.path.lexists(path):  # a link that leads nowhere is not missing

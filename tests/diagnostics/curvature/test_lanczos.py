@@ -8,7 +8,7 @@ from small_problems import dense_hessian, encoder, make, problem
 from torch import Tensor
 
 from counterpoint.diagnostics.curvature.hessian_products import chunked_products
-from counterpoint.diagnostics.curvature.lanczos import lanczos, ritz, ritz_vectors
+from counterpoint.diagnostics.curvature.lanczos import lanczos, ritz
 
 SPECTRA = 200
 
@@ -22,22 +22,10 @@ def many(rng: np.random.Generator) -> list[tuple[Known, Tensor, int]]:
     return [(one, gaussian(rng, len(one.values_P)), int(rng.integers(1, len(one.values_P) + 3))) for one in drawn]
 
 
-def test_the_basis_is_orthonormal_and_gives_the_tridiagonal_matrix(rng: np.random.Generator) -> None:
-    for known, start_P, steps in many(rng):
-        tridiagonal, basis_MP = lanczos(known.matrix_PP, start_P, steps=steps)
-        found = len(tridiagonal.alpha_M)
-        assert float((basis_MP @ basis_MP.T - torch.eye(found).double()).abs().max()) < 1e-12
-        assert tridiagonal.orthogonality < 1e-12
-        off_M = tridiagonal.beta_M[:-1]
-        matrix_MM = torch.diag(tridiagonal.alpha_M) + torch.diag(off_M, 1) + torch.diag(off_M, -1)
-        projected_MM = basis_MP @ known.matrix_PP @ basis_MP.T
-        assert float((projected_MM - matrix_MM).abs().max()) < 1e-12 * max(1e-300, float(known.values_P.abs().max()))
-
-
-@pytest.mark.thorough
 def test_moments_are_exact_up_to_twice_the_steps(rng: np.random.Generator) -> None:
     for known, start_P, steps in many(rng):
-        tridiagonal, _ = lanczos(known.matrix_PP, start_P, steps=steps)
+        tridiagonal = lanczos(known.matrix_PP.__matmul__, start_P, steps=steps)
+        assert tridiagonal.orthogonality < 1e-12
         found = ritz(tridiagonal)
         scale = max(1e-300, float(known.values_P.abs().max()))
         weights_P = (known.vectors_PP.T @ (start_P / start_P.norm())).square()
@@ -53,7 +41,8 @@ def test_no_eigenvalue_comes_twice(rng: np.random.Generator) -> None:
     vectors, _ = np.linalg.qr(rng.normal(size=(dims, dims)))
     matrix = torch.from_numpy(vectors * values @ vectors.T)
     for dtype in (torch.float64, torch.float32):
-        tridiagonal, _ = lanczos(((matrix + matrix.T) / 2).to(dtype), gaussian(rng, dims).to(dtype), steps=150)
+        symmetric = ((matrix + matrix.T) / 2).to(dtype)
+        tridiagonal = lanczos(symmetric.__matmul__, gaussian(rng, dims).to(dtype), steps=150)
         found = ritz(tridiagonal).values_M
         assert int((found > 1).sum()) == 20
         assert torch.allclose(found[found > 1], torch.linspace(5, 60, 20, dtype=torch.float64), rtol=1e-5)
@@ -68,7 +57,7 @@ def test_a_count_of_ritz_values_is_no_count_of_eigenvalues() -> None:
         is_small = (values > 0) & (values < 1)
         assert int(is_small.sum()) == num_small
         signs = torch.from_numpy(np.random.default_rng(1).choice([-1.0, 1.0], len(values)))
-        found = ritz(lanczos(torch.diag(values), signs, steps=100)[0])
+        found = ritz(lanczos(torch.diag(values).__matmul__, signs, steps=100))
         counted = (found.values_M > 0) & (found.values_M < 1)
         assert int(counted.sum()) < 30
         share = float(found.weights_M[counted].sum())
@@ -78,15 +67,10 @@ def test_a_count_of_ritz_values_is_no_count_of_eigenvalues() -> None:
 @pytest.mark.thorough
 def test_residuals_bound_the_error_of_every_value(rng: np.random.Generator) -> None:
     for known, start_P, steps in many(rng)[:60]:
-        tridiagonal, basis_MP = lanczos(known.matrix_PP, start_P, steps=steps)
-        found = ritz(tridiagonal)
+        found = ritz(lanczos(known.matrix_PP.__matmul__, start_P, steps=steps))
         slack = 1e-12 * float(known.values_P.abs().max())
         for value, residual in zip(found.values_M, found.residuals_M, strict=True):
             assert float((known.values_P - value).abs().min()) <= float(residual) + slack
-        top = torch.tensor([len(found.values_M) - 1])
-        vector_P = ritz_vectors(found, basis_MP, top)[0]
-        left = float((known.matrix_PP @ vector_P - found.values_M[-1] * vector_P).norm())
-        assert left == pytest.approx(float(found.residuals_M[-1]), abs=10 * slack)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -94,7 +78,7 @@ def test_the_end_of_the_space_is_found_at_any_scale(scale: float, rng: np.random
     vectors, _ = np.linalg.qr(rng.normal(size=(40, 40)))
     values = np.repeat([-1.0, 0.5, 3.0], [5, 15, 20]) * scale
     matrix = torch.from_numpy(vectors * values @ vectors.T)
-    tridiagonal, _ = lanczos((matrix + matrix.T) / 2, gaussian(rng, 40), steps=40)
+    tridiagonal = lanczos(((matrix + matrix.T) / 2).__matmul__, gaussian(rng, 40), steps=40)
     assert tridiagonal.is_exhausted
     found = ritz(tridiagonal)
     kept = found.values_M[found.weights_M > 1e-10] / scale
@@ -102,16 +86,16 @@ def test_the_end_of_the_space_is_found_at_any_scale(scale: float, rng: np.random
 
 
 def test_a_zero_operator_is_all_zero() -> None:
-    tridiagonal, _ = lanczos(torch.zeros(6, 6).double(), torch.ones(6).double(), steps=4)
+    tridiagonal = lanczos(torch.zeros_like, torch.ones(6).double(), steps=4)
     assert tridiagonal.is_exhausted
     assert ritz(tridiagonal).values_M.tolist() == [0.0]
 
 
 def test_neither_zero_steps_nor_a_zero_start_are_taken() -> None:
     with pytest.raises(ValueError, match="steps"):
-        lanczos(torch.eye(3), torch.ones(3), steps=0)
+        lanczos(torch.clone, torch.ones(3), steps=0)
     with pytest.raises(ValueError, match="zero vector"):
-        lanczos(torch.eye(3), torch.zeros(3), steps=2)
+        lanczos(torch.clone, torch.zeros(3), steps=2)
 
 
 @pytest.mark.parametrize("name", ["infonce", "mio-v3", "barlow-twins"])
@@ -120,7 +104,7 @@ def test_at_full_order_it_is_the_dense_spectrum_of_an_encoder(name: str, rng: np
     coupled = problem(make(name), encoder())
     dense_P = torch.linalg.eigvalsh(dense_hessian(coupled))
     dims = coupled.num_parameters
-    tridiagonal, _ = lanczos(chunked_products(coupled, 2), gaussian(rng, dims), steps=dims)
+    tridiagonal = lanczos(chunked_products(coupled, 2).__matmul__, gaussian(rng, dims), steps=dims)
     values_M = ritz(tridiagonal).values_M
     # Equal eigenvalues (zeros of the symmetries) come once; all others one by one.
     reach = float(dense_P[-1] - dense_P[0])

@@ -20,8 +20,7 @@ N = 4
 CASES: dict[str, tuple[Layer, tuple[tuple[int, ...], ...]]] = {
     "conv2d, strided, biased": (lambda x, w, b: F.conv2d(x, w, b, 2, 1), ((2, 2, 4, 3), (2, 2, 3, 3), (2,))),
     "conv2d, grouped": (lambda x, w: F.conv2d(x, w, None, (2, 1), 1, 1, 2), ((2, 2, 4, 3), (2, 1, 3, 3))),
-    "conv1d, dilated": (lambda x, w: F.conv1d(x, w, None, 1, 1, 2), ((2, 2, 7), (3, 2, 3))),
-    "conv3d": (F.conv3d, ((1, 2, 2, 2, 3), (2, 2, 2, 2, 2))),
+    "conv2d, dilated": (lambda x, w: F.conv2d(x, w, None, 1, 1, 2), ((2, 2, 5, 4), (3, 2, 2, 2))),
     "GroupNorm of maps": (lambda x, w, b: F.group_norm(x, 3, w, b), ((2, 6, 2, 1), (6,), (6,))),
     "GroupNorm of vectors": (lambda x, w, b: F.group_norm(x, 2, w, b), ((3, 6), (6,), (6,))),
     "BatchNorm of maps": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), ((2, 3, 2, 2), (3,), (3,))),
@@ -29,15 +28,14 @@ CASES: dict[str, tuple[Layer, tuple[tuple[int, ...], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_first_and_second_derivatives_are_those_of_finite_differences(name: str, channels_last: bool) -> None:
+def test_first_and_second_derivatives_are_those_of_finite_differences(name: str) -> None:
     layer, shapes = CASES[name]
     generator = torch.Generator().manual_seed(0)
     inputs = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
 
     def short(*given: Tensor) -> Tensor:
-        with ShortSecondDerivatives(channels_last=channels_last):
+        with ShortSecondDerivatives():
             return layer(*given).sin()
 
     output = short(*inputs)

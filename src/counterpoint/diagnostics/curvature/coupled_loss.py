@@ -72,16 +72,6 @@ class CoupledLoss:
         parts = v_P.split([value.numel() for value in self.parameters.values()])
         return [part.reshape(value.shape) for part, value in zip(parts, self.parameters.values(), strict=True)]
 
-    def placed(self, parts: Mapping[str, Tensor]) -> Tensor:
-        """One vector of all parameters that holds some of them and is zero elsewhere.
-
-        >>> one = CoupledLoss(None, None, {"a": torch.ones(2), "b": torch.ones(1)}, ())
-        >>> one.placed({"b": torch.tensor([3.0])})
-        tensor([0., 0., 3.])
-        """
-        known = self.parameters.items()
-        return flat([parts.get(name, torch.zeros_like(value)) for name, value in known])
-
 
 def flat(parts: Sequence[Tensor]) -> Tensor:
     """Tensors one behind the other in one vector."""

@@ -5,10 +5,8 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
@@ -38,11 +36,6 @@ class HessianOperator:
     route: ProductRoute
     product: Callable[[Tensor], Tensor]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(P, P)."""
-        return self.loss.num_parameters, self.loss.num_parameters
-
     def __matmul__(self, v_P: Tensor) -> Tensor:
         """H v.
 
@@ -56,15 +49,6 @@ class HessianOperator:
                 "(two samples with one embedding, a length of zero), or overflows; try float64 or another checkpoint"
             )
         return product_P
-
-    def to_scipy(self) -> Any:
-        """As SciPy's algorithms take it."""
-        dtype = torch.empty(0, dtype=self.gradient_P.dtype).numpy().dtype
-
-        def product(v: Any) -> Any:
-            return (self @ torch.from_numpy(v.ravel())).cpu().numpy()
-
-        return LinearOperator(self.shape, matvec=product, dtype=dtype)  # pyright: ignore[reportCallIssue]
 
 
 def hessian_operator(loss: CoupledLoss, *, chunk_size: int, memory_limit: float) -> HessianOperator:
@@ -216,14 +200,8 @@ def graph_bytes(loss: CoupledLoss, chunk_size: int) -> int:
 
 
 def _encoded(loss: CoupledLoss, parameters: Parameters, inputs: Inputs) -> Tensor:
-    """Embeddings with a graph whose second derivative is short.
-
-    On a processor, BatchNorm (which mixes samples) and float64 are a fifth faster with channels last; GroupNorm in
-    float32, which would change the layout to and fro, is not.
-    """
-    first = inputs[0]
-    channels_last = first.device.type == "cpu" and (first.dtype == torch.float64 or not loss.is_separable)
-    with ShortSecondDerivatives(channels_last=channels_last):
+    """Embeddings with a graph whose second derivative is short."""
+    with ShortSecondDerivatives():
         return loss.encode(parameters, inputs)
 
 

@@ -4,7 +4,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,19 +11,6 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 
 NOISE = 16.0  # eps: share of the largest product that rounding may change
-
-
-class Operator(Protocol):
-    """A symmetric matrix, known by its products."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(P, P)."""
-        ...
-
-    def __matmul__(self, v_P: Tensor, /) -> Tensor:
-        """The product with a vector."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,18 +42,16 @@ class Ritz:
         values_M: of T.
         weights_M: share of the probe that lies in the direction of each; they sum to 1.
         residuals_M: within so much of each value H has an eigenvalue.
-        vectors_MM: eigenvectors of T, in columns.
     """
 
     values_M: Tensor
     weights_M: Tensor
     residuals_M: Tensor
-    vectors_MM: Tensor
 
 
 def lanczos(
-    operator: Operator, start_P: Tensor, *, steps: int, advance: Callable[[], object] = lambda: None
-) -> tuple[Tridiagonal, Tensor]:
+    product: Callable[[Tensor], Tensor], start_P: Tensor, *, steps: int, advance: Callable[[], object] = lambda: None
+) -> Tridiagonal:
     """Run Lanczos from a vector, each new one made orthogonal to all earlier ones, twice.
 
     Without reorthogonalisation converged eigenvalues come back as ghosts, whatever the precision.
@@ -75,18 +59,19 @@ def lanczos(
     Source: golub2010, section 4.1; parlett1998, section 6.9 (twice is enough).
 
     Args:
-        operator: symmetric.
+        product: of a symmetric matrix with a vector.
         start_P: of any length but zero, in the dtype and on the device of the products.
         steps: at most so many products, >= 1; never more than P.
         advance: called after each product.
 
     Returns:
-        The tridiagonal matrix, and the basis (M, P) with the vectors in rows.
+        The tridiagonal matrix.
 
     Raises:
         ValueError: steps < 1, or a start of length zero.
 
-    >>> tridiagonal, _ = lanczos(torch.diag(torch.tensor([1.0, 3.0])).double(), torch.ones(2).double(), steps=2)
+    >>> matrix = torch.diag(torch.tensor([1.0, 3.0])).double()
+    >>> tridiagonal = lanczos(lambda v: matrix @ v, torch.ones(2).double(), steps=2)
     >>> ritz(tridiagonal).values_M
     tensor([1., 3.], dtype=torch.float64)
     """
@@ -101,7 +86,7 @@ def lanczos(
     v_P, eps = start_P / length, torch.finfo(start_P.dtype).eps
     for step in range(steps):
         basis_MP[step] = v_P
-        w_P = operator @ v_P
+        w_P = product(v_P)
         advance()
         largest = max(largest, float(w_P.norm()))
         known_JP = basis_MP[: step + 1]
@@ -118,7 +103,7 @@ def lanczos(
     found = len(alpha)
     basis_MP = basis_MP[:found]
     gram_MM = (basis_MP @ basis_MP.T).double().cpu() - torch.eye(found, dtype=torch.float64)
-    tridiagonal = Tridiagonal(
+    return Tridiagonal(
         alpha_M=torch.tensor(alpha, dtype=torch.float64),
         beta_M=torch.tensor(beta, dtype=torch.float64),
         num_dims=num_dims,
@@ -126,7 +111,6 @@ def lanczos(
         orthogonality=float(gram_MM.abs().max()),
         noise=NOISE * eps * largest,
     )
-    return tridiagonal, basis_MP
 
 
 def ritz(tridiagonal: Tridiagonal) -> Ritz:
@@ -138,15 +122,4 @@ def ritz(tridiagonal: Tridiagonal) -> Ritz:
     matrix_MM = torch.diag(tridiagonal.alpha_M) + torch.diag(off_M, 1) + torch.diag(off_M, -1)
     values_M, vectors_MM = torch.linalg.eigh(matrix_MM)
     residuals_M = tridiagonal.beta_M[-1] * vectors_MM[-1].abs()
-    return Ritz(values_M, vectors_MM[0].square(), residuals_M, vectors_MM)
-
-
-def ritz_vectors(found: Ritz, basis_MP: Tensor, positions: Tensor) -> Tensor:
-    """Approximate eigenvectors of H, in rows.
-
-    Args:
-        found: of T.
-        basis_MP: of Lanczos.
-        positions: which of the values.
-    """
-    return found.vectors_MM[:, positions].T.to(basis_MP) @ basis_MP
+    return Ritz(values_M, vectors_MM[0].square(), residuals_M)

@@ -35,32 +35,23 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
-CONVOLUTIONS: dict[Any, int] = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}  # and their axes of space
 OF_CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 OF_GROUP_NORM = ("input", "num_groups", "weight", "bias", "eps")
 OF_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 
 
 class ShortSecondDerivatives(TorchFunctionMode):
-    """Within it, convolutions and normalisations over batch statistics or groups have the second derivatives above.
+    """Within it, convolutions of maps and normalisations over a batch or groups have the second derivatives above.
 
     Values and gradients stay torch's. There is no third derivative. Calls that the closed forms do not cover (samples
     without a batch, padding by name, no scale) go to torch.
-
-    Args:
-        channels_last: give maps of two axes to convolutions in this layout.
     """
-
-    def __init__(self, *, channels_last: bool = False) -> None:
-        super().__init__()
-        self.channels_last = channels_last
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Answer for the layers known here."""
         kwargs, answer = kwargs or {}, None
-        if func in CONVOLUTIONS:
-            given = dict(zip(OF_CONVOLUTION, args, strict=False)) | kwargs
-            answer = _convolved(given, CONVOLUTIONS[func], channels_last=self.channels_last)
+        if func is torch.conv2d:
+            answer = _convolved(dict(zip(OF_CONVOLUTION, args, strict=False)) | kwargs)
         elif func is F.group_norm:
             answer = _group_normed(dict(zip(OF_GROUP_NORM, args, strict=False)) | kwargs)
         elif func is F.batch_norm:
@@ -68,16 +59,14 @@ class ShortSecondDerivatives(TorchFunctionMode):
         return func(*args, **kwargs) if answer is None else answer
 
 
-def _convolved(given: dict[str, Any], axes: int, *, channels_last: bool) -> Tensor | None:
-    """A convolution of a batch over some axes."""
-    x, w, padding = given["input"], given["weight"], given.get("padding", 0)
-    if x.ndim != axes + 2 or isinstance(padding, str):
+def _convolved(given: dict[str, Any]) -> Tensor | None:
+    """A convolution of a batch of maps."""
+    x, padding = given["input"], given.get("padding", 0)
+    if x.ndim != 4 or isinstance(padding, str):
         return None
-    if channels_last and axes == 2:
-        x, w = (each.contiguous(memory_format=torch.channels_last) for each in (x, w))
     stride, dilation, groups = (given.get(name, 1) for name in ("stride", "dilation", "groups"))
-    sizes = [[each] * axes if isinstance(each, int) else list(each) for each in (stride, padding, dilation)]
-    return _Convolution.apply(x, w, given.get("bias"), (*sizes, False, [0] * axes, groups))  # pyright: ignore[reportReturnType]
+    sizes = [[each] * 2 if isinstance(each, int) else list(each) for each in (stride, padding, dilation)]
+    return _Convolution.apply(x, given["weight"], given.get("bias"), (*sizes, False, [0, 0], groups))  # pyright: ignore[reportReturnType]
 
 
 def _group_normed(given: dict[str, Any]) -> Tensor | None:
@@ -96,7 +85,7 @@ def _batch_normed(given: dict[str, Any]) -> Tensor | None:
     x, gamma_C, beta_C = given["input"], given.get("weight"), given.get("bias")
     if gamma_C is None or beta_C is None or not given.get("training", False) or x.numel() == x.shape[1]:
         return None
-    return _normalised(_packed(x), gamma_C, beta_C, _Rows(x.shape, 0, given.get("eps", 1e-5)))
+    return _normalised(x.contiguous(), gamma_C, beta_C, _Rows(x.shape, 0, given.get("eps", 1e-5)))
 
 
 class _Convolution(Function):
@@ -200,7 +189,7 @@ class _Normalisation(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         x, gamma_C, *moments = ctx.saved_tensors
-        slopes = _NormalisationSlope.apply(_as_packed(g, x), x, gamma_C, tuple(moments), ctx.rows)
+        slopes = _NormalisationSlope.apply(g.contiguous(), x, gamma_C, tuple(moments), ctx.rows)
         return *slopes, None  # pyright: ignore[reportGeneralTypeIssues]
 
 
@@ -227,7 +216,7 @@ class _NormalisationSlope(Function):
             """B(q), and the sums of q h."""
             return _pulled(rows.view(q), rows.view(x), None, (m_R, r_R), (*wanted, False))[:2]
 
-        b, uh_R = pulled(_as_packed(u, x), True, True)
+        b, uh_R = pulled(u.contiguous(), True, True)
         _, ah_R = pulled(gamma * g, False, True)
         b = b.view_as(x)
         gb_NC = (g * b).sum(tuple(range(2, x.ndim))) if x.ndim > 2 else g * b
@@ -248,17 +237,6 @@ def _pulled(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Backward of a normalisation over the batch: slopes by x, gamma and beta."""
     return aten.native_batch_norm_backward(q, x, gamma_C, None, None, *moments, True, 0.0, list(wanted))
-
-
-def _packed(maps: Tensor) -> Tensor:
-    """Maps without gaps; those whose channels come last stay so."""
-    is_last = maps.ndim == 4 and maps.is_contiguous(memory_format=torch.channels_last)
-    return maps if is_last else maps.contiguous()
-
-
-def _as_packed(maps: Tensor, packed: Tensor) -> Tensor:
-    """Maps in the layout of others."""
-    return maps.contiguous() if packed.is_contiguous() else maps.contiguous(memory_format=torch.channels_last)
 
 
 def _channels(each_C: Tensor, shape: torch.Size) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from scipy.special import betainc
 
 from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, ritz
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Bracket, Mass, Masses, TraceEstimate
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Bracket, Estimate, Mass, Masses
 
 ROUNDING = 1e-10  # of shares, through the eigenvectors of a small matrix
 FAR = 1e4  # a diagonal entry so many times larger than the others costs digits
@@ -16,7 +16,7 @@ SIMPLE = 16.0  # times its mean: more weight than one direction has but once in 
 SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so small a share of the largest value
 
 
-def mass_up_to(tridiagonal: Tridiagonal, threshold: float, *, noise: float | None = None) -> Bracket:
+def mass_up_to(tridiagonal: Tridiagonal, threshold: float, *, noise: float) -> Bracket:
     r"""Bounds on the share of the probe that lies at eigenvalues up to a threshold.
 
     .. math:: \sum_{\theta_j < t} w_j \;\le\; \mu(-\infty, t) \;\le\; \mu(-\infty, t] \;\le\; \sum_{\theta_j \le t} w_j
@@ -31,56 +31,43 @@ def mass_up_to(tridiagonal: Tridiagonal, threshold: float, *, noise: float | Non
     Args:
         tridiagonal: of one probe.
         threshold: t.
-        noise: what an eigenvalue may be wrong by; None takes the record's own.
+        noise: what an eigenvalue may be wrong by.
 
     >>> one_step = Tridiagonal(torch.tensor([0.0]), torch.tensor([1.0]), 2, False, 0.0, 0.0)
-    >>> round(mass_up_to(one_step, -1.0).high, 6)  # moments 1, 0, 1: at most half of it lies at -1 or below
+    >>> round(mass_up_to(one_step, -1.0, noise=0.0).high, 6)  # moments 1, 0, 1: at most half of it lies at -1 or below
     0.5
     """
-    margin = tridiagonal.noise if noise is None else noise
-    low, _ = _radau_sums(tridiagonal, threshold - margin)
-    _, high = _radau_sums(tridiagonal, threshold + margin)
+    low, _ = _radau_sums(tridiagonal, threshold - noise)
+    _, high = _radau_sums(tridiagonal, threshold + noise)
     return Bracket(max(0.0, low - ROUNDING), min(1.0, high + ROUNDING))
 
 
-def masses(
-    tridiagonals: Sequence[Tridiagonal], threshold: float, *, noise: float | None = None, level: float = LEVEL
-) -> Masses:
+def masses(tridiagonals: Sequence[Tridiagonal], threshold: float, *, noise: float) -> Masses:
     """Bounds on the numbers of eigenvalues below -tau, within and above tau.
 
     Args:
         tridiagonals: one for each probe, whose starts are Gaussian vectors.
         threshold: tau, >= 0; with 0 the range within holds what rounding cannot tell from zero.
-        noise: what an eigenvalue may be wrong by; None takes each record's own.
-        level: of the intervals.
-
-    Raises:
-        ValueError: a negative threshold, or no probe.
+        noise: what an eigenvalue may be wrong by.
     """
-    if threshold < 0 or not tridiagonals:
-        raise ValueError(f"threshold must be >= 0 and a probe given, got {threshold:g} and {len(tridiagonals)} probes")
     below = [mass_up_to(each, -threshold, noise=noise) for each in tridiagonals]
     up_to = [mass_up_to(each, threshold, noise=noise) for each in tridiagonals]
     above = [Bracket(1 - each.high, 1 - each.low) for each in up_to]
     within = [Bracket(max(0.0, 1 - b.high - a.high), 1 - b.low - a.low) for b, a in zip(below, above, strict=True)]
-    margins = [each.noise if noise is None else noise for each in tridiagonals]
     found = [ritz(each).values_M for each in tridiagonals]
-    least = [
-        max(int((sign * values_M > threshold + margin).sum()) for values_M, margin in zip(found, margins, strict=True))
-        for sign in (-1, 1)
-    ]
+    least = [max(int((sign * values_M > threshold + noise).sum()) for values_M in found) for sign in (-1, 1)]
     num_dims, num_probes = tridiagonals[0].num_dims, len(tridiagonals)
 
     def mass(parts: Sequence[Bracket], at_least: int) -> Mass:
         share = Bracket(sum(p.low for p in parts) / num_probes, min(1.0, sum(p.high for p in parts) / num_probes))
-        low, high = count_interval(share, num_dims, num_probes, level=level)
+        low, high = count_interval(share, num_dims, num_probes)
         return Mass(share, (max(low, at_least), max(high, at_least)), at_least)
 
     return Masses(mass(below, least[0]), mass(within, 0), mass(above, least[1]))
 
 
-def count_interval(share: Bracket, num_dims: int, num_probes: int, *, level: float = LEVEL) -> tuple[int, int]:
-    r"""Interval for the number of eigenvalues in a range, from bounds on the share that Gaussian probes see of it.
+def count_interval(share: Bracket, num_dims: int, num_probes: int) -> tuple[int, int]:
+    r"""95 % interval for the number of eigenvalues in a range, from bounds on the share that Gaussian probes see of it.
 
     The share of one probe that lies in k of P directions has the distribution Beta(k/2, (P - k)/2); the mean of n
     probes is taken as Beta(nk/2, n(P - k)/2), whose variance is at least its own.
@@ -89,12 +76,11 @@ def count_interval(share: Bracket, num_dims: int, num_probes: int, *, level: flo
         share: bounds on the mean over probes.
         num_dims: P.
         num_probes: n.
-        level: of the interval.
 
     >>> count_interval(Bracket(0.1, 0.1), 100_000, 1)
     (9739, 10264)
     """
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
 
     def seen_at_most(x: float, k: int) -> float:
         """Chance that k directions show at most the share x."""
@@ -108,7 +94,7 @@ def count_interval(share: Bracket, num_dims: int, num_probes: int, *, level: flo
     return min(low, num_dims), max(min(low, num_dims), high)
 
 
-def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> TraceEstimate:
+def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> Estimate:
     r"""The trace with a standard error: eigenvalues that have settled counted one by one, the rest estimated.
 
     .. math:: \operatorname{tr} H \approx \sum_{j \in S} \theta_j + (P - |S|)
@@ -124,14 +110,14 @@ def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> TraceEstimate:
     parts = [_trace_of(each, ritz(each)) for each in tridiagonals]
     count = len(parts)
     squares = sum(part.error**2 for part in parts)
-    return TraceEstimate(sum(part.value for part in parts) / count, squares**0.5 / count)
+    return Estimate(sum(part.value for part in parts) / count, squares**0.5 / count)
 
 
-def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> TraceEstimate:
+def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> Estimate:
     """The trace from one probe."""
     values_M, weights_M = found.values_M, found.weights_M
     if len(values_M) == tridiagonal.num_dims:
-        return TraceEstimate(float(values_M.sum()), 0.0)
+        return Estimate(float(values_M.sum()), 0.0)
     is_settled_M = found.residuals_M <= SETTLED * values_M.abs().max()
     # A value whose own size is that of its residual belongs to the bulk: it is no direction apart.
     is_settled_M &= found.residuals_M <= SETTLED * values_M.abs()
@@ -142,10 +128,10 @@ def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> TraceEstimate:
     left_M = torch.where(is_settled_M, 0.0, weights_M)
     total = float(left_M.sum())
     if total == 0:
-        return TraceEstimate(float(values_M[is_settled_M].sum()), 0.0)
+        return Estimate(float(values_M[is_settled_M].sum()), 0.0)
     mean = float((left_M * values_M).sum()) / total
     variance = float((left_M * (values_M - mean).square()).sum()) / total
-    return TraceEstimate(float(values_M[is_settled_M].sum()) + rest * mean, rest * (2 * variance / (rest + 2)) ** 0.5)
+    return Estimate(float(values_M[is_settled_M].sum()) + rest * mean, rest * (2 * variance / (rest + 2)) ** 0.5)
 
 
 def _radau_sums(tridiagonal: Tridiagonal, threshold: float) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """What is known of the spectrum of a Hessian, as records that are written, read and shown. Loads without torch."""
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 LEVEL = 0.95  # of intervals
 NORMAL = 1.959964  # standard errors that such an interval reaches to either side
@@ -30,10 +30,10 @@ class ProductCheck:
     """A check of the products.
 
     Attributes:
-        name: ``symmetry``, ``scale`` or ``rotation``.
-        defect: relative; None where the identity does not apply.
+        name: ``symmetry``; records of earlier versions have more.
+        defect: relative; None in those records, where an identity does not apply.
         limit: what it may be in the precision of the products.
-        words: what was checked, or why it does not apply.
+        words: what was checked.
     """
 
     name: str
@@ -81,42 +81,23 @@ class Masses:
 
 
 @dataclass(frozen=True)
-class TraceEstimate:
-    """A number with its standard error."""
+class Estimate:
+    """A number with its error: of a trace its standard error; of an eigenvalue how near one of the Hessian lies.
+
+    An eigenvalue's error is the length of H y - value y for the unit vector y that was found, and rounding.
+    """
 
     value: float
     error: float
 
     @property
     def interval(self) -> Bracket:
-        """95 %, as of a normal distribution.
+        """95 %, as of a normal distribution, for a standard error.
 
-        >>> TraceEstimate(10.0, 0.0).interval
+        >>> Estimate(10.0, 0.0).interval
         Bracket(low=10.0, high=10.0)
         """
         return Bracket(self.value - NORMAL * self.error, self.value + NORMAL * self.error)
-
-
-@dataclass(frozen=True)
-class Eigenvalue:
-    """An approximate eigenvalue.
-
-    Attributes:
-        value: of T.
-        error: within so much of the value the Hessian has an eigenvalue: the length of H y - value y for the unit
-            vector y, and rounding.
-    """
-
-    value: float
-    error: float
-
-
-@dataclass(frozen=True)
-class ShareBounds:
-    """Bounds on the share of eigenvalues up to a threshold, averaged over the probes."""
-
-    threshold: float
-    share: Bracket
 
 
 @dataclass(frozen=True)
@@ -131,40 +112,29 @@ class OperatorSpectrum:
         largest: eigenvalues at the upper end, descending.
         smallest: eigenvalues at the lower end, ascending.
         trace: with its standard error.
-        curve: bounds on the share up to thresholds from the least to the largest Ritz value.
         ritz_values: ascending, of each probe.
         ritz_weights: shares of each probe, which sum to 1.
         noise: what an eigenvalue may be wrong by through rounding.
         orthogonality: largest entry of V'V - I over the probes.
         is_exhausted: whether a probe's vectors span an invariant subspace.
-        certificates: symmetry and invariances.
-        vectors_KP: unit vectors of ``largest``, then of ``smallest``, as a tensor in the order of the parameters; None
-            unless asked for, and never in ``to_dict``.
+        certificates: that products are symmetric.
     """
 
     value: float
     gradient_norm: float
     masses: Masses
     signs: Masses
-    largest: tuple[Eigenvalue, ...]
-    smallest: tuple[Eigenvalue, ...]
-    trace: TraceEstimate
-    curve: tuple[ShareBounds, ...]
+    largest: tuple[Estimate, ...]
+    smallest: tuple[Estimate, ...]
+    trace: Estimate
     ritz_values: tuple[tuple[float, ...], ...]
     ritz_weights: tuple[tuple[float, ...], ...]
     noise: float
     orthogonality: float
     is_exhausted: bool
     certificates: tuple[ProductCheck, ...]
-    vectors_KP: Any = field(default=None, repr=False, compare=False)
 
     @property
     def has_negative_curvature(self) -> bool:
         """Whether a direction was found along which the loss curves down by more than rounding."""
         return self.smallest[0].value < -self.noise
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        plain = asdict(replace(self, vectors_KP=None))  # a tensor would be copied
-        del plain["vectors_KP"]
-        return plain

@@ -87,8 +87,6 @@ def _distance_words(optimum: OptimumRecord) -> list[str]:
         f"The cosines of class means are {number(optimum.distance)}{ends} from those at the optimum of the run's own "
         f"loss, as the root mean square over pairs of classes{held_out}."
     ]
-    if len(optimum.pair) > 1 and optimum.largest is not None:
-        words.append(f"They differ most for {listing(optimum.pair)}: by {number(optimum.largest)}.")
     if not optimum.is_certified:
         words.append(f"The optimum is not certified: {optimum.status}.")
     return words + [f"At the optimum {listing(group)} merge into one vector." for group in optimum.merged]

@@ -1,11 +1,25 @@
 r"""From which share of the majority on do the minority classes merge into one vector?
 
-Along a path of class proportions, the geometry with merged minorities is optimal while the risk does not fall where two
-of them part, :math:`y_m - G_{mm'} \ge 0` (``merged_minorities``), and the threshold is the root of that margin. With
-one majority class and a loss that grows with each cosine, the merged classes sit opposite the majority and the
-condition is
+The geometry with merged minorities is optimal for all C classes if and only if the dual matrix
 
-.. math:: G_{1m} \ge (C - 1)\, G_{mm'}, \qquad G = \nabla S(A), \quad a_{1m} = -1, \; a_{mm'} = 1
+.. math:: Z = G + \mathrm{diag}(y), \qquad y_i = -\sum_j G_{ij} A_{ij}
+
+is positive semi-definite, G being the gradient of S at A. For classes m, m' of one vector and of equal proportion,
+:math:`e_m - e_{m'}` is an eigenvector of Z, of eigenvalue :math:`y_m - G_{mm'}`: below zero, the risk falls where they
+part, and the threshold is the root of that margin. With a loss that grows with each cosine, the merged classes sit
+opposite the majority and the condition is :math:`G_{1m} \ge (C - 1)\, G_{mm'}`.
+
+One majority and C - 1 equal minorities need three classes only, whatever C. By symmetry one minority m stands for all
+as anchor, and the C - 2 others are one class to it while they are merged. The risk of the merged geometry is therefore
+that of the majority, m and the rest R,
+
+.. math:: \lambda = \big(\lambda_1, \lambda_m, (C-2) \lambda_m\big), \qquad w = (\lambda_1, 1 - \lambda_1, 0)
+
+for any cosine x between majority and minorities, with negatives of any class or of other classes. Its gradient G' gives
+that of all classes, :math:`G_{1m} = (G'_{1m} + G'_{1R}) / (C-1)` and :math:`G_{mm'} = 2 G'_{mR} / ((C-1)(C-2))`, and
+with it Z, whose eigenvalues are :math:`y_m - G_{mm'}`, C - 2 times, and those of
+
+.. math:: \begin{pmatrix} y_1 & \sqrt{C-1}\, G_{1m} \\ \sqrt{C-1}\, G_{1m} & y_m + (C-2) G_{mm'} \end{pmatrix}
 
 Without supervision two classes of one vector are one class to the loss: the threshold then depends neither on the
 number of minority classes nor on how they divide their share. Where negatives are of other classes, it does.
@@ -14,9 +28,9 @@ number of minority classes nor on how they divide their share. Where negatives a
 # C classes
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
@@ -30,50 +44,33 @@ from counterpoint.theory.collapse.collapse_bounds import (
     complement_text,
     share_text,
 )
-from counterpoint.theory.collapse.merged_minorities import (
-    dual_matrix,
-    least_eigenvalue,
-    membership,
-    merged_minorities,
-    merged_optimum,
-    one_majority,
-    share_log_odds,
-    splitting_margin,
-)
-from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, root_between, whole_number
-from counterpoint.theory.geometry.class_risk import PAPER, check_proportions
-
-Path = Callable[[float], Tensor | Sequence[float]]
+from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, risk_setting, root_between
+from counterpoint.theory.geometry.class_risk import PAPER
 
 MAX_LOG_ODDS = 300.0  # the minorities then share 5e-131
 ROOT_TOLERANCE = 1e-13
-PATH_BRACKET = (1e-6, 1 - 1e-6)
-SUM_TOLERANCE = 1e-9
-EQUAL_TOLERANCE = 1e-9  # relative, between the shares of classes that merge
+COSINE_TOLERANCE = 1e-14
 
 
 @dataclass(frozen=True)
 class CollapseThreshold:
-    """The point of a path of proportions where the minority classes begin to merge.
+    """The share of the majority at which the minority classes begin to merge.
 
     Attributes:
-        share: t at the threshold; with one majority class, its share.
+        share: of the majority at the threshold.
         minority_share: what the minority classes have together there, to full precision also where share is next to 1.
-        proportions_C: of all classes at the threshold.
-        minority: places of the classes that merge.
+        proportions_C: of all classes at the threshold, the majority first.
         gram_CC: optimal Gram matrix at the threshold.
-        collapses_above: merged for larger t; else for smaller t.
+        collapses_above: merged for larger shares; else for smaller ones.
         num_negatives: k, or infinity.
         supervised: negatives are of other classes than the anchor.
         least_eigenvalue: of the dual matrix over its largest, at the threshold; 0 up to rounding certifies ``gram_CC``.
-        bounds: the paper's sufficient conditions, where they apply: one majority class and InfoNCE with the mean over
-            its negatives.
+        bounds: the paper's sufficient conditions, where they apply: InfoNCE with the mean over its negatives.
     """
 
     share: float
     minority_share: float
     proportions_C: Tensor
-    minority: tuple[int, ...]
     gram_CC: Tensor
     collapses_above: bool
     num_negatives: float
@@ -83,25 +80,19 @@ class CollapseThreshold:
 
     def __str__(self) -> str:
         """Say where merging begins."""
-        is_majority = abs(self.share + self.minority_share - 1) < SUM_TOLERANCE
-        share = complement_text(self.minority_share) if is_majority else f"{self.share:.6g}"
         side = ">=" if self.collapses_above else "<="
-        name = "the majority's share" if is_majority else "t"
         kind = "negatives of other classes" if self.supervised else "negatives of any class"
         number = "infinitely many" if math.isinf(self.num_negatives) else f"{self.num_negatives:.0f}"
-        text = f"the {len(self.minority)} minority classes merge where {name} is {side} {share} ({number} {kind})"
+        text = (
+            f"the {len(self.proportions_C) - 1} minority classes merge where the majority's share is {side} "
+            f"{complement_text(self.minority_share)} ({number} {kind})"
+        )
         return text if self.bounds is None else f"{text}; {self.bounds}"
 
 
 @one_thread()
 def collapse_threshold(
-    classes: int | Path,
-    *,
-    loss: Loss | None = None,
-    num_negatives: float | None = None,
-    supervised: bool = False,
-    minority: Sequence[int] | None = None,
-    bracket: tuple[float, float] | None = None,
+    num_classes: int, *, loss: Loss | None = None, num_negatives: float | None = None, supervised: bool = False
 ) -> CollapseThreshold:
     r"""The share of the majority from which the minority classes have one common vector, exactly.
 
@@ -109,85 +100,44 @@ def collapse_threshold(
     :math:`y_m - G_{mm'}` at the best geometry in which they are merged. This is the true threshold, where the paper has
     sufficient conditions; those are in ``bounds``.
 
-    Source: imbalanced2026, section 6, for the setting and the bounds; several majority classes are its open problem c.
+    Source: imbalanced2026, section 6, for the setting and the bounds.
 
     Args:
-        classes: C >= 3, for one majority class of share t and C - 1 equal minorities; or a path, a function from t to
-            the proportions of all classes, with as many majority classes as it likes.
+        num_classes: C >= 3, for one majority class and C - 1 equal minorities.
         loss: one of ``counterpoint.losses``, taken as it trains; None is the paper's InfoNCE.
         num_negatives: k >= 1, or math.inf; None is the loss's own number, or infinity.
         supervised: negatives are of other classes than the anchor.
-        minority: places of the classes that merge; None takes all that are smallest at the path's upper end. With
-            negatives of any class they may divide their share as they like; with negatives of other classes they must
-            be equal in proportion all along the path.
-        bracket: t between which to look, 0 < low < high < 1; None is (1/C, 1) for C classes and (1e-6, 1 - 1e-6) for a
-            path.
 
     Raises:
-        UsageError: fewer than 3 classes, no crossing within the bracket (says which side holds), a path whose values
-            are no proportions, a minority of one class, or with ``supervised`` of unequal ones, a loss without convex
+        UsageError: fewer than 3 classes, no crossing above equal shares (says which side holds), a loss without convex
             class-level risk.
 
     >>> threshold = collapse_threshold(3)
     >>> round(threshold.share, 4), threshold.bounds.exact is None
     (0.9002, True)
-    >>> round(collapse_threshold(lambda t: [t / 2, t / 2, (1 - t) / 2, (1 - t) / 2]).share, 4)
-    0.9992
     """
-    setting = risk_setting(loss, num_negatives, supervised)
-    num_classes = whole_number(classes)
-    if num_classes is not None:
-        return _one_majority(num_classes, setting, minority, bracket)
-    if not callable(classes):
-        raise UsageError(f"classes must be a whole number >= 3 or a path, a function of t, got {classes!r}")
-    low, high = _checked_bracket(PATH_BRACKET if bracket is None else bracket)
-    group = _smallest(_proportions_at(classes, high)) if minority is None else tuple(minority)
-
-    def margin(t: float) -> float:
-        return splitting_margin(_merged(setting, _proportions_at(classes, t), group)[1], group)  # from -1 to 1
-
-    share = _crossing(margin, low, high, lambda t: f"t = {t:g}")
-    proportions_C = _proportions_at(classes, share)
-    gram_CC, dual_CC = _merged(setting, proportions_C, group)
-    return CollapseThreshold(
-        share=share,
-        minority_share=float(proportions_C[list(group)].sum()),
-        proportions_C=proportions_C,
-        minority=group,
-        gram_CC=gram_CC,
-        collapses_above=margin(high) >= 0,
-        num_negatives=setting.num_negatives,
-        supervised=setting.supervised,
-        least_eigenvalue=least_eigenvalue(dual_CC),
-        bounds=None,
+    num_classes, setting = checked_classes(num_classes), risk_setting(loss, num_negatives, supervised)
+    # In log-odds, as at low temperatures the threshold is next to 1; from equal classes on.
+    low, high = -math.log(num_classes - 1), MAX_LOG_ODDS
+    at_low, at_high = (merged_minorities(each, num_classes, setting).margin for each in (low, high))
+    if math.isnan(at_low) or math.isnan(at_high):
+        raise UsageError("the loss is indifferent to the minority classes here: neither merged nor apart is better")
+    if (at_low >= 0) == (at_high >= 0):
+        side = "merged" if at_low >= 0 else "apart"
+        raise UsageError(
+            f"no crossing above a share of {share_text(1 / num_classes)}: the minority classes are {side} at any share"
+        )
+    # one root is taken: the signs at the ends say that there is one, not that there is no other
+    log_odds = root_between(
+        lambda each: merged_minorities(each, num_classes, setting).margin, low, high, tolerance=ROOT_TOLERANCE
     )
-
-
-def _one_majority(
-    num_classes: int, setting: RiskSetting, minority: Sequence[int] | None, bracket: tuple[float, float] | None
-) -> CollapseThreshold:
-    """The threshold of one majority class, sought in log-odds: at low temperatures it is next to 1."""
-    if num_classes < 3:
-        raise UsageError(f"classes must be >= 3 or a path of proportions, got {num_classes}; two classes must merge")
-    if minority is not None:
-        raise UsageError("minority must be None with a number of classes: all but the first are equal; pass a path")
-    # log-odds of 1/C: all classes are equal
-    low, high = (-math.log(num_classes - 1), MAX_LOG_ODDS)
-    if bracket is not None:
-        low, high = map(share_log_odds, _checked_bracket(bracket))
-
-    def margin(log_odds: float) -> float:
-        return merged_minorities(log_odds, num_classes, setting).margin
-
-    log_odds = _crossing(margin, low, high, lambda x: f"a share of {share_text(1 / (1 + math.exp(-x)))}")
     merged = merged_minorities(log_odds, num_classes, setting)
     return CollapseThreshold(
         share=1 / (1 + math.exp(-log_odds)),
         minority_share=1 / (1 + math.exp(log_odds)),
         proportions_C=one_majority(log_odds, num_classes),
-        minority=tuple(range(1, num_classes)),
         gram_CC=merged.gram,
-        collapses_above=margin(high) >= 0,
+        collapses_above=at_high >= 0,
         num_negatives=setting.num_negatives,
         supervised=setting.supervised,
         least_eigenvalue=merged.least_eigenvalue,
@@ -195,39 +145,101 @@ def _one_majority(
     )
 
 
-def _crossing(margin: Callable[[float], float], low: float, high: float, place: Callable[[float], str]) -> float:
-    """Root of the margin; without one, say which side holds."""
-    at_low, at_high = margin(low), margin(high)
-    if math.isnan(at_low) or math.isnan(at_high):
-        raise UsageError("the loss is indifferent to the minority classes here: neither merged nor apart is better")
-    if (at_low >= 0) == (at_high >= 0):
-        side = "merged" if at_low >= 0 else "apart"
-        raise UsageError(
-            f"no crossing between {place(low)} and {place(high)}: the minority classes are {side} at both ends; "
-            "widen the bracket, or take another path"
-        )
-    # one root is taken: the signs at the ends say that there is one, not that there is no other
-    return root_between(margin, low, high, tolerance=ROOT_TOLERANCE)
+@dataclass(frozen=True)
+class MergedMinorities:
+    """The best geometry with merged minorities, and the slopes of the risk there, times C - 1.
+
+    Attributes:
+        num_classes: C.
+        cosine: x, of the minorities with the majority.
+        cross: (C - 1) G_1m.
+        between: (C - 1) G_mm'.
+    """
+
+    num_classes: int
+    cosine: float
+    cross: float
+    between: float
+
+    @property
+    def own(self) -> float:
+        """(C - 1) y_m, the multiplier of a minority."""
+        return -(self.cosine * self.cross + (self.num_classes - 2) * self.between)
+
+    @property
+    def margin(self) -> float:
+        """Eigenvalue of Z where minorities part, over the size of its two terms, from -1 to 1.
+
+        It is >= 0 where the minorities stay merged, and NaN where the loss is indifferent.
+        """
+        size = abs(self.own) + abs(self.between)
+        return (self.own - self.between) / size if size > 0 else math.nan
+
+    @property
+    def least_eigenvalue(self) -> float:
+        """Least eigenvalue of Z over its largest in size."""
+        minorities = self.num_classes - 1
+        # Z on span(e_1, the sum of the minorities), in its orthonormal basis
+        corner, across = -minorities * self.cosine * self.cross, math.sqrt(minorities) * self.cross
+        together = self.own + (self.num_classes - 2) * self.between
+        block = torch.tensor([[corner, across], [across, together]], dtype=torch.float64)
+        eigenvalues = [self.own - self.between, *torch.linalg.eigvalsh(block).tolist()]
+        return min(eigenvalues) / max(map(abs, eigenvalues))
+
+    @property
+    def gram(self) -> Tensor:
+        """Cosines of all classes, the majority first."""
+        gram_CC = torch.ones(self.num_classes, self.num_classes, dtype=torch.float64)
+        gram_CC[0, 1:] = gram_CC[1:, 0] = self.cosine
+        return gram_CC
 
 
-def _merged(setting: RiskSetting, proportions_C: Tensor, group: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Best Gram matrix with merged minorities, and its dual matrix for equal ones of the same sum."""
-    membership(len(proportions_C), group)  # names a group that is none
-    members = list(group)
-    shares = proportions_C[members]
-    if float(shares.max() - shares.min()) > EQUAL_TOLERANCE * float(shares.max()):
-        if setting.supervised:
-            raise UsageError(
-                f"minority classes must be equal in proportion with negatives of other classes, got {shares.tolist()}; "
-                "with negatives of any class (supervised=False) only their sum matters"
-            )
-        # Negatives of any class: merged classes are one class to the loss, so that equal shares of the same sum have
-        # the same threshold; only for equal classes is the margin an eigenvalue of Z.
-        proportions_C = proportions_C.clone()
-        proportions_C[members] = shares.mean()
-    risk = setting.risk(proportions_C)
-    gram_CC = merged_optimum(risk, group)
-    return gram_CC, dual_matrix(risk.at(gram_CC).gradient_CC, gram_CC)
+def merged_minorities(log_odds: float, num_classes: int, setting: RiskSetting) -> MergedMinorities:
+    """The best geometry with merged minorities, at the log-odds of the majority.
+
+    The risk is a convex function of one cosine: its least value is at -1 where the risk rises from there, as it does
+    for a loss that grows with each cosine, and else at a root of its slope.
+    """
+    major, minor = one_majority(log_odds, num_classes)[:2].tolist()
+    # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are no anchors.
+    rest = minor * (num_classes - 2)
+    proportions_C = torch.tensor([major, minor, rest], dtype=torch.float64)
+    anchor_weights_C = torch.tensor([major, minor + rest, 0.0], dtype=torch.float64)
+    risk = setting.risk(proportions_C, anchor_weights_C)
+
+    def slopes(cosine: float) -> tuple[float, float]:
+        """(C - 1) G_1m and (C - 1) G_mm', of all C classes; the first is the slope of the risk for the cosine."""
+        gram_CC = torch.tensor([[1.0, cosine, cosine], [cosine, 1.0, 1.0], [cosine, 1.0, 1.0]], dtype=torch.float64)
+        gradient_CC = risk.at(gram_CC).gradient_CC
+        return float(gradient_CC[0, 1] + gradient_CC[0, 2]), float(2 * gradient_CC[1, 2] / (num_classes - 2))
+
+    def slope(cosine: float) -> float:
+        return slopes(cosine)[0]
+
+    cosine = -1.0 if slope(-1.0) >= 0 else 1.0
+    if cosine == 1.0 and slope(1.0) > 0:
+        cosine = root_between(slope, -1.0, 1.0, tolerance=COSINE_TOLERANCE)
+    return MergedMinorities(num_classes, cosine, *slopes(cosine))
+
+
+def one_majority(log_odds: float, num_classes: int) -> Tensor:
+    """Proportions of one majority class, first, and equal minorities, from its log-odds: no digit of either is lost.
+
+    >>> one_majority(0.0, 3)
+    tensor([0.5000, 0.2500, 0.2500], dtype=torch.float64)
+    """
+    minor = 1 / (1 + math.exp(log_odds)) / (num_classes - 1)
+    major = 1 / (1 + math.exp(-log_odds))
+    return torch.tensor([major] + [minor] * (num_classes - 1), dtype=torch.float64)
+
+
+def share_log_odds(share: float) -> float:
+    """Log-odds of a share in (0, 1).
+
+    >>> share_log_odds(0.5)
+    0.0
+    """
+    return math.log(share) - math.log1p(-share)
 
 
 def _bounds(setting: RiskSetting, num_classes: int) -> CollapseBounds | None:
@@ -243,34 +255,3 @@ def _bounds(setting: RiskSetting, num_classes: int) -> CollapseBounds | None:
         supervised=setting.supervised,
         temperature=1 / record.scale,
     )
-
-
-def _proportions_at(path: Path, t: float) -> Tensor:
-    """Proportions at a point of a path; what is wrong with them names the point."""
-    try:
-        return check_proportions(path(t))
-    except UsageError as error:
-        raise UsageError(f"the path at t = {t:g}: {error}") from error
-
-
-def _smallest(proportions_C: Tensor) -> tuple[int, ...]:
-    """Places of the smallest classes."""
-    least = float(proportions_C.min())
-    group = (proportions_C <= least * (1 + EQUAL_TOLERANCE)).nonzero().flatten().tolist()
-    if len(group) < 2:
-        raise UsageError(
-            f"the path ends with one smallest class, {group[0]}, got {proportions_C.tolist()}; name 2 or more "
-            "classes as minority"
-        )
-    return tuple(group)
-
-
-def _checked_bracket(bracket: tuple[float, float]) -> tuple[float, float]:
-    """Two shares in order."""
-    try:
-        low, high = map(float, bracket)
-    except (TypeError, ValueError):
-        raise UsageError(f"bracket must be two shares, low and high, got {bracket!r}; (0.5, 0.999) is common") from None
-    if not 0 < low < high < 1:
-        raise UsageError(f"bracket must be 0 < low < high < 1, got {bracket}; (0.5, 0.999) is common")
-    return low, high

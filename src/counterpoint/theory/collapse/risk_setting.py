@@ -69,18 +69,6 @@ def risk_setting(loss: Loss | None, num_negatives: float | None, supervised: boo
     return RiskSetting(loss, own if num_negatives is None else num_negatives, supervised or record.supervised)
 
 
-def whole_number(value: Any) -> int | None:
-    """The value as an int, if it is of a whole-number type, NumPy's included; else None.
-
-    >>> whole_number(3), whole_number(3.5)
-    (3, None)
-    """
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
 def checked_classes(num_classes: Any) -> int:
     """A number of classes of which at least two are minorities.
 
@@ -90,9 +78,10 @@ def checked_classes(num_classes: Any) -> int:
     >>> checked_classes(10)
     10
     """
-    number = whole_number(num_classes)
-    if number is None:
-        raise UsageError(f"num_classes must be a whole number >= 3, got {num_classes!r}; 10 is common")
+    try:
+        number = operator.index(num_classes)  # NumPy's whole numbers included
+    except TypeError:
+        raise UsageError(f"num_classes must be a whole number >= 3, got {num_classes!r}; 10 is common") from None
     if number < 3:
         raise UsageError(f"num_classes must be >= 3, got {number}; two minority classes are needed to merge")
     return number
