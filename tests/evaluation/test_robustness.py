@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError
-from counterpoint.data.corrupted import corrupt
+from counterpoint.data.corruptions import corrupt
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source
 from counterpoint.data.stores import MemoryStore, Store

@@ -92,8 +92,8 @@ def evaluate(
             ``ood`` are called in the bank, as ``{"car": "automobile"}``); what of the data is taken: ``split``,
             ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``, whether features
             are kept; ``baselines``, names of encoders from elsewhere to compare with, and ``baseline_weights``, their
-            files; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names or kinds of
-            ``data.corrupted``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels,
+            files; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names of
+            ``data.corruptions``, or ``all``), their ``severities`` ("1-5") and the ``reference`` of mCE (pixels,
             untrained or none); ``ood`` (names or paths of sources of the same classes); ``selection`` (orders of
             features, or ``all``), ``selection_step`` and ``rank_on``, the data that the orders are made from.
 
