@@ -13,7 +13,6 @@ from PIL import Image
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.formats import indexed_images
-from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent
@@ -74,17 +73,6 @@ def test_images_of_one_size_keep_their_pixels(tmp_path: Path, files: list[bytes]
     assert source.sample_names == tuple("012345")
 
 
-def test_one_size_above_the_usual_is_kept_and_another_can_be_asked_for(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
-    files = [encoded(rng, 96, 96) for _ in range(3)]
-    path = save(tmp_path / "p.npz", pack(files))
-    assert open_data(path).shape == (3, 96, 96)
-    asked = open_data(path, image_size=40)
-    assert asked.shape == (3, 40, 40)
-    assert torch.equal(samples_of(asked), torch.stack([decode_square(file, 40) for file in files]))
-
-
 def test_images_of_several_sizes_are_brought_to_one_as_in_folders(tmp_path: Path, rng: np.random.Generator) -> None:
     files = [encoded(rng, 30, 50, kind="PNG"), encoded(rng, 40, 33), encoded(rng, 90, 90), encoded(rng, 33, 34)]
     (tmp_path / "folder").mkdir()
@@ -94,11 +82,6 @@ def test_images_of_several_sizes_are_brought_to_one_as_in_folders(tmp_path: Path
     assert packed.shape == folder.shape == (3, 32, 32)
     assert torch.equal(samples_of(packed), samples_of(folder))
     assert "median" in packed.notes["source.image_size"]
-
-
-def test_squares_of_several_sizes_are_brought_to_one(tmp_path: Path, rng: np.random.Generator) -> None:
-    files = [encoded(rng, side, side) for side in (24, 40, 40)]
-    assert open_data(save(tmp_path / "p.npz", pack(files))).shape == (3, 40, 40)
 
 
 @pytest.mark.parametrize("is_lazy", [False, True])

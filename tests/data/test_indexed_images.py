@@ -73,13 +73,6 @@ def test_a_turned_photograph_is_turned_back(folder: Path, orientation: int) -> N
     assert float(below[2] - below[0]) > 150  # blue
 
 
-def test_the_middle_of_an_oblong_picture_is_kept(folder: Path) -> None:
-    pixels = np.zeros((20, 60, 3), np.uint8)
-    pixels[:, 20:40] = 255
-    Image.fromarray(pixels).save(folder / "wide.png")
-    assert bool((decode_square((folder / "wide.png").read_bytes(), 20) == 255).all())
-
-
 def test_transparent_pixels_become_white(folder: Path) -> None:
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[:, :4, 3] = 255  # the left half is opaque black
@@ -155,19 +148,6 @@ def test_more_bad_files_stop_with_the_flag_that_allows_them(folder: Path, rng: n
     source = open_pictures(folder, max_bad=0.19)
     assert len(source) == 9
     assert {item.name for item in source.skipped} == set(reasons)
-
-
-def test_the_flag_that_the_message_names_is_always_enough(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, [f"{i}.png" for i in range(20)], rng, side=8)
-    for i in range(1, 8):
-        (folder / f"bad{i}.jpg").write_bytes(b"")
-        share = float(refusal(folder).rsplit("--source.max-bad ", 1)[1])
-        assert len(open_pictures(folder, max_bad=share)) == 20
-
-
-def test_nothing_but_bad_files_is_refused_whatever_is_allowed(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_bad(folder, rng)
-    assert "nothing is left" in refusal(folder, max_bad=1.0)
 
 
 def test_a_folder_without_images_is_refused(folder: Path) -> None:
@@ -295,24 +275,6 @@ def test_labels_from_a_csv(folder: Path, tmp_path: Path, text: str, rng: np.rand
     csv.write_text(text, encoding="utf-8")
     source = open_pictures(folder, labels=str(csv))
     assert labels_of(source) == {"2.png": "y", "cat/1.png": "x", "cat/3.png": "x"}
-
-
-def test_a_file_that_the_csv_does_not_name_has_no_label(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["a/1.png", "b/1.png", "b/2.png"], rng)
-    csv = folder / "labels.csv"
-    csv.write_text("file,label\na/1.png,x\n1.png,y\n2.png,z\n", encoding="utf-8")  # 1.png could be either
-    source = open_pictures(folder, labels=str(csv))
-    assert labels_of(source) == {"a/1.png": "x", "b/1.png": None, "b/2.png": "z"}
-    assert source.skipped == ()  # the labels are not a stray file
-
-
-def test_the_labels_file_is_recognised_by_any_of_its_names(
-    folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures.save_plain(folder, ["1.png", "2.png"], rng)
-    (folder / "labels.csv").write_text("1.png,x\n2.png,y\n", encoding="utf-8")
-    monkeypatch.chdir(folder)
-    assert open_pictures(folder, labels="./labels.csv").skipped == ()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import torchvision.datasets as peers
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.manifest import stamp_of_files
+from counterpoint.data.parts import JoinedStore
 from counterpoint.data.sets import published as published_sets
-from counterpoint.data.sets.published import PlaneStore, PublishedSet
+from counterpoint.data.sets.published import PublishedSet
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, files_of, open_source
 from data import published_files as published
@@ -50,11 +51,7 @@ def root(tmp_path: Path, rng: np.random.Generator) -> Path:
 PEERS: dict[str, Callable[[Path, str], Any]] = {
     "cifar10": lambda root, split: peers.CIFAR10(root, train=split == "train"),
     "cifar100": lambda root, split: peers.CIFAR100(root, train=split == "train"),
-    "stl10": lambda root, split: (
-        peers.STL10(root, split="train", folds=int(split[-1]))
-        if split.startswith("fold")
-        else peers.STL10(root, split=split)
-    ),
+    "stl10": lambda root, split: peers.STL10(root, split=split),
     "mnist": lambda root, split: peers.MNIST(root, train=split == "train"),
     "fashion-mnist": lambda root, split: peers.FashionMNIST(root, train=split == "train"),
 }
@@ -79,24 +76,12 @@ def test_every_split_is_what_torchvision_reads(
     assert source.shape == tuple(samples_of(source).shape[1:])
 
 
-def test_the_parity_above_covers_every_set_and_is_of_several_images(root: Path) -> None:
-    assert set(PEERS) == set(SPLITS)
-    assert all(len(open_set(name, root, split=split)) >= 4 for name, split in EVERY_SPLIT)
-
-
 @pytest.mark.parametrize("name", SPLITS)
 def test_auto_is_train_and_says_so(name: str, root: Path) -> None:
     auto, train = open_set(name, root), open_set(name, root, split="train")
     assert auto.fingerprint == train.fingerprint != open_set(name, root, split="test").fingerprint
     assert "train" in auto.notes["source.split"]
     assert "published" in auto.notes["data"]  # the small archive is not the whole set, which is recorded
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_the_part_that_is_asked_about_has_labels(name: str, root: Path) -> None:
-    labels = open_set(name, root, split=CATALOGUE[name].test_split).labels
-    assert labels is not None
-    assert bool((labels >= 0).all())
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -131,19 +116,6 @@ def test_cifar_pickled_by_python_3_is_the_same(tmp_path: Path, protocol: int, nu
         assert old.fingerprint == new.fingerprint
 
 
-@pytest.mark.parametrize("num_classes", [10, 100])
-def test_the_binary_version_of_cifar_is_the_same(tmp_path: Path, num_classes: int, rng: np.random.Generator) -> None:
-    name = f"cifar{num_classes}"
-    published.save_cifar(tmp_path, rng, num_classes=num_classes)
-    before = {split: open_set(name, tmp_path, split=split).fingerprint for split in ("train", "test")}
-    published.binary_cifar_from_python(tmp_path, num_classes=num_classes)
-    for split, fingerprint in before.items():
-        assert open_set(name, tmp_path, split=split).fingerprint == fingerprint
-    part = next(tmp_path.glob("*/t*.bin"))
-    part.write_bytes(part.read_bytes()[:-5])
-    assert "cut off" in refusal(name, tmp_path, split="test" if "test" in part.name else "train")
-
-
 # --- STL-10 by its files
 
 
@@ -151,7 +123,7 @@ def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.Mo
     whole = open_set("stl10", root, split="train+unlabeled")
     monkeypatch.setattr(published_sets, "MEMORY_BUDGET_BYTES", 0)
     lazy = open_set("stl10", root, split="train+unlabeled")
-    assert isinstance(lazy.store, PlaneStore)
+    assert isinstance(lazy.store, JoinedStore)
     assert whole.labels is not None
     assert lazy.labels is not None
     assert whole.labels.tolist() == lazy.labels.tolist()
@@ -222,21 +194,6 @@ def peer_call_is_valid(message: str) -> bool:
     return len(taken) == 1 and taken[0].arguments["download"] is True
 
 
-def test_files_that_are_needed_are_missed(root: Path) -> None:
-    needed = {
-        "cifar10": ("cifar-10-batches-py/data_batch_3", "cifar-10-batches-py/batches.meta"),
-        "cifar100": ("cifar-100-python/train", "cifar-100-python/meta"),
-        "stl10": ("stl10_binary/train_X.bin", "stl10_binary/train_y.bin", "stl10_binary/class_names.txt"),
-        "fashion-mnist": ("FashionMNIST/raw/train-images-idx3-ubyte", "FashionMNIST/raw/train-labels-idx1-ubyte"),
-    }
-    for name, paths in needed.items():
-        for path in paths:
-            content = (root / path).read_bytes()
-            (root / path).unlink()
-            assert str(root / path) in refusal(name, root)
-            (root / path).write_bytes(content)
-
-
 @pytest.mark.parametrize("name", SPLITS)
 @pytest.mark.sampled(4)
 def test_a_file_cut_off_anywhere_is_refused_in_one_line(name: str, root: Path, rng: np.random.Generator) -> None:
@@ -268,29 +225,6 @@ def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
     assert "0 to 9, got 10" in refusal("fashion-mnist", root)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("0 1 5 2", "must name images 0 to 4 of train, each once; the largest of its 4 numbers is 5"),
-        ("0 1 1 2", "each once"),
-        ("0 -1 2 3", "line 3 must hold whole numbers, got '-1'"),
-        ("0 \u0661 2", "must hold whole numbers"),
-        ("0 99999999999999999999", "must hold whole numbers"),
-        ("", "must have a line for each of 10 folds, got 9"),
-    ],
-)
-def test_folds_that_do_not_fit_the_images_are_refused(root: Path, line: str, words: str) -> None:
-    path = root / "stl10_binary" / "fold_indices.txt"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], line, *lines[3:]]), encoding="utf-8")
-    message = refusal("stl10", root, split="fold-2")
-    assert words in message
-    assert str(path) in message
-    path.unlink()
-    assert f"{path} is missing; get stl10 once" in refusal("stl10", root, split="fold-0")
-    assert len(open_set("stl10", root)) == 5  # who asks for no fold needs no file of them
-
-
 @pytest.mark.parametrize("name", SPLITS)
 def test_a_file_of_a_set_that_changes_is_noticed_without_reading_it(name: str, root: Path) -> None:
     places = files_of(name, SourceSettings(root=str(root)))
@@ -301,12 +235,3 @@ def test_a_file_of_a_set_that_changes_is_noticed_without_reading_it(name: str, r
         before = stamp_of_files(places)
         file.write_bytes(file.read_bytes() + b"\0")
         assert stamp_of_files(places) != before
-
-
-def test_the_catalogue_has_a_line_for_every_name(root: Path) -> None:
-    assert set(SPLITS) < set(CATALOGUE)
-    for name, entry in CATALOGUE.items():
-        assert entry.summary
-        assert "\n" not in entry.summary
-        assert name == name.lower()
-    assert "did you mean 'cifar100'?" in refusal("cifar-100", root)

@@ -66,19 +66,14 @@ def test_an_archive_beside_the_images_it_held_is_no_shard(tmp_path: Path, pictur
     assert [item.name for item in source.skipped] == ["a.tar"]
 
 
-def test_tables_are_opened_by_suffix_and_as_saved_sets(tmp_path: Path, pictures: list[bytes]) -> None:
-    from pyarrow import feather, ipc, parquet
+def test_tables_are_opened_by_suffix(tmp_path: Path, pictures: list[bytes]) -> None:
+    from pyarrow import feather, parquet
 
     rows = table(pictures)
     parquet.write_table(rows, tmp_path / "a.parquet")
     feather.write_feather(rows, str(tmp_path / "a.feather"))
-    saved = tmp_path / "saved"
-    saved.mkdir()
-    (saved / "dataset_info.json").write_text("{}", encoding="utf-8")
-    with ipc.new_stream(str(saved / "data-00000-of-00001.arrow"), rows.schema) as stream:
-        stream.write_table(rows)
-    sources = [open_data(path) for path in (tmp_path / "a.parquet", tmp_path / "a.feather", saved)]
-    assert [len(source) for source in sources] == [4, 4, 4]
+    sources = [open_data(path) for path in (tmp_path / "a.parquet", tmp_path / "a.feather")]
+    assert [len(source) for source in sources] == [4, 4]
     assert all(source.class_names == ("0", "1") for source in sources)
 
 
@@ -94,5 +89,5 @@ def test_the_list_of_forms_names_every_suffix(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         open_data(tmp_path / "nowhere")
     suffixes = {suffix for form in FORMS for suffix in form.suffixes} - {FOLDER}
-    assert suffixes >= {".npy", ".npz", ".csv", ".txt", ".tar", ".parquet", ".arrow", ".feather"}
+    assert suffixes >= {".npy", ".npz", ".tar", ".parquet", ".arrow", ".feather"}
     assert all(suffix in str(caught.value) for suffix in suffixes)

@@ -104,7 +104,7 @@ def collect(
     """
     # Nothing is refused: how many pictures are bad is what an audit tells.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
-    with glance(is_bare=True):
+    with glance():
         opened = [
             (WHOLE if split == "auto" else split, _open(data, lenient, labels, split, progress))
             for split in _splits(data, lenient)

@@ -195,7 +195,7 @@ class TrainSettings(Settings):
     data: str | None = Field(
         default=None,
         description="a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
-        ".npy, .npz, .csv, .txt, .tar, .parquet, .arrow",
+        ".npy, .npz, .tar, .parquet, .arrow",
     )
     recipe: str | None = Field(
         default=None,

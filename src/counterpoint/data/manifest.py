@@ -17,9 +17,9 @@ from counterpoint.core.errors import RunError
 from counterpoint.core.files import file_state, write_atomically
 
 FORMAT = "counterpoint manifest"
-VERSION = 1
-Status = Literal["ok", "bad", "altered"]
-STATUSES = ("ok", "bad", "altered")
+VERSION = 2
+Status = Literal["ok", "bad"]
+STATUSES = ("ok", "bad")
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class Row:
         size: how many bytes.
         hash: hash of these bytes.
         label: what the data say it shows.
-        label_at: where the label was read.
-        status: ok, bad (cannot be decoded) or altered (content is not what was indexed first).
+        status: ok, or bad (cannot be decoded).
         reason: why it is left out.
         height: pixels, after the EXIF rotation; 0 where unknown.
         width: pixels.
@@ -56,7 +55,6 @@ class Row:
     size: int
     hash: str
     label: str | None
-    label_at: tuple[int, ...] | None
     status: Status
     reason: str
     height: int
@@ -234,6 +232,4 @@ def _row(values: list[Any], files: Sequence[str]) -> Row:
     if row["status"] not in STATUSES or not isinstance(row["name"], str) or not isinstance(row["hash"], str):
         raise ValueError("row")
     row["file"] = files[row["file"]]
-    # JSON knows lists only; a tuple compares equal to what an image says.
-    row["label_at"] = tuple(row["label_at"]) if row["label_at"] else None
     return Row(**row)

@@ -167,7 +167,6 @@ class FileForm:
         open: opens a path as the settings ask.
         fits: whether a path with such a name is of this form; None takes those that no other form takes.
         reads: settings of ``source`` that only some forms read, and this one does.
-        lists: of a file that names others: these.
     """
 
     name: str
@@ -175,7 +174,6 @@ class FileForm:
     open: Callable[[Path, SourceSettings, Progress], Source]
     fits: Callable[[Path], bool] | None = None
     reads: tuple[str, ...] = ()
-    lists: Callable[[Path, SourceSettings], list[Path]] | None = None
 
 
 def fingerprint(parts: Sequence[bytes | np.ndarray], labels: Labels | None) -> str:

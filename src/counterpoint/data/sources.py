@@ -90,9 +90,7 @@ def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | No
             return None
         places = [root_folder(settings) / name for name in named.files]
     else:
-        path = Path(os.path.expanduser(data))
-        lists = [form.lists for form in _forms_by_name(path) if form.lists is not None and path.is_file()]
-        places = [path, *(file for each in lists for file in each(path, settings))]
+        places = [Path(os.path.expanduser(data))]
     # Files of labels and of excluded samples; the other values of these settings are no paths.
     places += [Path(name) for name in (settings.labels, settings.exclude) if name not in ("auto", NO_FILE)]
     return tuple(map(os.path.abspath, places))
@@ -122,7 +120,7 @@ def forms_that_read(setting: str) -> tuple[str, ...]:
     """The forms of data that read a setting of ``source`` which others do not.
 
     >>> forms_that_read("image_column")
-    ('an image list', 'a table')
+    ('a table',)
     """
     names = dict.fromkeys(form.name for form in reversed(FORMS) if setting in form.reads)
     return (*names, *([NAMED_SET] if setting in NAMED_SET_READS else []))

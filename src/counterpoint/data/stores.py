@@ -29,7 +29,6 @@ class Located:
         offset: where its bytes begin; for tables, its row.
         size: how many bytes; None means to the end of the file.
         label: what the data say it shows.
-        label_at: where in the file that label was read, so that a change of it is noticed; how, the reader knows.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Located:
     offset: int = 0
     size: int | None = None
     label: str | None = None
-    label_at: tuple[int, ...] | None = None
 
 
 Read = Callable[[Located], bytes]  # raises OSError or ValueError, whose text is the reason
@@ -163,7 +161,7 @@ class FileStore:
             return self._unread_sample(image)
         # A member of a shard, or a row of a table, is named with its file.
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
-        remedy = "bring it back as it was, or start again with --source.altered skip or reindex"
+        remedy = "bring it back as it was, or start again with --source.altered reindex"
         try:
             content = self.read(image)
         except (OSError, ValueError) as error:

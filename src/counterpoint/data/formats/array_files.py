@@ -14,10 +14,9 @@ import torch
 from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.data.formats.image_files import read_size
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
-from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npy, read_npz
+from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.data.source import FileForm, Progress, Source, fingerprint, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
@@ -29,7 +28,6 @@ VIEW_KEYS = ("view0", "view1")
 KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
 PACK_KEYS = ("jpeg", "offsets")
 MAX_CLASSES = 1 << 20  # each has a name
-SIDES = range(8, 1025)  # what source.image_size can be
 
 
 def open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
@@ -150,15 +148,11 @@ class PackReader:
 def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a pack; its images are dealt with as those of a folder are.
 
-    Images that are all square and of one size keep it unless ``settings.image_size`` asks for another one; others are
-    brought to a common size as photographs in a folder are.
-
     Raises:
         DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
             images than allowed.
     """
     refuse_split(str(path), settings.split)
-    # ``class_names`` is not among them: it may hold Python objects, which would be refused (see ``_class_names``).
     arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
@@ -177,11 +171,7 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         known = [int(image.label) for image in good if image.label is not None]
         return Labels(torch.tensor(known, dtype=torch.int64), names) if known else None
 
-    asked = settings
-    if settings.image_size == "auto" and (side := _common_side(images, reader)):
-        # Left at auto they would be resampled: to a multiple of 8, at most 64 px.
-        asked = settings.model_copy(update={"image_size": side})
-    return open_listing(str(path), Listing(images, read=reader, label=rule), asked, progress)
+    return open_listing(str(path), Listing(images, read=reader, label=rule), settings, progress)
 
 
 def _check_offsets(path: Path, offsets: np.ndarray, num_bytes: int) -> None:
@@ -217,25 +207,17 @@ def _class_numbers(path: Path, labels: np.ndarray | None, num_images: int) -> np
 def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
     """Names of all classes; their numbers where the file has no names that can be read without unpickling."""
     num_classes = 0 if numbers is None else int(numbers.max()) + 1
-    if "class_names" not in npz_keys(path) or holds_objects(path, "class_names"):
-        return tuple(str(number) for number in range(num_classes))
-    names = read_npz(path, ["class_names"])["class_names"]
+    try:
+        names = read_npz(path, ["class_names"]).get("class_names")
+    except DataError:  # Python objects
+        names = None
+    if names is None:
+        return tuple(map(str, range(num_classes)))
     if names.dtype.kind != "U" or names.ndim != 1 or len(names) < num_classes:
         raise DataError(
             f"{path}: class_names must be {num_classes} or more texts, got {names.dtype} of shape {names.shape}"
         )
-    return tuple(str(name) for name in names)
-
-
-def _common_side(images: Sequence[Located], reader: PackReader) -> int | None:
-    """The side of all images, if they are square and equal."""
-    sizes = (read_size(reader(image)) for image in images)
-    known = (size for size in sizes if size is not None)
-    # Generators: reading ends at the first picture of another size; damaged ones are judged later.
-    first = next(known, None)
-    if first is None or first.height != first.width or first.height not in SIDES:
-        return None
-    return first.height if all(size == first for size in known) else None
+    return tuple(map(str, names))
 
 
 FORMS = (

@@ -79,7 +79,9 @@ CATALOGUE: Mapping[str, NamedSource] = {
             10,
             SIZES,
             {"test": ["t10k"]},
-            {"MNIST/raw": (lambda _: DIGITS, _idx_pair)},  # as torchvision lays the files out
+            "MNIST/raw",  # as torchvision lays the files out
+            lambda _: DIGITS,
+            _idx_pair,
         ).open,
         files=("MNIST",),
     ),
@@ -91,7 +93,9 @@ CATALOGUE: Mapping[str, NamedSource] = {
             10,
             SIZES,
             {"test": ["t10k"]},
-            {"FashionMNIST/raw": (lambda _: FASHION, _idx_pair)},
+            "FashionMNIST/raw",
+            lambda _: FASHION,
+            _idx_pair,
         ).open,
         files=("FashionMNIST",),
     ),
