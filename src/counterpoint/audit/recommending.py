@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoint.audit.audit_record import CROPS, Audit, needed_max_bad, read_audit
+from counterpoint.audit.audit_record import Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.recommendation import EXCLUDE, ConfigLine, Recommendation
 from counterpoint.audit.step_timing import Timing, time_steps
@@ -106,8 +106,6 @@ def _about_source(draft: Draft, found: Audit) -> None:
         draft.put("source.max_bad", needed, reason, "high", "measured here")
     if found.found("one-class") is not None:
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
-    if found.found("parts-as-classes") is not None:
-        draft.put("source.labels", "none", "sub-folders are parts and no classes", "high", "measured here")
     uneven = found.found("uneven-classes")
     if uneven is not None and uneven.level == "warning":
         reason = "classes are uneven; training goes by the pictures as they are, look at the accuracy of each class"
@@ -224,16 +222,12 @@ def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
     strength = known.views.jitter_strength
     if found.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
         return
-    cues = {cue.name: cue for cue in found.cues}
-    colours, crops = cues.get("colours"), cues.get(CROPS)
+    colours = next((cue for cue in found.cues if cue.name == "colours"), None)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
         reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
         if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
             draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")
-    elif crops is not None:
-        reason = f"colours find the other crop of {crops.accuracy:.0%} of the pictures, so that they are changed"
-        draft.put("views.jitter_strength", strength, reason, "medium", "measured here; simclr2020, Fig. 6")
 
 
 def _about_rest(draft: Draft, timing: Timing) -> None:

@@ -96,7 +96,6 @@ def of_vectors(
         shares=(Share(WHOLE, torch.from_numpy(values_ND.astype(np.float32)), names),),
         labels_N=None if known is None else known.numbers.numpy(),
         class_names=() if known is None else known.class_names,
-        ignored=(),
     )
     return vector_evidence(collection, values_ND)
 
