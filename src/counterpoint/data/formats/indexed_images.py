@@ -143,7 +143,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8) if is_kept else None
     rows = _index(listing, known, progress, pixels)
     if settings.altered == "refuse":
-        _refuse_altered(name, known, rows)
+        _refuse_altered(name, listing, known, rows)
     lost = [Skipped(remark.name, remark.reason) for remark in listing.remarks if remark.is_lost]
     others = [Skipped(remark.name, remark.reason) for remark in listing.remarks if not remark.is_lost]
     # Members of a shard that are lost count as bad ones.
@@ -212,7 +212,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
     return [replace(row, id=next(ids) if row.status == "ok" else None) for row in rows]
 
 
-def _refuse_altered(name: str, known: Known, rows: Sequence[Row]) -> None:
+def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Row]) -> None:
     """Stop when samples are not those that were indexed; one that was bad before was never trained on and may change.
 
     Raises:
@@ -224,6 +224,10 @@ def _refuse_altered(name: str, known: Known, rows: Sequence[Row]) -> None:
         # A file that is gone is missing, not altered: it counts as bad.
         if earlier is not None and earlier.status == "ok" and row.hash != earlier.hash and row.reason != NOT_THERE:
             altered.append(row.name if row.hash else f"{row.name} ({row.reason})")
+    # What a damaged shard hides now is missing, too.
+    damaged = {remark.file for remark in listing.remarks if remark.is_lost}
+    present = {(row.file, row.name) for row in rows}
+    altered += [key[1] for key in known.rows if key[0] in damaged and key not in present]
     if altered:
         more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
         listed = ", ".join(altered[:NUM_NAMED])
