@@ -163,8 +163,6 @@ SEEDS: Mapping[str, Make] = {
     "cifar10": _cifar,
     "cifar100": lambda folder: _cifar(folder, num_classes=100),
     "stl10": _saved_by(published_files.save_stl10),
-    "mnist": _saved_by(lambda root, rng: published_files.save_mnist(root, "MNIST", rng, packed=False)),
-    "mnist packed": _saved_by(lambda root, rng: published_files.save_mnist(root, "MNIST", rng, packed=True)),
 }
 # Seeds that are read by the name of a set, with the folder as ``source.root``; all others are opened by their path.
 NAMED: Mapping[str, str] = {
@@ -172,8 +170,6 @@ NAMED: Mapping[str, str] = {
     "cifar10": "cifar10",
     "cifar100": "cifar100",
     "stl10": "stl10",
-    "mnist": "mnist",
-    "mnist packed": "mnist",
 }
 # Seeds that ``diagnose`` reads, not ``train``.
 EMBEDDINGS = frozenset({"embeddings npz", "embeddings csv", "embeddings parquet"})

@@ -1,6 +1,5 @@
 """Writes small archives byte for byte in the forms in which data sets are published."""
 
-import gzip
 import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -151,25 +150,12 @@ def save_stl10(root: Path, rng: np.random.Generator) -> None:
     (folder / "class_names.txt").write_text("\n".join(STL10_NAMES) + "\n", encoding="utf-8")
 
 
-def save_mnist(root: Path, folder: str, rng: np.random.Generator, *, packed: bool) -> None:
-    raw = root / folder / "raw"
-    raw.mkdir(parents=True)
-    for part, count in (("train", 9), ("t10k", 5)):
-        images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + rng.bytes(count * 28 * 28)
-        labels = struct.pack(">4BI", 0, 0, 8, 1, count) + rng.integers(0, 10, count).astype(np.uint8).tobytes()
-        for name, content in (("images-idx3", images), ("labels-idx1", labels)):
-            path = raw / f"{part}-{name}-ubyte{'.gz' if packed else ''}"
-            path.write_bytes(gzip.compress(content) if packed else content)
-
-
 def save_all(root: Path, rng: np.random.Generator, names: Sequence[str]) -> None:
     """Small archives of some named sets."""
     savers: dict[str, Callable[[], None]] = {
         "cifar10": lambda: save_cifar(root, rng, num_classes=10),
         "cifar100": lambda: save_cifar(root, rng, num_classes=100),
         "stl10": lambda: save_stl10(root, rng),
-        "mnist": lambda: save_mnist(root, "MNIST", rng, packed=False),
-        "fashion-mnist": lambda: save_mnist(root, "FashionMNIST", rng, packed=False),
     }
     for name in names:
         savers[name]()

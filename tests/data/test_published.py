@@ -52,8 +52,6 @@ PEERS: dict[str, Callable[[Path, str], Any]] = {
     "cifar10": lambda root, split: peers.CIFAR10(root, train=split == "train"),
     "cifar100": lambda root, split: peers.CIFAR100(root, train=split == "train"),
     "stl10": lambda root, split: peers.STL10(root, split=split),
-    "mnist": lambda root, split: peers.MNIST(root, train=split == "train"),
-    "fashion-mnist": lambda root, split: peers.FashionMNIST(root, train=split == "train"),
 }
 
 
@@ -71,7 +69,7 @@ def test_every_split_is_what_torchvision_reads(
     assert torch.equal(samples_of(source), expected.permute(0, 3, 1, 2))
     assert source.labels is not None
     assert source.labels.tolist() == [int(peer[i][1]) for i in range(len(peer))]
-    if hasattr(peer, "classes") and name != "mnist":  # torchvision spells the digits out
+    if hasattr(peer, "classes"):
         assert source.class_names == tuple(peer.classes)
     assert source.shape == tuple(samples_of(source).shape[1:])
 
@@ -137,24 +135,6 @@ def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.Mo
     assert open_set("stl10", root, split="train+unlabeled").fingerprint != lazy.fingerprint
 
 
-# --- MNIST's family
-
-
-def test_packed_idx_files_are_read_too(tmp_path: Path) -> None:
-    for folder, packed in (("plain", False), ("packed", True)):
-        published.save_mnist(tmp_path / folder, "FashionMNIST", np.random.default_rng(3), packed=packed)
-    plain, packed = (open_set("fashion-mnist", tmp_path / folder) for folder in ("plain", "packed"))
-    assert plain.fingerprint == packed.fingerprint
-    path = tmp_path / "packed" / "FashionMNIST" / "raw" / "train-images-idx3-ubyte.gz"
-    whole = path.read_bytes()
-    for content, complaint in (
-        (whole[:-30], "unpacked: Compressed file ended"),
-        (whole[:40] + b"\xff" * 40 + whole[80:], "unpacked"),
-    ):
-        path.write_bytes(content)
-        assert complaint in refusal("fashion-mnist", tmp_path / "packed")
-
-
 # --- missing and damaged files
 
 
@@ -189,7 +169,7 @@ def peer_call_is_valid(message: str) -> bool:
     def record(kind: type) -> Callable[..., None]:
         return lambda *given, **named: taken.append(inspect.signature(kind).bind(*given, **named))
 
-    names = ("CIFAR10", "CIFAR100", "STL10", "MNIST", "FashionMNIST")
+    names = ("CIFAR10", "CIFAR100", "STL10")
     eval(call, {name: record(getattr(peers, name)) for name in names})
     return len(taken) == 1 and taken[0].arguments["download"] is True
 
@@ -220,9 +200,6 @@ def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
     assert "4 labels for 5 images" in refusal("stl10", root)
     labels.write_bytes(b"\x00" * 5)
     assert "class numbers must be 0 to 9, got -1" in refusal("stl10", root)
-    other = root / "FashionMNIST" / "raw" / "train-labels-idx1-ubyte"
-    other.write_bytes(other.read_bytes()[:8] + b"\x0a" * 9)
-    assert "0 to 9, got 10" in refusal("fashion-mnist", root)
 
 
 @pytest.mark.parametrize("name", SPLITS)

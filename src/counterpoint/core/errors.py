@@ -11,6 +11,8 @@ GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
+    "--data mnist": "torchvision.datasets.MNIST has its arrays (data, targets), which cp.train takes",
+    "--data fashion-mnist": "torchvision.datasets.FashionMNIST has its arrays (data, targets), which cp.train takes",
     "--data svhn": "a folder of its pictures with a sub-folder per digit takes its place",
     "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
     "torch-export": "onnx is for other programs, folder for torch without Counterpoint",

@@ -1,7 +1,6 @@
 """Named sets that others publish, CIFAR and STL-10: where their files lie, how to get them, and how they are read.
 
-A set is an entry of a ``CATALOGUE`` with a function that reads class names and one that reads a part (``digits`` has
-MNIST's).
+A set is an entry of ``CATALOGUE`` with a function that reads class names and one that reads a part.
 """
 
 import math
