@@ -256,18 +256,13 @@ class Bomb:
 
 def test_a_npz_file_may_hold_the_factors_of_generated_data(tmp_path: Path, rng: np.random.Generator) -> None:
     images, factors = rng.integers(0, 256, (6, 8, 8), dtype=np.uint8), rng.integers(0, 3, (6, 2))
-    np.savez(tmp_path / "named.npz", images=images, factors=factors, factor_names=["shape", "scale"])
-    np.savez(tmp_path / "nameless.npz", images=images, factors=factors)
+    np.savez(tmp_path / "named.npz", images=images, factors=factors)
     np.savez(tmp_path / "others.npz", images=images, factors=1 + factors)
     np.savez(tmp_path / "none.npz", images=images)
-    named, nameless, others, none = (
-        open_data(str(tmp_path / f"{name}.npz")) for name in ("named", "nameless", "others", "none")
-    )
+    named, others, none = (open_data(str(tmp_path / f"{name}.npz")) for name in ("named", "others", "none"))
     assert named.factors is not None
     assert named.factors.dtype == torch.int64
     assert named.factors.tolist() == factors.tolist()
-    assert named.factor_names == ("shape", "scale")
-    assert nameless.factor_names == ("factor 0", "factor 1")
     assert none.factors is None
     assert len({source.fingerprint for source in (named, others, none)}) == 3
 
@@ -278,7 +273,6 @@ def test_a_npz_file_may_hold_the_factors_of_generated_data(tmp_path: Path, rng: 
         ({"factors": np.zeros((6, 2))}, "whole numbers of shape (6, factors), got float64"),
         ({"factors": np.zeros((5, 2), int)}, "of shape (5, 2)"),
         ({"factors": np.zeros(6, int)}, "of shape (6,)"),
-        ({"factors": np.zeros((6, 2), int), "factor_names": np.array(["shape"])}, "factor_names must be 2 texts"),
     ],
 )
 def test_factors_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], complaint: str) -> None:

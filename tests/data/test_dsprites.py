@@ -71,7 +71,7 @@ def test_the_original_form_is_read_without_its_pickled_metadata(tmp_path: Path, 
     assert source.factors is not None
     assert torch.equal(source.factors, torch.from_numpy(arrays["latents_classes"][:, 1:]))
     assert source.factors.dtype == torch.int64
-    assert len(source.factor_names) == source.factors.shape[1] == 5
+    assert source.factors.shape[1] == 5
     assert source.labels is not None
     assert source.labels.tolist() == arrays["latents_classes"][:, 1].tolist()
     assert source.class_names == SHAPES

@@ -42,7 +42,6 @@ class Source:
         second: a second view or another modality of each sample, by the same positions.
         second_shape: one sample's shape in ``second``.
         factors: int64 (n, f), the value of each generative factor by its number, where the data were generated.
-        factor_names: name of each column of ``factors``.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Source:
     second: Store | None = None
     second_shape: tuple[int, ...] | None = None
     factors: Tensor | None = None
-    factor_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.store)

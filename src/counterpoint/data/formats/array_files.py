@@ -5,7 +5,7 @@ image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files m
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,6 @@ from counterpoint.data.stores import Located, MemoryStore
 
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
-FACTOR_KEYS = ("factors", "factor_names")
 VIEW_KEYS = ("view0", "view1")
 # Two arrays of an archive that belong together, row by row; the first of these pairs that is there is taken.
 KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
@@ -46,7 +45,7 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
         raise DataError(
             f"{path} has the arrays {', '.join(keys) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
         )
-    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1], *FACTOR_KEYS))
+    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1], "factors"))
     return _from_arrays(path, arrays, settings) if pair is None else _paired(path, pair, arrays, settings)
 
 
@@ -65,26 +64,21 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceS
     source = memory_source(str(path), samples, _labels(arrays, len(samples), settings))
     if "factors" not in arrays:
         return source
-    factors, names = _factors(path, arrays, len(samples))
+    factors = _factors(path, arrays, len(samples))
     # Other factors of the same samples are other data.
     content = fingerprint([source.fingerprint.encode(), factors.numpy()], None)
-    return replace(source, factors=factors, factor_names=names, fingerprint=content)
+    return replace(source, factors=factors, fingerprint=content)
 
 
-def _factors(path: Path, arrays: Mapping[str, np.ndarray], num_samples: int) -> tuple[torch.Tensor, tuple[str, ...]]:
-    """The value of each generative factor by its number, (n, f), and the factors' names."""
+def _factors(path: Path, arrays: Mapping[str, np.ndarray], num_samples: int) -> torch.Tensor:
+    """The value of each generative factor by its number, (n, f)."""
     factors = arrays["factors"]
     if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != num_samples or not factors.shape[1]:
         raise DataError(
             f"{path}: factors must be whole numbers of shape ({num_samples}, factors), got {factors.dtype} of shape "
             f"{factors.shape}; name the array otherwise if it is none of the factors that made the samples"
         )
-    names = arrays.get("factor_names", np.array([f"factor {number}" for number in range(factors.shape[1])]))
-    if names.dtype.kind != "U" or names.shape != (factors.shape[1],):
-        raise DataError(
-            f"{path}: factor_names must be {factors.shape[1]} texts, got {names.dtype} of shape {names.shape}"
-        )
-    return torch.from_numpy(factors.astype(np.int64)), tuple(str(name) for name in names)
+    return torch.from_numpy(factors.astype(np.int64))
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
@@ -129,22 +123,6 @@ def _is_packed(path: Path) -> bool:
     return set(PACK_KEYS) <= set(npz_keys(path))
 
 
-@dataclass(frozen=True)
-class PackReader:
-    """Gets an image's bytes from the pack in memory.
-
-    Attributes:
-        content: all encoded images end to end.
-    """
-
-    content: np.ndarray = field(repr=False)
-
-    def __call__(self, image: Located) -> bytes:
-        """See ``stores.Read``."""
-        assert image.size is not None
-        return self.content[image.offset : image.offset + image.size].tobytes()
-
-
 def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a pack; its images are dealt with as those of a folder are.
 
@@ -163,8 +141,11 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         Located(str(number), path, start, stop - start, None if numbers is None else str(numbers[number]))
         for number, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
     ]
-    reader = PackReader(content)
     names = _class_names(path, numbers)
+
+    def reader(image: Located) -> bytes:
+        assert image.size is not None
+        return content[image.offset : image.offset + image.size].tobytes()
 
     def rule(good: Sequence[Located]) -> Labels | None:
         # Bad images are left out of the source, and their labels with them.

@@ -88,17 +88,6 @@ class Known:
         return row if image.size in (None, row.size) else None
 
 
-@dataclass(frozen=True)
-class Examined:
-    """What the bytes of an image are; a reason says why they are no image."""
-
-    size: int
-    hash: str
-    height: int
-    width: int
-    reason: str = ""
-
-
 @contextmanager
 def glance() -> Iterator[None]:
     """Data that are opened here are for a look at some pictures: each is decoded when it is fetched, and not before.
@@ -199,7 +188,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
 
         size = known.num_bytes(image) if listing.read is read_bytes else 0
-        return row_from(image, examine(image, listing.read, keep, size=size))
+        return examine(image, listing.read, keep, size=size)
 
     num_images = len(listing.images)
     if pixels_N is None and not any(known.unchanged(image) is None for image in listing.images):
@@ -291,7 +280,7 @@ def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known
     return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)
 
 
-def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Examined:
+def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Row:
     """Read and decode one image.
 
     Args:
@@ -305,30 +294,23 @@ def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, s
         use(picture)
         return ImageSize(picture.height, picture.width)
 
+    content, shape, reason = b"", ImageSize(0, 0), ""
     with ENCODED.taken(min(size, MAX_ENCODED_BYTES)):
         try:
             content = read(image)
+            shape = decode(content, used)
         except (OSError, ValueError) as error:
-            return Examined(0, "", 0, 0, first_line(error))
-        try:
-            shape, reason = decode(content, used), ""
-        except ValueError as error:
-            shape, reason = read_size(content) or ImageSize(0, 0), first_line(error)
-        return Examined(len(content), content_hash(content), shape.height, shape.width, reason)
-
-
-def row_from(image: Located, found: Examined) -> Row:
-    """The row of an image that was examined."""
-    return Row(
-        id=None,
-        name=image.name,
-        file=abspath(image.path),
-        offset=image.offset,
-        size=found.size if image.size is None else image.size,
-        hash=found.hash,
-        label=image.label,
-        status="bad" if found.reason else "ok",
-        reason=found.reason,
-        height=found.height,
-        width=found.width,
-    )
+            shape, reason = read_size(content) or shape, first_line(error)
+        return Row(
+            id=None,
+            name=image.name,
+            file=abspath(image.path),
+            offset=image.offset,
+            size=len(content) if image.size is None else image.size,
+            hash=content_hash(content) if content else "",
+            label=image.label,
+            status="bad" if reason else "ok",
+            reason=reason,
+            height=shape.height,
+            width=shape.width,
+        )

@@ -37,8 +37,7 @@ from counterpoint.data.stores import Store
 
 FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 SHAPES = ("square", "ellipse", "heart")
-FACTOR_NAMES = ("shape", "scale", "orientation", "position x", "position y")
-GRID = (3, 6, 40, 32, 32)
+GRID = (3, 6, 40, 32, 32)  # shapes, scales, orientations, positions in x, in y
 SIDE = 64
 RADIUS = 16  # pixels from a sprite's centre that no outline reaches; centres keep this distance from the border
 SIZES = (10.7, 14.8, 10.9)  # at scale 1: half side, long half axis, the heart's unit
@@ -184,7 +183,7 @@ def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor],
     """Source with shapes as labels."""
     labels = fixed_labels(name, Labels(factors[:, 0].contiguous(), SHAPES), settings)
     parts = [tensor.numpy() for tensor in (*content, factors)]
-    known = {"fingerprint": fingerprint(parts, labels), "factors": factors, "factor_names": FACTOR_NAMES}
+    known = {"fingerprint": fingerprint(parts, labels), "factors": factors}
     return source_of(name, store, (1, SIDE, SIDE), labels, **known)
 
 
