@@ -45,13 +45,6 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
     assert open_data("digits", labels="none").labels is None
 
 
-def test_settings_that_the_digits_cannot_follow_are_refused() -> None:
-    assert "one part only" in refusal("digits", split="test")
-    assert "auto or none" in refusal("digits", labels="mine.csv")
-    with pytest.raises(UsageError, match="labels= goes with an array"):
-        open_data("digits", [1, 2])
-
-
 # --- arrays in memory
 
 
@@ -103,14 +96,6 @@ def test_vectors_become_float32_and_keep_their_range(dtype: type, rng: np.random
         source = open_data(array)
         assert (source.kind, source.shape) == ("vectors", (5,))
         assert torch.equal(samples_of(source), torch.from_numpy(values).float())
-
-
-def test_the_source_is_a_copy_of_what_was_given(rng: np.random.Generator) -> None:
-    for array in (byte_images(rng, 5, 8, 8), rng.normal(size=(5, 3)).astype(np.float32)):
-        source = open_data(array)
-        before = samples_of(source)
-        array[...] = 0
-        assert torch.equal(samples_of(source), before)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -184,21 +169,6 @@ def test_labels_are_numbered_in_order(labels: Any, numbers: list[int], names: tu
 )
 def test_labels_that_do_not_fit_are_refused(labels: Any, complaint: str) -> None:
     assert complaint in refusal(np.zeros((4, 3)), labels)
-
-
-def test_a_labels_file_beside_an_array_in_memory_is_not_silently_ignored(rng: np.random.Generator) -> None:
-    with pytest.raises(UsageError, match="labels="):
-        open_source(rng.normal(size=(4, 3)), SourceSettings(labels="mine.npy"), progress=silent)
-
-
-def test_the_fingerprint_follows_content_and_labels(rng: np.random.Generator) -> None:
-    images = byte_images(rng, 6, 8, 8)
-    changed = images.copy()
-    changed[3, 4, 5] ^= 1
-    prints = [open_data(images).fingerprint, open_data(changed).fingerprint]
-    prints += [open_data(images, [0, 1, 0, 1, 0, 1]).fingerprint, open_data(images, [0, 1, 0, 1, 1, 0]).fingerprint]
-    assert len(set(prints)) == 4
-    assert open_data(images.copy()).fingerprint == prints[0]
 
 
 # --- array files
@@ -346,12 +316,3 @@ def test_a_missing_path_and_a_mistyped_name_say_so(tmp_path: Path) -> None:
     message = refusal(tmp_path / "notes.md")
     assert "neither a folder" in message
     assert ".parquet" in message
-
-
-def test_the_home_folder_may_be_abbreviated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    np.save(tmp_path / "x.npy", rng.normal(size=(5, 3)))
-    assert len(open_data("~/x.npy")) == 5
-    assert "no such file" in refusal("~nobody-of-that-name/x.npy")

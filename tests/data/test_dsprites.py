@@ -145,11 +145,6 @@ def rendered() -> Source:
     return open_data("dsprites-rendered")
 
 
-def positions_of(*factors: torch.Tensor | int) -> list[int]:
-    grids = torch.broadcast_tensors(*(torch.as_tensor(factor) for factor in factors))
-    return np.ravel_multi_index([grid.numpy() for grid in grids], GRID).reshape(-1).tolist()
-
-
 def test_the_grid_has_every_combination_once_in_the_original_order(rendered: Source) -> None:
     assert len(rendered) == NUM_IMAGES == math.prod(GRID)
     assert rendered.factors is not None
@@ -196,48 +191,12 @@ def test_images_depend_on_their_position_only(rendered: Source, rng: np.random.G
     assert again.fingerprint == rendered.fingerprint != open_data("dsprites-rendered", labels="none").fingerprint
 
 
-def test_no_sprite_touches_the_border_of_its_tile_or_leaves_the_image(rendered: Source) -> None:
-    tiles = dsprites.render_tiles()
-    assert int(tiles[:, 0].max()) == int(tiles[:, -1].max()) == int(tiles[:, :, 0].max()) == 0
-    areas = (tiles.sum(dim=(1, 2)) / 255).reshape(GRID[:3])
-    corners = positions_of(2, 5, torch.arange(40)[:, None], torch.tensor([0, 31, 0, 31]), torch.tensor([0, 0, 31, 31]))
-    white = (rendered.store.fetch(corners).sum(dim=(1, 2, 3)) / 255).reshape(40, 4)
-    assert torch.equal(white, areas[2, 5][:, None].expand(40, 4).to(white.dtype))
-
-
 def test_areas_are_those_of_the_outlines(rendered: Source) -> None:
     areas = (dsprites.render_tiles().sum(dim=(1, 2)) / 255).reshape(GRID[:3]).mean(dim=2)
     scale = torch.linspace(0.5, 1.0, 6).square()
     heart = 3.661972723 * 10.9**2  # area of the curve (x^2 + y^2 - 1)^3 = x^2 y^3
     for shape, area in enumerate((21.4**2, math.pi * 14.8 * 7.4, heart)):
         assert float((areas[shape] / (area * scale) - 1).abs().max()) < 0.04  # a pixel counts whole or not
-
-
-def cut_out(tile: torch.Tensor) -> tuple[tuple[int, ...], bytes]:
-    """A sprite without the black around it."""
-    rows, columns = tile.any(dim=1).nonzero()[:, 0], tile.any(dim=0).nonzero()[:, 0]
-    part = tile[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    return tuple(part.shape), part.contiguous().numpy().tobytes()
-
-
-def test_no_two_sprites_are_alike_but_the_first_and_last_orientation(rendered: Source) -> None:
-    tiles = dsprites.render_tiles().reshape(GRID[0] * GRID[1], GRID[2], -1)
-    assert torch.equal(tiles[:, 0], tiles[:, -1])
-    different = {cut_out(tile.reshape(33, 33)) for tile in tiles[:, :-1].reshape(-1, tiles.shape[2])}
-    assert len(different) == 18 * 39  # also when one is moved
-
-
-def test_factors_move_the_sprite_as_they_say(rendered: Source) -> None:
-    def centre(position: list[int]) -> tuple[float, float]:
-        image = rendered.store.fetch(position)[0, 0].double() / 255
-        along = torch.arange(64, dtype=torch.float64)
-        return float((image.sum(0) * along).sum() / image.sum()), float((image.sum(1) * along).sum() / image.sum())
-
-    x, y = centre(positions_of(0, 3, 0, 4, 9))
-    assert abs(x - 20.4) < 0.5
-    assert abs(y - 25.3) < 0.5
-    assert centre(positions_of(0, 3, 0, 5, 9)) == pytest.approx((x + 1, y), abs=1e-12)
-    assert centre(positions_of(0, 3, 0, 4, 10)) == pytest.approx((x, y + 1), abs=1e-12)
 
 
 def test_a_split_or_other_labels_are_refused() -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from counterpoint.core.data_settings import SourceSettings
@@ -97,13 +96,6 @@ def test_tiny_imagenet_is_known_by_name(tiny: Path, tmp_path: Path) -> None:
     assert str(tmp_path / "nowhere" / "tiny-imagenet-200") in str(caught.value)
 
 
-def test_pixels_are_those_of_the_files(tiny: Path) -> None:
-    source = open_data(tiny, split="val")
-    for sample, name in zip(source.store.fetch(range(5)), source.sample_names, strict=True):
-        expected = np.asarray(Image.open(tiny / name).convert("RGB"))
-        assert torch.equal(sample, torch.from_numpy(expected.copy()).permute(2, 0, 1))
-
-
 def test_validation_images_without_annotation_are_unlabelled(tiny: Path) -> None:
     path = tiny / "val" / "val_annotations.txt"
     path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
@@ -135,13 +127,6 @@ def test_an_unknown_or_absent_split_names_those_there(imagenet: Path, tiny: Path
     assert "one of train, val, test" in refusal(tiny, split="validation")
 
 
-def test_labels_from_a_file_keep_their_own_names(imagenet: Path, tmp_path: Path) -> None:
-    (imagenet / "words.txt").write_text("a\tanimal\n", encoding="utf-8")
-    rows = [f"{path.relative_to(imagenet).as_posix()},a" for path in sorted(imagenet.rglob("train/*/*.JPEG"))]
-    (tmp_path / "mine.csv").write_text("\n".join(["file,label", *rows]), encoding="utf-8")
-    assert open_data(imagenet, labels=str(tmp_path / "mine.csv")).class_names == ("a",)
-
-
 def test_bad_files_are_named(imagenet: Path) -> None:
     bad = imagenet / "train" / FOLDERS[0] / "bad.JPEG"
     bad.write_bytes(b"no image")
@@ -159,8 +144,3 @@ def test_plain_class_folders_stay_what_they_are(
     assert not has_splits(tmp_path / "photos")
     assert open_data(tmp_path / "photos").class_names == tuple(sorted(classes))
     assert "one part only" in refusal(tmp_path / "photos", split="train")
-
-
-def test_an_empty_split_says_so(imagenet: Path) -> None:
-    (imagenet / "test").mkdir()
-    assert "no images in" in refusal(imagenet, split="test")

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError
 from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.formats.image_files import decode, decode_square, read_size
 from counterpoint.data.source import Source
@@ -93,21 +93,6 @@ def test_sixteen_bit_levels_are_scaled_to_eight(folder: Path) -> None:
     assert decode((folder / "deep.png").read_bytes(), np.asarray)[0, :, 0].tolist() == nearest
 
 
-def test_cmyk_keeps_its_colours(folder: Path) -> None:
-    red = Image.new("RGB", (16, 16), (220, 30, 30))
-    red.convert("CMYK").save(folder / "red.jpg", quality=95)
-    mean = decode((folder / "red.jpg").read_bytes(), np.asarray).reshape(-1, 3).mean(axis=0)
-    assert mean[0] > 180
-    assert mean[1] < 80
-    assert mean[2] < 80
-
-
-def test_of_an_animation_the_first_frame_is_taken(folder: Path) -> None:
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ((255, 0, 0), (0, 0, 255))]
-    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
-    assert decode((folder / "moving.gif").read_bytes(), np.asarray)[0, 0].tolist() == [255, 0, 0]
-
-
 # --- files that are passed over
 
 
@@ -116,13 +101,6 @@ def test_hidden_files_and_folders_are_not_seen(folder: Path, rng: np.random.Gene
     source = open_pictures(folder)
     assert source.sample_names == ("a.png", "b.png")
     assert source.skipped == ()
-
-
-def test_what_has_no_image_suffix_is_named_but_is_not_bad(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["a.png", "b.png"], rng)
-    (folder / "notes.txt").write_text("hello", encoding="utf-8")
-    source = open_pictures(folder, max_bad=0.0)
-    assert [(item.name, item.reason) for item in source.skipped] == [("notes.txt", "no image suffix")]
 
 
 def test_up_to_one_per_cent_of_bad_files_is_skipped_and_each_is_named(folder: Path, rng: np.random.Generator) -> None:
@@ -148,22 +126,6 @@ def test_more_bad_files_stop_with_the_flag_that_allows_them(folder: Path, rng: n
     source = open_pictures(folder, max_bad=0.19)
     assert len(source) == 9
     assert {item.name for item in source.skipped} == set(reasons)
-
-
-def test_a_folder_without_images_is_refused(folder: Path) -> None:
-    assert "no images" in refusal(folder)
-    (folder / "notes.txt").write_text("hello", encoding="utf-8")
-    (folder / ".hidden.png").write_bytes(b"x")
-    message = refusal(folder)
-    assert "no images" in message
-    assert str(folder) in message
-
-
-def test_a_link_to_nowhere_is_a_bad_file(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["a.png", "b.png"], rng)
-    (folder / "gone.png").symlink_to(folder / "nowhere.png")
-    source = open_pictures(folder, max_bad=0.5)
-    assert [item.name for item in source.skipped] == ["gone.png"]
 
 
 def test_an_image_of_too_many_pixels_is_refused(
@@ -295,21 +257,6 @@ def test_a_csv_that_does_not_fit_is_refused(
     message = refusal(folder, labels=str(csv))
     assert complaint in message
     assert str(csv) in message
-
-
-def test_labels_of_another_kind_or_place_are_refused(folder: Path, tmp_path: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["1.png", "2.png"], rng)
-    with pytest.raises(UsageError, match="does not exist"):
-        open_pictures(folder, labels=str(tmp_path / "missing.csv"))
-    with pytest.raises(UsageError, match=r"auto, none, a \.csv or a \.npy"):
-        open_pictures(folder, labels="labels.xls")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="cannot be read"):
-        open_pictures(folder, labels=str(tmp_path / "binary.csv"))
-    np.save(tmp_path / "three.npy", np.arange(3))
-    assert "one per sample: 2 samples" in refusal(folder, labels=str(tmp_path / "three.npy"))
-    np.save(tmp_path / "two.npy", np.array([4, 3]))
-    assert labels_of(open_pictures(folder, labels=str(tmp_path / "two.npy"))) == {"1.png": "4", "2.png": "3"}
 
 
 # --- content

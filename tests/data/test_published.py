@@ -12,12 +12,11 @@ import torchvision.datasets as peers
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.parts import JoinedStore
 from counterpoint.data.sets import published as published_sets
 from counterpoint.data.sets.published import PublishedSet
 from counterpoint.data.source import Source
-from counterpoint.data.sources import CATALOGUE, files_of, open_source
+from counterpoint.data.sources import CATALOGUE, open_source
 from data import published_files as published
 from data.silent_progress import silent
 
@@ -99,19 +98,6 @@ def test_an_unknown_split_names_the_known_ones(name: str, wrong: str, root: Path
 
 
 # --- CIFAR in its other forms
-
-
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-@pytest.mark.parametrize("num_classes", [10, 100])
-def test_cifar_pickled_by_python_3_is_the_same(tmp_path: Path, protocol: int, num_classes: int) -> None:
-    name = f"cifar{num_classes}"
-    for folder, dump in (("old", published.as_python2), ("new", published.as_python3(protocol))):
-        rng = np.random.default_rng(7)
-        published.save_cifar(tmp_path / folder, rng, num_classes=num_classes, dump=dump)
-    for split in ("train", "test"):
-        old, new = (open_set(name, tmp_path / folder, split=split) for folder in ("old", "new"))
-        assert torch.equal(samples_of(old), samples_of(new))
-        assert old.fingerprint == new.fingerprint
 
 
 # --- STL-10 by its files
@@ -200,15 +186,3 @@ def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
     assert "4 labels for 5 images" in refusal("stl10", root)
     labels.write_bytes(b"\x00" * 5)
     assert "class numbers must be 0 to 9, got -1" in refusal("stl10", root)
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_a_file_of_a_set_that_changes_is_noticed_without_reading_it(name: str, root: Path) -> None:
-    places = files_of(name, SourceSettings(root=str(root)))
-    assert places is not None
-    own = [path for path in root.rglob("*") if path.is_file() and any(map(path.is_relative_to, places))]
-    assert own
-    for file in own:
-        before = stamp_of_files(places)
-        file.write_bytes(file.read_bytes() + b"\0")
-        assert stamp_of_files(places) != before

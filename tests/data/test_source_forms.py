@@ -77,14 +77,6 @@ def test_tables_are_opened_by_suffix(tmp_path: Path, pictures: list[bytes]) -> N
     assert all(source.class_names == ("0", "1") for source in sources)
 
 
-def test_suffixes_may_be_in_capitals(tmp_path: Path, rng: np.random.Generator) -> None:
-    np.save(tmp_path / "x.npy", rng.normal(size=(5, 3)))
-    (tmp_path / "x.npy").rename(tmp_path / "X.NPY")
-    np.savez(tmp_path / "y.npz", x=rng.normal(size=(5, 3)))
-    (tmp_path / "y.npz").rename(tmp_path / "Y.NPZ")
-    assert len(open_data(tmp_path / "X.NPY")) == len(open_data(tmp_path / "Y.NPZ")) == 5
-
-
 def test_the_list_of_forms_names_every_suffix(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         open_data(tmp_path / "nowhere")

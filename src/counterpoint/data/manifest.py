@@ -194,6 +194,7 @@ def _parse(content: bytes) -> Manifest:
     if (known["format"], known["version"], known["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
         raise ValueError("header")
     stamps = {file: FileStamp(size, mtime_ns) for file, size, mtime_ns in known["files"]}
-    files, place = tuple(stamps), COLUMNS.index("file")
-    rows = tuple(Row(*row[:place], files[row[place]], *row[place + 1 :]) for row in known["rows"])
+    files = tuple(stamps)
+    values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
+    rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
     return Manifest(rows, stamps, tuple(Remark(files[file], *rest) for file, *rest in known["remarks"]))
