@@ -325,7 +325,6 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
 
 
 def _precision_words(precision: Precision) -> str:
-    """How exactly an accuracy can be told."""
     words = f"{precision.num_queries:,} held-out samples tell an accuracy to ±{precision.half_width:.1%}"
     if precision.difference is not None:
         words += f", and two encoders apart that differ by {precision.difference:.1%}"

@@ -136,7 +136,6 @@ def _open(data: Any, settings: SourceSettings, labels: Any, split: str, progress
 
 
 def _content(source: Source) -> Encoded | Tensor:
-    """Where the samples of a source lie."""
     if isinstance(source.store, FileStore):
         return Encoded(source.store.images, source.store.read)
     return source.store.samples if isinstance(source.store, MemoryStore) else source.store.fetch(range(len(source)))

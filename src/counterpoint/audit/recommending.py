@@ -93,7 +93,6 @@ def recommend(
 
 
 def _about_source(draft: Draft, found: Audit) -> None:
-    """Which samples are trained on."""
     gone = found.left_out
     if gone:
         what = "copies, and pictures that show nothing" if found.kind == "images" else "copies"
@@ -113,7 +112,6 @@ def _about_source(draft: Draft, found: Audit) -> None:
 
 
 def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> None:
-    """How it is trained."""
     if use_labels and len(found.passport.classes) < 2:
         raise UsageError(f"{found.name} has no labels of two classes or more; leave --labels out")
     method = (SUPERVISED if use_labels else WANTS)[want]
@@ -152,7 +150,6 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
 
 
 def _about_encoder(draft: Draft, found: Audit, timing: Timing, others: Sequence[Timing], minutes: float) -> None:
-    """Which encoder is trained, on pictures of which size."""
     known = timing.resolution.settings
     taken = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples"
     reason = f"{taken} here ({timing.num_steps} timed)"
@@ -200,7 +197,6 @@ def _side(timing: Timing) -> int:
 
 
 def _fits(timing: Timing, minutes: float) -> bool:
-    """Whether there is time for as many updates as features need."""
     return _epochs_within(timing, minutes) >= _fewest_epochs(timing)
 
 
@@ -209,13 +205,11 @@ def _fewest_epochs(timing: Timing) -> int:
 
 
 def _epochs_within(timing: Timing, minutes: float) -> int:
-    """Epochs for which there is time."""
     seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - timing.setup_seconds)
     return int(seconds / timing.epoch_seconds)
 
 
 def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
-    """How two views of a sample differ."""
     known, reasons = timing.resolution.settings, timing.resolution.reasons
     preset = known.views.preset
     draft.put("views.preset", preset, reasons.get("views.preset", "by the kind of data"), "medium", "measured here")
@@ -244,7 +238,6 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
 
 
 def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
-    """Epochs, and how long they take."""
     within, fewest = _epochs_within(timing, minutes), _fewest_epochs(timing)
     is_short = within < fewest
     epochs = max(fewest if is_short else within, 1)

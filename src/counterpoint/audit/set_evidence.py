@@ -112,7 +112,6 @@ class SetEvidence:
         return tuple(self._group(group) for group in groups[:MOST_GROUPS])
 
     def _group(self, places: Sequence[int]) -> DuplicateGroup:
-        """Copies as a record."""
         collection = self.collection
         kept = list(places)[:MOST_NAMED]
         parts = [collection.shares[part].name for part in collection.part_of[kept]]

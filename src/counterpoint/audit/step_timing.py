@@ -91,7 +91,6 @@ def time_steps(asked: dict[str, Any], source: Source, *, opening: float, hopeles
 
 
 def _timed(job: TrainingJob, hopeless: float) -> Sequence[float]:
-    """Seconds of single steps."""
     job.engine.setup(job.method, job.optimizer)
     job.method.train()
     device = job.engine.device
@@ -116,5 +115,4 @@ def _timed(job: TrainingJob, hopeless: float) -> Sequence[float]:
 
 
 def _batches(job: TrainingJob) -> Iterator[Batch]:
-    """Batches of epoch after epoch, without end."""
     return (batch for epoch in itertools.count() for batch in job.loader.epoch(epoch))

@@ -178,7 +178,6 @@ def check_scales(evidence: SetEvidence) -> Observation | None:
 
 
 def _values(evidence: SetEvidence) -> np.ndarray:
-    """Finite rows."""
     return evidence.collection.held[evidence.is_good_N].astype(np.float64)
 
 

@@ -148,7 +148,6 @@ class BatchLoader:
         return self._batch(ids_B, ids_B | repeats_B << REPEAT_BIT, near_B, tensors)
 
     def _fetched(self, ids_SB: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """The samples of each batch, in order."""
         if self._pool is None:
             yield from map(self._fetch, ids_SB)
             return
@@ -165,7 +164,6 @@ class BatchLoader:
                 future.cancel()
 
     def _fetch(self, ids_B: Tensor) -> tuple[Tensor, ...]:
-        """The samples at some positions, from each store."""
         return tuple(
             # A tensor may lie on the GPU, where a list of its numbers would have to be waited for.
             store.fetch(ids_B) if isinstance(store, MemoryStore) else store.fetch(ids_B.tolist())

@@ -154,7 +154,6 @@ class FileStore:
         return torch.stack([self._sample(int(position)) for position in positions])
 
     def _sample(self, position: int) -> Tensor:
-        """One verified and decoded sample."""
         image = self.images[position]
         # Only in a glance (``indexed_images``): everywhere else each sample was read once.
         if not self.hashes[position]:
@@ -175,7 +174,6 @@ class FileStore:
             raise DataError(f"{where} no longer decodes ({error}) though its bytes are the same") from None
 
     def _unread_sample(self, image: Located) -> Tensor:
-        """One sample that the manifest does not know."""
         try:
             return decode_square(self.read(image), self.side)
         except (OSError, ValueError) as error:

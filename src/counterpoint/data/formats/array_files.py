@@ -119,7 +119,6 @@ def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray],
 
 
 def _is_packed(path: Path) -> bool:
-    """Whether an archive has the arrays of this form."""
     return set(PACK_KEYS) <= set(npz_keys(path))
 
 

@@ -96,7 +96,6 @@ class ArrowTable:
 
 
 def _open_vectors(path: Path, table: ArrowTable, settings: SourceSettings) -> Source:
-    """A column of lists of numbers, in memory."""
     cells = table.file.column(table.samples)
     odd = [row for row, cell in enumerate(cells) if cell is None or len(cell) != len(cells[0] or ()) or None in cell]
     if not cells or odd:
@@ -135,7 +134,6 @@ def _label_column(path: Path, schema: Schema, settings: SourceSettings) -> str |
 
 
 def _check_column(path: Path, asked: str, schema: Schema, kinds: Sequence[ColumnKind], setting: str) -> None:
-    """Refuse a column that is not there or is of another kind."""
     if asked not in schema.kinds:
         known = ", ".join(schema.kinds)
         raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, schema.kinds)} (columns: {known})")

@@ -103,7 +103,6 @@ def _name_in(folder: Path, file: Path) -> str:
 
 
 def _annotated(path: Path) -> dict[str, str]:
-    """Class of each validation image of Tiny ImageNet."""
     try:
         rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
     except (OSError, ValueError) as error:

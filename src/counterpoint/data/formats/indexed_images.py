@@ -250,7 +250,6 @@ def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[i
 
 
 def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_bad: float) -> None:
-    """Stop when too many images are bad, or all of them."""
     share = len(bad) / num_images
     if len(bad) < num_images and share <= max_bad:
         return

@@ -214,7 +214,6 @@ def _size(header: tarfile.TarInfo, said: str, room: int) -> int:
 
 
 def _read(stream: BinaryIO, place: int, size: int) -> bytes:
-    """Bytes at a place; fewer where the file ends."""
     stream.seek(place)
     return stream.read(size)
 
@@ -277,7 +276,6 @@ def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Unreadable
 
 
 def _is_image(suffix: str) -> bool:
-    """Whether an extension, which may have several dots, is that of an image."""
     return f".{suffix.rsplit('.', 1)[-1]}".lower() in SUFFIXES
 
 

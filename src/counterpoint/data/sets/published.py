@@ -147,7 +147,6 @@ class PublishedSet:
         return source
 
     def _hint(self, settings: SourceSettings) -> str:
-        """How to get the set's files."""
         call = self.call.replace("ROOT", repr(str(root_folder(settings))))
         return (
             f'get {self.name} once with python -c "from torchvision.datasets import *; {call}", or name the folder '
@@ -167,7 +166,6 @@ def _source(name: str, images: Sequence[np.ndarray], labels: Labels | None, note
 
 
 def _stl10_names(folder: Folder) -> tuple[str, ...]:
-    """Class names, one per line."""
     file = folder.path / "class_names.txt"
     try:
         names = tuple(line.strip() for line in folder.read(file.name).decode("utf-8").splitlines() if line.strip())
