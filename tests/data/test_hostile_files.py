@@ -6,7 +6,6 @@ import pickle
 import struct
 import subprocess
 import sys
-import tarfile
 import threading
 import zipfile
 import zlib
@@ -19,7 +18,7 @@ from PIL import Image
 from counterpoint.core import arrow_files
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.formats import image_files, npz_files, pickled_arrays, tar_shards
+from counterpoint.data.formats import image_files, npz_files, pickled_arrays
 from counterpoint.data.formats.decoding import Room, decoded_bytes
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.npz_files import read_npy, read_npz
@@ -213,14 +212,6 @@ def test_a_shard_that_is_a_hole_is_not_searched(tmp_path: Path) -> None:
             stream.truncate(1 << 40)
         said = [f"damaged header; bytes 0 to {1 << 40} cannot be read"] if content else []
         assert remarks(tmp_path / "x.tar") == said
-
-
-def test_a_header_of_pax_is_read_line_by_line() -> None:
-    content = b"6 a=b\n" * 20_000 + b"12 path=abc\n"
-    header = tarfile.TarInfo()
-    header.type = tarfile.XHDTYPE
-    assert tar_shards._extension(header, content) == {"a": "b", "path": "abc"}
-    assert tar_shards._extension(header, b"1 " * 500_000) == {}  # no length that would not advance
 
 
 @pytest.mark.parametrize("lengths", [[1 << 40], [-1, 5]])

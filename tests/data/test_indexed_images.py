@@ -222,7 +222,6 @@ def test_folders_that_do_not_divide_all_files_are_no_classes(
 CSV_TEXTS = {
     "header": "file,label\ncat/1.png,x\n2.png,y\ncat/3.png,x\n",
     "other columns and order": "label,size,file\nx,4,cat/1.png\ny,5,2.png\nx,9,cat/3.png\n",
-    "no header": "cat/1.png,x\n2.png,y\ncat/3.png,x\n",
     "base names": "file,label\n1.png,x\n2.png,y\n3.png,x\n",
     "byte-order mark, blanks, empty lines": "\ufefflabel, file\n\nx, 1.png \ny,2.png\n\nx,3.png\n",
     "backslashes": "file,label\ncat\\1.png,x\n2.png,y\ncat\\3.png,x\n",

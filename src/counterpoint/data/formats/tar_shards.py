@@ -9,6 +9,7 @@ import os
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +28,6 @@ LABEL_FIELDS = ("label", "cls", "class")
 MAX_LABEL_BYTES = 1 << 16
 BLOCK = tarfile.BLOCKSIZE
 MAX_EXTENSION = 1 << 20  # of a long name or a pax header
-MAX_DIGITS = 7  # of a length in a pax header
 MAX_BEHIND = 1 << 20  # bytes behind the end mark that are looked at
 EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
 
@@ -120,11 +120,20 @@ def _unchanged_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
     }
 
 
+class CheckedHeader(tarfile.TarInfo):
+    """A header that tarfile may follow: sizes below 0 lead backward, and extensions are read whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> tarfile.TarInfo:
+        """See ``tarfile.TarInfo``."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0 or (header.type in EXTENSIONS and header.size > MAX_EXTENSION):
+            raise tarfile.HeaderError(f"a size of {header.size}")
+        return header
+
+
 def members_of(path: Path) -> Iterator[Member | Unreadable]:
     """Walk the headers of an archive in order, up to the first that is damaged; nothing is extracted.
-
-    Each block is parsed by ``tarfile``. Its own walk ends at a damaged header without a word, goes backward at sizes
-    below 0, and reads sparse maps and pax headers at any length.
 
     Yields:
         Regular files, and whatever else there is by name.
@@ -133,38 +142,26 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
         OSError: the archive cannot be read.
     """
     with open_regular(path) as stream:
-        end, place, said = os.fstat(stream.fileno()).st_size, 0, {}
-        while place < end:
-            # Invariant: a header should begin at ``place``, and ``said`` is what the blocks before say of its member.
-            header = _parse_header(_read(stream, place, BLOCK))
-            if header is None:
-                yield from _ending(stream, place, end)
-                return
-            if header.type in EXTENSIONS:
-                # Bounded: the size in a damaged header may be any number.
-                said |= _extension(header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
-            else:
-                header.size = _size(header, said.get("size", ""), end - place)
-                yield from () if header.isdir() else (_member(header, said, place + BLOCK),)
-                said = {}
-            place += BLOCK + -(-header.size // BLOCK) * BLOCK
-    yield Unreadable("end", "the archive ends without an end mark: it may be cut off")
-
-
-def _parse_header(block: bytes) -> tarfile.TarInfo | None:
-    """One header block; None when its checksum or its numbers are not right."""
-    try:
-        header = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
-    except (tarfile.HeaderError, ValueError):
-        return None
-    return header if header.size >= 0 else None
+        place, end = 0, os.fstat(stream.fileno()).st_size
+        # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there without a word.
+        with (
+            suppress(tarfile.TarError, ValueError, LookupError, ArithmeticError),
+            tarfile.open(fileobj=stream, mode="r:", tarinfo=CheckedHeader, errors="backslashreplace") as archive,
+        ):
+            # A size in a pax header has no checksum: it may lead backward, too.
+            while (header := archive.next()) is not None and archive.offset > place:
+                place = archive.offset
+                archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; a kilobyte each
+                if not header.isdir():
+                    yield _member(header)
+        yield from _ending(stream, place, end)
 
 
 def _ending(stream: BinaryIO, place: int, end: int) -> Iterator[Unreadable]:
     """What lies where no header is: nothing is said of the end mark, two blocks of zeros, and its padding."""
     block, reach = _read(stream, place, 2 * BLOCK), f"bytes {place} to {end}"
     if any(block):
-        name = _text(block[:100])
+        name = block[:100].split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
         shown = name if name and name.isprintable() else reach
         yield Unreadable(shown, f"damaged header; {reach} cannot be read", is_lost=True)
     elif len(block) < 2 * BLOCK:
@@ -174,29 +171,12 @@ def _ending(stream: BinaryIO, place: int, end: int) -> Iterator[Unreadable]:
         yield Unreadable(reach, reason, is_lost=True)
 
 
-def _extension(header: tarfile.TarInfo, content: bytes) -> dict[str, str]:
-    """What a long name (GNU) or a pax header says, as far as it can be read: lines of `length key=value`."""
-    if header.type == tarfile.GNUTYPE_LONGNAME:
-        return {"path": _text(content)}
-    fields, start = {}, 0
-    while header.type == tarfile.XHDTYPE and start < len(content):
-        digits = content[start : start + MAX_DIGITS + 1].partition(b" ")[0]
-        # A length counts its own digits and the blank; less is damage, and 0 would not advance the loop.
-        if not digits.isdigit() or len(digits) > MAX_DIGITS or int(digits) <= len(digits) + 1:
-            break
-        stop = start + int(digits)
-        key, _, value = content[start + len(digits) + 1 : stop].rstrip(b"\n").partition(b"=")
-        fields[_text(key)] = _text(value)
-        start = stop
-    return fields
-
-
-def _member(header: tarfile.TarInfo, said: Mapping[str, str], offset: int) -> Member | Unreadable:
+def _member(header: tarfile.TarInfo) -> Member | Unreadable:
     """A regular file, or why it is none."""
-    name = said.get("path") or header.name
+    name = header.name
     # Without characters that a terminal would act on.
-    shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {offset - BLOCK}"
-    if header.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse") for key in said):
+    shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {header.offset}"
+    if header.issparse() or any(key.startswith("GNU.sparse") for key in header.pax_headers):
         return Unreadable(shown, "a sparse file, not a plain file")
     if not header.isreg():
         return Unreadable(shown, "a link or a device, not a plain file")
@@ -204,23 +184,12 @@ def _member(header: tarfile.TarInfo, said: Mapping[str, str], offset: int) -> Me
         return Unreadable(shown, "its name is empty or has control characters")
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
         return Unreadable(shown, "its name leads out of the archive")
-    return Member(name, offset, header.size)
-
-
-def _size(header: tarfile.TarInfo, said: str, room: int) -> int:
-    """Bytes of a member; a pax size has no checksum: one that the file cannot hold is not believed."""
-    is_number = said.isascii() and said.isdigit() and len(said) < 20
-    return int(said) if is_number and int(said) <= room else header.size
+    return Member(name, header.offset_data, header.size)
 
 
 def _read(stream: BinaryIO, place: int, size: int) -> bytes:
     stream.seek(place)
     return stream.read(size)
-
-
-def _text(field: bytes) -> str:
-    """Text up to the first zero."""
-    return field.split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
 
 
 def split_key(name: str) -> tuple[str, str]:
