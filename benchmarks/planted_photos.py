@@ -146,7 +146,6 @@ def _plant_forms(planted: Planted, train: list[str]) -> None:
             changed = _beside(name, pattern)
             _write(planted.folder / changed, content)
             planted.faults.append(Fault(kind, (code,), (changed,)))
-            planted.num_good -= kind == NAMELESS
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -192,8 +191,6 @@ NEAR: dict[str, tuple[str, Change]] = {
     "resized": (".png", _smaller),
     "brighter": (".JPG", _brighter),
 }
-NAMELESS = "no suffix"
 FORMS: dict[str, tuple[str, str, Change]] = {
     "nearly one colour": ("blank", "{stem} blank.png", _nearly_blank),
-    NAMELESS: ("no-pictures", "{stem} nameless", lambda picture: _saved(picture, "JPEG")),
 }

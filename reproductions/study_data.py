@@ -178,7 +178,7 @@ def _part(
     assert source.labels is not None
     arrays = {"images": images, "labels": source.labels[positions].numpy()}
     if source.factors is not None:
-        arrays |= {"factors": source.factors[positions].numpy(), "factor_names": np.array(source.factor_names)}
+        arrays["factors"] = source.factors[positions].numpy()
 
     def write(place: Path) -> None:
         with place.open("wb") as stream:

@@ -284,8 +284,8 @@ def test_a_part_of_generated_data_keeps_its_factors(tmp_path: Path) -> None:
     plan = build(PartPlan, {"per_class": 12, "image_size": 16}, "plan")
     part = prepare("dsprites-rendered", plan, None, tmp_path)
     source = open_source(part.train, SourceSettings(), progress=Reporter(quiet=True).bar)
-    assert source.factor_names == ("shape", "scale", "orientation", "position x", "position y")
     assert source.factors is not None
+    assert source.factors.shape[1] == 5
     assert source.labels is not None
     assert source.factors[:, 0].tolist() == source.labels.tolist()
     assert (source.factors.amax(0) > 0).all()

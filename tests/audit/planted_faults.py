@@ -66,14 +66,10 @@ def plant(files: list[Path], rng: np.random.Generator) -> Mapping[str, tuple[str
     Image.fromarray(rng.integers(0, 65535, (SIDE, SIDE), dtype=np.uint16)).save(dogs / "deep.png")
     scene(rng).convert("CMYK").save(dogs / "print.jpg")
     scene(rng).save(dogs / "moving.gif", save_all=True, append_images=[scene(rng)])
-    scene(rng, 12).save(dogs / "icon.png")
-    (cats / "notes.txt").write_text("no picture", encoding="utf-8")
     return {
         "same-bytes": ("cats/copy.jpg", "dogs/other label.jpg"),
         "near-copies": ("cats/recompressed.jpg", "cats/smaller.png", "cats/cropped.png"),
         "label-conflict": ("dogs/other label.jpg",),
         "blank": ("dogs/constant.png",),
         "unreadable": ("dogs/truncated.jpg", "dogs/text.jpg"),
-        "small": ("dogs/icon.png",),
-        "no-pictures": ("cats/notes.txt",),
     }

@@ -23,8 +23,7 @@ LARGE_ENCODERS = (("resnet9", 64), ("convnet", 32))
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small encoder, few steps: what is recommended is tested, not what is fast."""
     monkeypatch.setattr(recommending, "ON_CPU", (("convnet", 16),))
-    monkeypatch.setattr(step_timing, "NUM_BLOCKS", 2)
-    monkeypatch.setattr(step_timing, "MOST_STEPS", 1)
+    monkeypatch.setattr(step_timing, "MOST_STEPS", 2)
     monkeypatch.setattr(recommending, "FEWEST_EPOCHS", 1)
     monkeypatch.setattr(recommending, "FEWEST_UPDATES", 1)
 

@@ -6,7 +6,6 @@ import torch
 
 from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.audit.auditing import DISAGREEMENT, half_width, precision_of, smallest_difference
-from counterpoint.audit.class_cues import crops_by_colour
 from counterpoint.audit.outliers import _beyond
 from counterpoint.audit.vector_checks import vector_evidence
 from counterpoint.core.paired_shares import Z_95
@@ -56,7 +55,7 @@ def precision_with(train: list[int], test: list[int]) -> tuple[float | None, flo
     """Queries, and those of the smallest class, of vectors in two parts with these classes."""
     parts = (("train", train), ("test", test))
     shares = tuple(Share(name, torch.rand(len(part), 2), tuple(map(str, part))) for name, part in parts)
-    collection = AuditedData("vectors", shares, np.array([*train, *test], int), ("a", "b"), ())
+    collection = AuditedData("vectors", shares, np.array([*train, *test], int), ("a", "b"))
     found = precision_of(vector_evidence(collection))
     return None if found is None else (found.num_queries, found.smallest_class)
 
@@ -67,13 +66,3 @@ def test_precision_takes_the_test_part_where_there_is_one() -> None:
     assert precision_with(labels[:40] + labels[90:], labels[40:90]) == (50, 10)
     assert precision_with(labels, [-1]) == (0, None)
     assert precision_with([-1], []) is None
-
-
-def test_colours_that_say_nothing_find_crops_by_chance(rng: np.random.Generator) -> None:
-    found = crops_by_colour(rng.normal(size=(400, 2, 6)))
-    assert found is not None
-    assert not found.is_better_than_chance
-    grey = crops_by_colour(np.ones((400, 2, 6)))
-    assert grey is not None
-    assert grey.accuracy == 0.0
-    assert crops_by_colour(np.ones((5, 2, 6))) is None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from counterpoint.data.sets.dsprites import FILE as DSPRITES
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from data import published_files, shard_files
 
@@ -68,8 +69,8 @@ def _dsprites(folder: Path) -> Path:
     latents = np.zeros((NUM_IMAGES, 6), dtype=np.int64)
     latents[:, 1] = np.arange(NUM_IMAGES) % 3
     imgs = _draw().integers(0, 2, (NUM_IMAGES, 64, 64), dtype=np.uint8)
-    np.savez_compressed(folder / "sprites.npz", imgs=imgs, latents_classes=latents)
-    return folder / "sprites.npz"
+    np.savez_compressed(folder / DSPRITES, imgs=imgs, latents_classes=latents)
+    return folder
 
 
 def _pictures(folder: Path, form: str, suffix: str) -> Path:
@@ -86,14 +87,7 @@ def _splits(folder: Path) -> Path:
         _written(root / "train" / f"n{number % 2}" / "images" / f"{number}.JPEG", shard_files.picture(rng, 64))
         _written(root / "val" / "images" / f"val_{number}.JPEG", shard_files.picture(rng, 64))
     lines = [f"val_{number}.JPEG\tn{number % 2}\t0\t0\t9\t9" for number in range(NUM_IMAGES)]
-    _written(root / "words.txt", b"n0\tcrane, bird\nn1\tcrane, machine\n")
     return _written(root / "val" / "val_annotations.txt", "\n".join(lines).encode()).parents[1]
-
-
-def _image_list(folder: Path, name: str, header: str, row: str) -> Path:
-    _pictures(folder, "PNG", "png")
-    rows = [row.format(path=f"pictures/{'ab'[number % 2]}/{number}.png", label=number % 2) for number in range(6)]
-    return _written(folder / name, "\n".join([*([header] if header else []), *rows, ""]).encode())
 
 
 def _shard(folder: Path, **options: object) -> Path:
@@ -122,16 +116,6 @@ def _table(folder: Path, name: str) -> Path:
     return path
 
 
-def _saved_set(folder: Path) -> Path:
-    """As Hugging Face's save_to_disk leaves a set of two parts."""
-    root = folder / "saved"
-    for part in ("train", "test"):
-        _written(root / part / "state.json", b'{"_data_files": [{"filename": "data.arrow"}], "_split": null}')
-        _written(root / part / "dataset_info.json", b"{}")
-        _table(root / part, "data-stream.arrow")
-    return _written(root / "dataset_dict.json", b'{"splits": ["train", "test"]}').parent
-
-
 def _embeddings(folder: Path, name: str) -> Path:
     names = tuple(f"a/{number}.png" for number in range(NUM_IMAGES))
     vectors = _draw().standard_normal((NUM_IMAGES, 4)).astype(np.float32)
@@ -140,10 +124,8 @@ def _embeddings(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _cifar(folder: Path, *, binary: bool, num_classes: int = 10) -> Path:
+def _cifar(folder: Path, num_classes: int = 10) -> Path:
     published_files.save_cifar(folder, _draw(), num_classes=num_classes)
-    if binary:
-        published_files.binary_cifar_from_python(folder, num_classes=num_classes)
     return folder
 
 
@@ -169,35 +151,25 @@ SEEDS: Mapping[str, Make] = {
     "bmp folder": lambda folder: _pictures(folder, "BMP", "bmp"),
     "ppm folder": lambda folder: _pictures(folder, "PPM", "ppm"),
     "splits": _splits,
-    "list": lambda folder: _image_list(folder, "list.txt", "", "{path}"),
-    "csv": lambda folder: _image_list(folder, "list.csv", "file,label", "{path},{label}"),
     "tar": _shard,
     "gnu tar": lambda folder: _shard(folder, format=tarfile.GNU_FORMAT),  # else pax
     "parquet": lambda folder: _table(folder, "x.parquet"),
     "arrow": lambda folder: _table(folder, "x.arrow"),
     "arrow stream": lambda folder: _table(folder, "stream.arrow"),
     "feather": lambda folder: _table(folder, "x.feather"),
-    "saved set": _saved_set,
     "embeddings npz": lambda folder: _embeddings(folder, "e.npz"),
     "embeddings csv": lambda folder: _embeddings(folder, "e.csv"),
     "embeddings parquet": lambda folder: _embeddings(folder, "e.parquet"),
-    "cifar10": lambda folder: _cifar(folder, binary=False),
-    "cifar10 binary": lambda folder: _cifar(folder, binary=True),
-    "cifar100": lambda folder: _cifar(folder, binary=False, num_classes=100),
-    "cifar100 binary": lambda folder: _cifar(folder, binary=True, num_classes=100),
+    "cifar10": _cifar,
+    "cifar100": lambda folder: _cifar(folder, num_classes=100),
     "stl10": _saved_by(published_files.save_stl10),
-    "mnist": _saved_by(lambda root, rng: published_files.save_mnist(root, "MNIST", rng, packed=False)),
-    "mnist packed": _saved_by(lambda root, rng: published_files.save_mnist(root, "MNIST", rng, packed=True)),
 }
 # Seeds that are read by the name of a set, with the folder as ``source.root``; all others are opened by their path.
 NAMED: Mapping[str, str] = {
+    "dsprites": "dsprites",
     "cifar10": "cifar10",
-    "cifar10 binary": "cifar10",
     "cifar100": "cifar100",
-    "cifar100 binary": "cifar100",
     "stl10": "stl10",
-    "mnist": "mnist",
-    "mnist packed": "mnist",
 }
 # Seeds that ``diagnose`` reads, not ``train``.
 EMBEDDINGS = frozenset({"embeddings npz", "embeddings csv", "embeddings parquet"})

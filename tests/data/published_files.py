@@ -1,6 +1,5 @@
 """Writes small archives byte for byte in the forms in which data sets are published."""
 
-import gzip
 import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -141,25 +140,6 @@ def save_cifar(root: Path, rng: np.random.Generator, *, num_classes: int, dump: 
         (folder / "meta").write_bytes(dump({"fine_label_names": list(CIFAR100_NAMES), "coarse_label_names": coarse}))
 
 
-def binary_cifar_from_python(root: Path, *, num_classes: int) -> None:
-    """The binary version of a set that lies in the python version, which is removed."""
-    folder = root / ("cifar-10-batches-py" if num_classes == 10 else "cifar-100-python")
-    other = root / ("cifar-10-batches-bin" if num_classes == 10 else "cifar-100-binary")
-    other.mkdir()
-    for path in sorted(folder.iterdir()):
-        content = pickle.loads(path.read_bytes(), encoding="latin1")
-        if "data" in content:
-            columns = [content["labels"]] if num_classes == 10 else [content["coarse_labels"], content["fine_labels"]]
-            records = np.concatenate([np.array(columns, dtype=np.uint8).T, content["data"]], axis=1)
-            (other / f"{path.name}.bin").write_bytes(records.tobytes())
-        path.unlink()
-    folder.rmdir()
-    if num_classes == 10:
-        (other / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n", encoding="utf-8")
-    else:
-        (other / "fine_label_names.txt").write_text("\n".join(CIFAR100_NAMES) + "\n", encoding="utf-8")
-
-
 def save_stl10(root: Path, rng: np.random.Generator) -> None:
     folder = root / "stl10_binary"
     folder.mkdir(parents=True)
@@ -167,20 +147,7 @@ def save_stl10(root: Path, rng: np.random.Generator) -> None:
         (folder / f"{part}_X.bin").write_bytes(rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8).tobytes())
         if part != "unlabeled":
             (folder / f"{part}_y.bin").write_bytes(rng.integers(1, 11, count).astype(np.uint8).tobytes())
-    folds = [" ".join(map(str, rng.permutation(5)[:4])) for _ in range(10)]
-    (folder / "fold_indices.txt").write_text(" \n".join(folds) + " \n", encoding="utf-8")
     (folder / "class_names.txt").write_text("\n".join(STL10_NAMES) + "\n", encoding="utf-8")
-
-
-def save_mnist(root: Path, folder: str, rng: np.random.Generator, *, packed: bool) -> None:
-    raw = root / folder / "raw"
-    raw.mkdir(parents=True)
-    for part, count in (("train", 9), ("t10k", 5)):
-        images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + rng.bytes(count * 28 * 28)
-        labels = struct.pack(">4BI", 0, 0, 8, 1, count) + rng.integers(0, 10, count).astype(np.uint8).tobytes()
-        for name, content in (("images-idx3", images), ("labels-idx1", labels)):
-            path = raw / f"{part}-{name}-ubyte{'.gz' if packed else ''}"
-            path.write_bytes(gzip.compress(content) if packed else content)
 
 
 def save_all(root: Path, rng: np.random.Generator, names: Sequence[str]) -> None:
@@ -189,8 +156,6 @@ def save_all(root: Path, rng: np.random.Generator, names: Sequence[str]) -> None
         "cifar10": lambda: save_cifar(root, rng, num_classes=10),
         "cifar100": lambda: save_cifar(root, rng, num_classes=100),
         "stl10": lambda: save_stl10(root, rng),
-        "mnist": lambda: save_mnist(root, "MNIST", rng, packed=False),
-        "fashion-mnist": lambda: save_mnist(root, "FashionMNIST", rng, packed=False),
     }
     for name in names:
         savers[name]()

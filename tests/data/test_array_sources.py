@@ -45,13 +45,6 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
     assert open_data("digits", labels="none").labels is None
 
 
-def test_settings_that_the_digits_cannot_follow_are_refused() -> None:
-    assert "one part only" in refusal("digits", split="test")
-    assert "auto or none" in refusal("digits", labels="mine.csv")
-    with pytest.raises(UsageError, match="labels= goes with an array"):
-        open_data("digits", [1, 2])
-
-
 # --- arrays in memory
 
 
@@ -103,14 +96,6 @@ def test_vectors_become_float32_and_keep_their_range(dtype: type, rng: np.random
         source = open_data(array)
         assert (source.kind, source.shape) == ("vectors", (5,))
         assert torch.equal(samples_of(source), torch.from_numpy(values).float())
-
-
-def test_the_source_is_a_copy_of_what_was_given(rng: np.random.Generator) -> None:
-    for array in (byte_images(rng, 5, 8, 8), rng.normal(size=(5, 3)).astype(np.float32)):
-        source = open_data(array)
-        before = samples_of(source)
-        array[...] = 0
-        assert torch.equal(samples_of(source), before)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -186,21 +171,6 @@ def test_labels_that_do_not_fit_are_refused(labels: Any, complaint: str) -> None
     assert complaint in refusal(np.zeros((4, 3)), labels)
 
 
-def test_a_labels_file_beside_an_array_in_memory_is_not_silently_ignored(rng: np.random.Generator) -> None:
-    with pytest.raises(UsageError, match="labels="):
-        open_source(rng.normal(size=(4, 3)), SourceSettings(labels="mine.npy"), progress=silent)
-
-
-def test_the_fingerprint_follows_content_and_labels(rng: np.random.Generator) -> None:
-    images = byte_images(rng, 6, 8, 8)
-    changed = images.copy()
-    changed[3, 4, 5] ^= 1
-    prints = [open_data(images).fingerprint, open_data(changed).fingerprint]
-    prints += [open_data(images, [0, 1, 0, 1, 0, 1]).fingerprint, open_data(images, [0, 1, 0, 1, 1, 0]).fingerprint]
-    assert len(set(prints)) == 4
-    assert open_data(images.copy()).fingerprint == prints[0]
-
-
 # --- array files
 
 
@@ -256,18 +226,13 @@ class Bomb:
 
 def test_a_npz_file_may_hold_the_factors_of_generated_data(tmp_path: Path, rng: np.random.Generator) -> None:
     images, factors = rng.integers(0, 256, (6, 8, 8), dtype=np.uint8), rng.integers(0, 3, (6, 2))
-    np.savez(tmp_path / "named.npz", images=images, factors=factors, factor_names=["shape", "scale"])
-    np.savez(tmp_path / "nameless.npz", images=images, factors=factors)
+    np.savez(tmp_path / "named.npz", images=images, factors=factors)
     np.savez(tmp_path / "others.npz", images=images, factors=1 + factors)
     np.savez(tmp_path / "none.npz", images=images)
-    named, nameless, others, none = (
-        open_data(str(tmp_path / f"{name}.npz")) for name in ("named", "nameless", "others", "none")
-    )
+    named, others, none = (open_data(str(tmp_path / f"{name}.npz")) for name in ("named", "others", "none"))
     assert named.factors is not None
     assert named.factors.dtype == torch.int64
     assert named.factors.tolist() == factors.tolist()
-    assert named.factor_names == ("shape", "scale")
-    assert nameless.factor_names == ("factor 0", "factor 1")
     assert none.factors is None
     assert len({source.fingerprint for source in (named, others, none)}) == 3
 
@@ -278,7 +243,6 @@ def test_a_npz_file_may_hold_the_factors_of_generated_data(tmp_path: Path, rng: 
         ({"factors": np.zeros((6, 2))}, "whole numbers of shape (6, factors), got float64"),
         ({"factors": np.zeros((5, 2), int)}, "of shape (5, 2)"),
         ({"factors": np.zeros(6, int)}, "of shape (6,)"),
-        ({"factors": np.zeros((6, 2), int), "factor_names": np.array(["shape"])}, "factor_names must be 2 texts"),
     ],
 )
 def test_factors_that_do_not_fit_are_refused(tmp_path: Path, arrays: dict[str, np.ndarray], complaint: str) -> None:
@@ -352,12 +316,3 @@ def test_a_missing_path_and_a_mistyped_name_say_so(tmp_path: Path) -> None:
     message = refusal(tmp_path / "notes.md")
     assert "neither a folder" in message
     assert ".parquet" in message
-
-
-def test_the_home_folder_may_be_abbreviated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    np.save(tmp_path / "x.npy", rng.normal(size=(5, 3)))
-    assert len(open_data("~/x.npy")) == 5
-    assert "no such file" in refusal("~nobody-of-that-name/x.npy")

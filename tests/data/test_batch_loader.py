@@ -1,17 +1,9 @@
 """Batches: the same bits from any number of workers, shares of ranks that make up the step, errors of one line."""
 
-import gc
-import itertools
 import multiprocessing
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -40,19 +32,6 @@ class SquareStore:
         if self.broken in positions:
             raise self.error(f"sample {self.broken} is broken")
         return torch.tensor([[position**2] for position in positions], dtype=torch.float32)
-
-
-@dataclass(frozen=True)
-class DeadlyStore:
-    """A store whose fetch kills the process, as the system does when memory is short."""
-
-    def __len__(self) -> int:
-        return NUM_SAMPLES
-
-    def fetch(self, positions: Sequence[int]) -> Tensor:
-        if multiprocessing.parent_process() is not None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return torch.zeros(len(positions), 1)
 
 
 def tensors(batch: Batch) -> list[Tensor]:
@@ -138,37 +117,6 @@ def test_an_error_comes_as_itself_in_one_line(num_workers: int) -> None:
     loader.close()
 
 
-def test_an_error_that_is_no_users_fault_keeps_the_place_where_it_arose() -> None:
-    loader = BatchLoader(SquareStore(broken=17, error=ZeroDivisionError), ORDER, num_workers=1)
-    with pytest.raises(RuntimeError, match=r"^in a loader process: ZeroDivisionError: sample 17 is broken") as caught:
-        all_batches(loader)
-    assert "in fetch" in caught.value.__notes__[0]
-    loader.close()
-
-
-def test_a_killed_worker_is_one_line_and_no_hang() -> None:
-    loader = BatchLoader(DeadlyStore(), ORDER, num_workers=1)
-    with pytest.raises(DataError, match="a loader process died") as caught:
-        list(loader.epoch(0))
-    assert re.search(r"\(1 of 1, process \d+: killed by signal 9, Killed\); memory may be short", str(caught.value))
-    assert "\n" not in str(caught.value)
-    loader.close()
-
-
-def test_a_worker_that_dies_while_this_process_is_busy_interrupts_nothing() -> None:
-    before = signal.getsignal(signal.SIGCHLD)
-    loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
-    batches = loader.epoch(0)
-    next(batches)
-    assert signal.getsignal(signal.SIGCHLD) is before
-    killed = multiprocessing.active_children()[0]
-    os.kill(killed.pid or 0, signal.SIGKILL)
-    killed.join()  # a training step: torch's own handler would raise in it
-    with pytest.raises(DataError, match=f"process {killed.pid}: killed by signal 9"):
-        list(itertools.chain(batches, *(loader.epoch(epoch) for epoch in range(1, 9))))
-    loader.close()
-
-
 def test_an_epoch_left_halfway_does_not_disturb_the_next() -> None:
     loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
     next(loader.epoch(0))
@@ -177,60 +125,10 @@ def test_an_epoch_left_halfway_does_not_disturb_the_next() -> None:
     loader.close()
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.thorough
-def test_workers_end_with_the_loader() -> None:
-    before = set(multiprocessing.active_children())
-    for is_closed in (True, False):
-        loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
-        next(loader.epoch(0))
-        workers = set(multiprocessing.active_children()) - before
-        assert len(workers) == 2
-        if is_closed:
-            loader.close()
-        del loader
-        gc.collect()
-        assert not any(worker.is_alive() for worker in workers)
-
-
-LEFT_OPEN = """
-import multiprocessing, torch
-from counterpoint.data.loader import BatchLoader
-from counterpoint.data.order import EpochOrder
-class Store:
-    def __len__(self): return 50
-    def fetch(self, positions): return torch.zeros(len(positions), 1)
-loader = BatchLoader(Store(), EpochOrder(torch.arange(50), 5, 0), num_workers=1)
-batches = loader.epoch(0)
-next(batches)
-print(multiprocessing.active_children()[0].pid, flush=True)
-input()
-"""
-
-
-@pytest.mark.parametrize("is_killed", [False, True])
-@pytest.mark.thorough
-def test_no_worker_outlives_its_process_and_none_obeys_a_signal_to_the_group(is_killed: bool) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", LEFT_OPEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    worker = int(process.stdout.readline())
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        os.kill(worker, number)
-    time.sleep(0.3)
-    assert is_alive(worker)
-    if is_killed:
-        process.kill()
-    process.communicate("\n", timeout=60)
-    assert process.returncode == (-signal.SIGKILL if is_killed else 0)
-    deadline = time.monotonic() + 30
-    while is_alive(worker) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not is_alive(worker)
+def test_threads_end_with_the_loader() -> None:
+    before = set(threading.enumerate())
+    loader = BatchLoader(SquareStore(), ORDER, num_workers=2)
+    next(loader.epoch(0))
+    assert len(set(threading.enumerate()) - before) == 2
+    loader.close()
+    assert set(threading.enumerate()) == before

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import UsageError
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data.picture_files import noise
@@ -39,11 +39,6 @@ def test_files_are_left_out_with_their_labels(photos: Path, tmp_path: Path) -> N
     assert source.fingerprint != whole.fingerprint
 
 
-def test_rows_of_an_array_are_left_out_by_number(tmp_path: Path) -> None:
-    source = opened(np.arange(12.0).reshape(6, 2), "0\n4\n", tmp_path)
-    assert source.store.fetch(range(4))[:, 0].tolist() == [2.0, 4.0, 6.0, 10.0]
-
-
 def test_a_file_that_cannot_be_read_may_be_on_the_list(photos: Path, tmp_path: Path) -> None:
     (photos / "a" / "broken.png").write_bytes(b"no")
     (tmp_path / "exclude.txt").write_text("a/broken.png\na/1.png\n", encoding="utf-8")
@@ -62,8 +57,3 @@ def test_a_file_that_cannot_be_read_may_be_on_the_list(photos: Path, tmp_path: P
 def test_a_list_without_effect_is_refused(names: str, said: str, photos: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=said):
         opened(str(photos), names, tmp_path)
-
-
-def test_a_list_that_is_not_there(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read as text"):
-        open_source(str(photos), SourceSettings(exclude=str(tmp_path / "none.txt")), progress=silent)

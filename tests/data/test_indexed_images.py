@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError
 from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.formats.image_files import decode, decode_square, read_size
 from counterpoint.data.source import Source
@@ -73,13 +73,6 @@ def test_a_turned_photograph_is_turned_back(folder: Path, orientation: int) -> N
     assert float(below[2] - below[0]) > 150  # blue
 
 
-def test_the_middle_of_an_oblong_picture_is_kept(folder: Path) -> None:
-    pixels = np.zeros((20, 60, 3), np.uint8)
-    pixels[:, 20:40] = 255
-    Image.fromarray(pixels).save(folder / "wide.png")
-    assert bool((decode_square((folder / "wide.png").read_bytes(), 20) == 255).all())
-
-
 def test_transparent_pixels_become_white(folder: Path) -> None:
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[:, :4, 3] = 255  # the left half is opaque black
@@ -100,21 +93,6 @@ def test_sixteen_bit_levels_are_scaled_to_eight(folder: Path) -> None:
     assert decode((folder / "deep.png").read_bytes(), np.asarray)[0, :, 0].tolist() == nearest
 
 
-def test_cmyk_keeps_its_colours(folder: Path) -> None:
-    red = Image.new("RGB", (16, 16), (220, 30, 30))
-    red.convert("CMYK").save(folder / "red.jpg", quality=95)
-    mean = decode((folder / "red.jpg").read_bytes(), np.asarray).reshape(-1, 3).mean(axis=0)
-    assert mean[0] > 180
-    assert mean[1] < 80
-    assert mean[2] < 80
-
-
-def test_of_an_animation_the_first_frame_is_taken(folder: Path) -> None:
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ((255, 0, 0), (0, 0, 255))]
-    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
-    assert decode((folder / "moving.gif").read_bytes(), np.asarray)[0, 0].tolist() == [255, 0, 0]
-
-
 # --- files that are passed over
 
 
@@ -123,13 +101,6 @@ def test_hidden_files_and_folders_are_not_seen(folder: Path, rng: np.random.Gene
     source = open_pictures(folder)
     assert source.sample_names == ("a.png", "b.png")
     assert source.skipped == ()
-
-
-def test_what_has_no_image_suffix_is_named_but_is_not_bad(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["a.png", "b.png"], rng)
-    (folder / "notes.txt").write_text("hello", encoding="utf-8")
-    source = open_pictures(folder, max_bad=0.0)
-    assert [(item.name, item.reason) for item in source.skipped] == [("notes.txt", "no image suffix")]
 
 
 def test_up_to_one_per_cent_of_bad_files_is_skipped_and_each_is_named(folder: Path, rng: np.random.Generator) -> None:
@@ -155,35 +126,6 @@ def test_more_bad_files_stop_with_the_flag_that_allows_them(folder: Path, rng: n
     source = open_pictures(folder, max_bad=0.19)
     assert len(source) == 9
     assert {item.name for item in source.skipped} == set(reasons)
-
-
-def test_the_flag_that_the_message_names_is_always_enough(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, [f"{i}.png" for i in range(20)], rng, side=8)
-    for i in range(1, 8):
-        (folder / f"bad{i}.jpg").write_bytes(b"")
-        share = float(refusal(folder).rsplit("--source.max-bad ", 1)[1])
-        assert len(open_pictures(folder, max_bad=share)) == 20
-
-
-def test_nothing_but_bad_files_is_refused_whatever_is_allowed(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_bad(folder, rng)
-    assert "nothing is left" in refusal(folder, max_bad=1.0)
-
-
-def test_a_folder_without_images_is_refused(folder: Path) -> None:
-    assert "no images" in refusal(folder)
-    (folder / "notes.txt").write_text("hello", encoding="utf-8")
-    (folder / ".hidden.png").write_bytes(b"x")
-    message = refusal(folder)
-    assert "no images" in message
-    assert str(folder) in message
-
-
-def test_a_link_to_nowhere_is_a_bad_file(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["a.png", "b.png"], rng)
-    (folder / "gone.png").symlink_to(folder / "nowhere.png")
-    source = open_pictures(folder, max_bad=0.5)
-    assert [item.name for item in source.skipped] == ["gone.png"]
 
 
 def test_an_image_of_too_many_pixels_is_refused(
@@ -280,7 +222,6 @@ def test_folders_that_do_not_divide_all_files_are_no_classes(
 CSV_TEXTS = {
     "header": "file,label\ncat/1.png,x\n2.png,y\ncat/3.png,x\n",
     "other columns and order": "label,size,file\nx,4,cat/1.png\ny,5,2.png\nx,9,cat/3.png\n",
-    "no header": "cat/1.png,x\n2.png,y\ncat/3.png,x\n",
     "base names": "file,label\n1.png,x\n2.png,y\n3.png,x\n",
     "byte-order mark, blanks, empty lines": "\ufefflabel, file\n\nx, 1.png \ny,2.png\n\nx,3.png\n",
     "backslashes": "file,label\ncat\\1.png,x\n2.png,y\ncat\\3.png,x\n",
@@ -295,24 +236,6 @@ def test_labels_from_a_csv(folder: Path, tmp_path: Path, text: str, rng: np.rand
     csv.write_text(text, encoding="utf-8")
     source = open_pictures(folder, labels=str(csv))
     assert labels_of(source) == {"2.png": "y", "cat/1.png": "x", "cat/3.png": "x"}
-
-
-def test_a_file_that_the_csv_does_not_name_has_no_label(folder: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["a/1.png", "b/1.png", "b/2.png"], rng)
-    csv = folder / "labels.csv"
-    csv.write_text("file,label\na/1.png,x\n1.png,y\n2.png,z\n", encoding="utf-8")  # 1.png could be either
-    source = open_pictures(folder, labels=str(csv))
-    assert labels_of(source) == {"a/1.png": "x", "b/1.png": None, "b/2.png": "z"}
-    assert source.skipped == ()  # the labels are not a stray file
-
-
-def test_the_labels_file_is_recognised_by_any_of_its_names(
-    folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures.save_plain(folder, ["1.png", "2.png"], rng)
-    (folder / "labels.csv").write_text("1.png,x\n2.png,y\n", encoding="utf-8")
-    monkeypatch.chdir(folder)
-    assert open_pictures(folder, labels="./labels.csv").skipped == ()
 
 
 @pytest.mark.parametrize(
@@ -333,21 +256,6 @@ def test_a_csv_that_does_not_fit_is_refused(
     message = refusal(folder, labels=str(csv))
     assert complaint in message
     assert str(csv) in message
-
-
-def test_labels_of_another_kind_or_place_are_refused(folder: Path, tmp_path: Path, rng: np.random.Generator) -> None:
-    pictures.save_plain(folder, ["1.png", "2.png"], rng)
-    with pytest.raises(UsageError, match="does not exist"):
-        open_pictures(folder, labels=str(tmp_path / "missing.csv"))
-    with pytest.raises(UsageError, match=r"auto, none, a \.csv or a \.npy"):
-        open_pictures(folder, labels="labels.xls")
-    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="cannot be read"):
-        open_pictures(folder, labels=str(tmp_path / "binary.csv"))
-    np.save(tmp_path / "three.npy", np.arange(3))
-    assert "one per sample: 2 samples" in refusal(folder, labels=str(tmp_path / "three.npy"))
-    np.save(tmp_path / "two.npy", np.array([4, 3]))
-    assert labels_of(open_pictures(folder, labels=str(tmp_path / "two.npy"))) == {"1.png": "4", "2.png": "3"}
 
 
 # --- content

@@ -70,13 +70,6 @@ def test_no_class_gives_more_than_it_has_and_the_ratio_is_kept(data: st.DataObje
     assert any(more > size for more, size in zip(one_more, sizes, strict=True)), "a larger set was possible"
 
 
-@pytest.mark.parametrize("ratio", [3.0, 7.0, 30.0, 49.0, 600.0])
-def test_whole_quotients_are_not_cut_by_rounding(ratio: float) -> None:
-    size = int(ratio) * 7
-    for kind in ("exponential", "step"):
-        assert class_counts_for([size, size], asked(imbalance=kind, imbalance_ratio=ratio), NAMES[:2]) == (size, 7)
-
-
 # --- which
 
 
@@ -89,22 +82,6 @@ def test_explicit_counts_are_kept_to_the_sample() -> None:
     assert thinned.num_unlabelled == 5
 
 
-def test_nothing_is_cut_unless_asked_for() -> None:
-    labels = shuffled_labels([5, 4], unlabelled=3)
-    whole = cut(labels)
-    assert torch.equal(whole.positions, torch.arange(12))
-    assert (whole.counts, whole.num_unlabelled) == ((5, 4), 0)
-    assert thin(torch.arange(6), None, asked(), ()).counts == ()
-
-
-@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=6))
-@pytest.mark.thorough
-def test_smaller_sets_lie_within_larger_ones(pairs: list[tuple[int, int]]) -> None:
-    labels = shuffled_labels([60] * len(pairs))
-    small, large = (cut(labels, class_counts=[take(pair) for pair in pairs]) for take in (min, max))
-    assert set(small.positions.tolist()) <= set(large.positions.tolist())
-
-
 def test_what_is_kept_of_a_class_depends_on_that_class_alone() -> None:
     labels = shuffled_labels([80, 80, 80])
     torch.manual_seed(5)
@@ -115,13 +92,6 @@ def test_what_is_kept_of_a_class_depends_on_that_class_alone() -> None:
     renumbered = torch.tensor([2, 1, 0])[labels]
     third = cut(renumbered, class_counts=[5, 30, 5]).positions
     assert torch.equal(first[labels[first] == 1], third[renumbered[third] == 1])
-
-
-def test_the_kept_ones_are_a_random_part() -> None:
-    thinned = cut(torch.zeros(1000, dtype=torch.int64), class_counts=[200])
-    # 200 of 1000 drawn without replacement: mean position 499.5, standard error sqrt(1000^2/12 / 200 * 0.8)
-    assert abs(float(thinned.positions.double().mean()) - 499.5) < 5 * 18.3
-    assert not torch.equal(thinned.positions, torch.arange(200))
 
 
 def test_the_held_out_split_stays_as_it_is() -> None:
@@ -151,11 +121,6 @@ def test_the_held_out_split_stays_as_it_is() -> None:
 def test_impossible_counts_name_the_class_and_its_size(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         cut(shuffled_labels([20, 20]), **fields)
-
-
-def test_a_class_without_training_samples_is_named() -> None:
-    with pytest.raises(UsageError, match="class 'b' has no sample to train on"):
-        class_counts_for([5, 0, 5], asked(imbalance="step", imbalance_ratio=2.0), NAMES[:3])
 
 
 @pytest.mark.parametrize("fields", [{"imbalance": "step"}, {"class_counts": [3]}])

@@ -8,7 +8,7 @@ import pytest
 from counterpoint.core.data_settings import ViewSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.data.views.colour import HUE_SHARE
-from counterpoint.data.views.presets import PRESETS, ViewPlan, choose_preset, filled, plan_views
+from counterpoint.data.views.presets import PRESETS, ViewPlan, choose_preset, plan_views
 
 
 @pytest.mark.parametrize(
@@ -30,15 +30,6 @@ def test_the_preset_follows_the_data(kind: str, shape: tuple[int, ...], name: st
 
 def test_the_plan_has_the_fields_of_the_settings() -> None:
     assert set(asdict(ViewPlan())) | {"preset"} == set(ViewSettings.model_fields)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_fills_every_number(name: str) -> None:
-    settings = filled(ViewSettings(preset=name))
-    assert "auto" not in settings.model_dump().values()
-    assert plan_views(settings) == plan_views(ViewSettings(preset=name))
-    plan, preset = asdict(plan_views(settings)), asdict(PRESETS[name])
-    assert {key for key in plan if plan[key] != preset[key]} <= {"blur_second", "solarize_second"}
 
 
 def test_the_second_view_is_as_the_first_unless_the_preset_or_the_user_says_otherwise() -> None:
@@ -77,16 +68,6 @@ def test_the_presets_of_papers_are_those_of_their_code(name: str) -> None:
     seconds = (plan.blur, plan.blur_second), (plan.solarize, plan.solarize_second)
     assert (plan.crop_scale, pytest.approx(strengths), *seconds, is_bicubic) == RECIPES[name]
     assert (plan.flip, plan.jitter, plan.grayscale, plan.blur_sigma) == (0.5, 0.8, 0.2, (0.1, 2.0))
-
-
-def test_a_number_that_was_given_wins_over_the_preset() -> None:
-    plan = plan_views(ViewSettings(preset="photos", flip=0.0, crop_scale=(0.5, 0.9)))
-    assert (plan.flip, plan.crop_scale, plan.jitter) == (0.0, (0.5, 0.9), PRESETS["photos"].jitter)
-
-
-def test_an_unknown_preset_gets_the_nearest_name() -> None:
-    with pytest.raises(UsageError, match="did you mean 'photos'"):
-        plan_views(ViewSettings(preset="photo"))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ import torchvision.datasets as peers
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.data.parts import JoinedStore
 from counterpoint.data.sets import published as published_sets
-from counterpoint.data.sets.published import PlaneStore, PublishedSet
+from counterpoint.data.sets.published import PublishedSet
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
 from data import published_files as published
@@ -49,13 +50,7 @@ def root(tmp_path: Path, rng: np.random.Generator) -> Path:
 PEERS: dict[str, Callable[[Path, str], Any]] = {
     "cifar10": lambda root, split: peers.CIFAR10(root, train=split == "train"),
     "cifar100": lambda root, split: peers.CIFAR100(root, train=split == "train"),
-    "stl10": lambda root, split: (
-        peers.STL10(root, split="train", folds=int(split[-1]))
-        if split.startswith("fold")
-        else peers.STL10(root, split=split)
-    ),
-    "mnist": lambda root, split: peers.MNIST(root, train=split == "train"),
-    "fashion-mnist": lambda root, split: peers.FashionMNIST(root, train=split == "train"),
+    "stl10": lambda root, split: peers.STL10(root, split=split),
 }
 
 
@@ -73,14 +68,9 @@ def test_every_split_is_what_torchvision_reads(
     assert torch.equal(samples_of(source), expected.permute(0, 3, 1, 2))
     assert source.labels is not None
     assert source.labels.tolist() == [int(peer[i][1]) for i in range(len(peer))]
-    if hasattr(peer, "classes") and name != "mnist":  # torchvision spells the digits out
+    if hasattr(peer, "classes"):
         assert source.class_names == tuple(peer.classes)
     assert source.shape == tuple(samples_of(source).shape[1:])
-
-
-def test_the_parity_above_covers_every_set_and_is_of_several_images(root: Path) -> None:
-    assert set(PEERS) == set(SPLITS)
-    assert all(len(open_set(name, root, split=split)) >= 4 for name, split in EVERY_SPLIT)
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -89,13 +79,6 @@ def test_auto_is_train_and_says_so(name: str, root: Path) -> None:
     assert auto.fingerprint == train.fingerprint != open_set(name, root, split="test").fingerprint
     assert "train" in auto.notes["source.split"]
     assert "published" in auto.notes["data"]  # the small archive is not the whole set, which is recorded
-
-
-@pytest.mark.parametrize("name", SPLITS)
-def test_the_part_that_is_asked_about_has_labels(name: str, root: Path) -> None:
-    labels = open_set(name, root, split=CATALOGUE[name].test_split).labels
-    assert labels is not None
-    assert bool((labels >= 0).all())
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -117,32 +100,6 @@ def test_an_unknown_split_names_the_known_ones(name: str, wrong: str, root: Path
 # --- CIFAR in its other forms
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-@pytest.mark.parametrize("num_classes", [10, 100])
-def test_cifar_pickled_by_python_3_is_the_same(tmp_path: Path, protocol: int, num_classes: int) -> None:
-    name = f"cifar{num_classes}"
-    for folder, dump in (("old", published.as_python2), ("new", published.as_python3(protocol))):
-        rng = np.random.default_rng(7)
-        published.save_cifar(tmp_path / folder, rng, num_classes=num_classes, dump=dump)
-    for split in ("train", "test"):
-        old, new = (open_set(name, tmp_path / folder, split=split) for folder in ("old", "new"))
-        assert torch.equal(samples_of(old), samples_of(new))
-        assert old.fingerprint == new.fingerprint
-
-
-@pytest.mark.parametrize("num_classes", [10, 100])
-def test_the_binary_version_of_cifar_is_the_same(tmp_path: Path, num_classes: int, rng: np.random.Generator) -> None:
-    name = f"cifar{num_classes}"
-    published.save_cifar(tmp_path, rng, num_classes=num_classes)
-    before = {split: open_set(name, tmp_path, split=split).fingerprint for split in ("train", "test")}
-    published.binary_cifar_from_python(tmp_path, num_classes=num_classes)
-    for split, fingerprint in before.items():
-        assert open_set(name, tmp_path, split=split).fingerprint == fingerprint
-    part = next(tmp_path.glob("*/t*.bin"))
-    part.write_bytes(part.read_bytes()[:-5])
-    assert "cut off" in refusal(name, tmp_path, split="test" if "test" in part.name else "train")
-
-
 # --- STL-10 by its files
 
 
@@ -150,7 +107,7 @@ def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.Mo
     whole = open_set("stl10", root, split="train+unlabeled")
     monkeypatch.setattr(published_sets, "MEMORY_BUDGET_BYTES", 0)
     lazy = open_set("stl10", root, split="train+unlabeled")
-    assert isinstance(lazy.store, PlaneStore)
+    assert isinstance(lazy.store, JoinedStore)
     assert whole.labels is not None
     assert lazy.labels is not None
     assert whole.labels.tolist() == lazy.labels.tolist()
@@ -162,24 +119,6 @@ def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.Mo
     content[-1] ^= 1
     changed.write_bytes(bytes(content))
     assert open_set("stl10", root, split="train+unlabeled").fingerprint != lazy.fingerprint
-
-
-# --- MNIST's family
-
-
-def test_packed_idx_files_are_read_too(tmp_path: Path) -> None:
-    for folder, packed in (("plain", False), ("packed", True)):
-        published.save_mnist(tmp_path / folder, "FashionMNIST", np.random.default_rng(3), packed=packed)
-    plain, packed = (open_set("fashion-mnist", tmp_path / folder) for folder in ("plain", "packed"))
-    assert plain.fingerprint == packed.fingerprint
-    path = tmp_path / "packed" / "FashionMNIST" / "raw" / "train-images-idx3-ubyte.gz"
-    whole = path.read_bytes()
-    for content, complaint in (
-        (whole[:-30], "unpacked: Compressed file ended"),
-        (whole[:40] + b"\xff" * 40 + whole[80:], "unpacked"),
-    ):
-        path.write_bytes(content)
-        assert complaint in refusal("fashion-mnist", tmp_path / "packed")
 
 
 # --- missing and damaged files
@@ -216,24 +155,9 @@ def peer_call_is_valid(message: str) -> bool:
     def record(kind: type) -> Callable[..., None]:
         return lambda *given, **named: taken.append(inspect.signature(kind).bind(*given, **named))
 
-    names = ("CIFAR10", "CIFAR100", "STL10", "MNIST", "FashionMNIST")
+    names = ("CIFAR10", "CIFAR100", "STL10")
     eval(call, {name: record(getattr(peers, name)) for name in names})
     return len(taken) == 1 and taken[0].arguments["download"] is True
-
-
-def test_files_that_are_needed_are_missed(root: Path) -> None:
-    needed = {
-        "cifar10": ("cifar-10-batches-py/data_batch_3", "cifar-10-batches-py/batches.meta"),
-        "cifar100": ("cifar-100-python/train", "cifar-100-python/meta"),
-        "stl10": ("stl10_binary/train_X.bin", "stl10_binary/train_y.bin", "stl10_binary/class_names.txt"),
-        "fashion-mnist": ("FashionMNIST/raw/train-images-idx3-ubyte", "FashionMNIST/raw/train-labels-idx1-ubyte"),
-    }
-    for name, paths in needed.items():
-        for path in paths:
-            content = (root / path).read_bytes()
-            (root / path).unlink()
-            assert str(root / path) in refusal(name, root)
-            (root / path).write_bytes(content)
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -262,38 +186,3 @@ def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
     assert "4 labels for 5 images" in refusal("stl10", root)
     labels.write_bytes(b"\x00" * 5)
     assert "class numbers must be 0 to 9, got -1" in refusal("stl10", root)
-    other = root / "FashionMNIST" / "raw" / "train-labels-idx1-ubyte"
-    other.write_bytes(other.read_bytes()[:8] + b"\x0a" * 9)
-    assert "0 to 9, got 10" in refusal("fashion-mnist", root)
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("0 1 5 2", "must name images 0 to 4 of train, each once; the largest of its 4 numbers is 5"),
-        ("0 1 1 2", "each once"),
-        ("0 -1 2 3", "line 3 must hold whole numbers, got '-1'"),
-        ("0 \u0661 2", "must hold whole numbers"),
-        ("0 99999999999999999999", "must hold whole numbers"),
-        ("", "must have a line for each of 10 folds, got 9"),
-    ],
-)
-def test_folds_that_do_not_fit_the_images_are_refused(root: Path, line: str, words: str) -> None:
-    path = root / "stl10_binary" / "fold_indices.txt"
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], line, *lines[3:]]), encoding="utf-8")
-    message = refusal("stl10", root, split="fold-2")
-    assert words in message
-    assert str(path) in message
-    path.unlink()
-    assert f"{path} is missing; get stl10 once" in refusal("stl10", root, split="fold-0")
-    assert len(open_set("stl10", root)) == 5  # who asks for no fold needs no file of them
-
-
-def test_the_catalogue_has_a_line_for_every_name(root: Path) -> None:
-    assert set(SPLITS) < set(CATALOGUE)
-    for name, entry in CATALOGUE.items():
-        assert entry.summary
-        assert "\n" not in entry.summary
-        assert name == name.lower()
-    assert "did you mean 'cifar100'?" in refusal("cifar-100", root)

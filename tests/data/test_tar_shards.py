@@ -61,21 +61,8 @@ def test_a_sample_is_all_members_of_a_key_wherever_they_stand(tmp_path: Path, rn
     assert source.skipped == ()
 
 
-def test_a_folder_of_shards_is_one_source(tmp_path: Path, rng: np.random.Generator) -> None:
-    (tmp_path / "more").mkdir()
-    for name in ("b.tar", "a.tar", "more/c.tar", ".hidden.tar"):
-        files.write_shard(tmp_path / name, files.labelled(rng, ["0001", "0002"]))
-    source = open_tar(tmp_path)
-    assert source.sample_names == tuple(
-        f"{n}/{k}.jpg" for n in ("a.tar", "b.tar", "more/c.tar") for k in ("0001", "0002")
-    )
-    with pytest.raises(DataError, match=r"no \.tar shards"):
-        open_tar(tmp_path / "a.tar" / "x")
-
-
 LABELS = {
     "cls": ("cls", b"cat", "cat"),
-    "text": ("txt", b" cat\n", "cat"),
     "json field": ("json", b'{"label": "cat", "cls": 3}', "cat"),
     "json number": ("json", b'{"class": 7}', "7"),
     "json alone": ("json", b'"cat"', "cat"),
@@ -104,16 +91,6 @@ def test_the_label_field_can_be_named_and_is_part_of_the_index(tmp_path: Path, r
     files.write_shard(tmp_path / "x.tar", members)
     assert open_tar(tmp_path / "x.tar").class_names == ("cat",)
     assert open_tar(tmp_path / "x.tar", label_column="breed").class_names == ("manx", "sphynx")
-
-
-def test_captions_are_no_labels_and_that_is_said(tmp_path: Path, rng: np.random.Generator) -> None:
-    members = {}
-    for number in range(4):
-        members |= {f"{number}.jpg": files.picture(rng), f"{number}.txt": f"picture {number}".encode()}
-    files.write_shard(tmp_path / "x.tar", members)
-    source = open_tar(tmp_path / "x.tar")
-    assert source.labels is None
-    assert "captions" in source.notes["source.labels"]
 
 
 # --- what is refused
@@ -157,10 +134,7 @@ def test_unsafe_members_are_refused_by_name_and_nothing_is_written(tmp_path: Pat
         "../up.jpg": "its name leads out of the archive",
         "a/../../up.jpg": "its name leads out of the archive",
         "back\\slash.jpg": "its name leads out of the archive",
-        "link.jpg": "a link, not a plain file",
-        "hard.jpg": "a link, not a plain file",
-        "device.jpg": "a device, not a plain file",
-        "pipe.jpg": "a pipe, not a plain file",
+        **dict.fromkeys(("link.jpg", "hard.jpg", "device.jpg", "pipe.jpg"), "a link or a device, not a plain file"),
         "sparse.jpg": "a sparse file, not a plain file",
         "pax-sparse.jpg": "a sparse file, not a plain file",
         "red[31m.jpg": "its name is empty or has control characters",
@@ -169,19 +143,6 @@ def test_unsafe_members_are_refused_by_name_and_nothing_is_written(tmp_path: Pat
         "lonely.cls": "no image has this key",
     }
     assert skipped(open_tar(tmp_path / "x.tar")) == skipped(source)  # the second time from the manifest
-
-
-def test_a_size_beyond_all_bounds_takes_no_memory(tmp_path: Path, rng: np.random.Generator) -> None:
-    shard = files.write_shard(tmp_path / "x.tar", {"a.jpg": files.picture(rng), "b.jpg": files.picture(rng)})
-    content = bytearray(shard.path.read_bytes())
-    header = shard.members["b.jpg"].offset - BLOCK
-    content[header + 124 : header + 136] = b"\x80" + (2**62).to_bytes(11, "big")
-    content[header + 148 : header + 156] = b" " * 8
-    content[header + 148 : header + 156] = b"%06o\0 " % sum(content[header : header + BLOCK])
-    shard.path.write_bytes(content)
-    source = open_tar(shard.path, max_bad=0.5)
-    assert source.sample_names == ("a.jpg",)
-    assert "cut off" in skipped(source)["b.jpg"]
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -227,7 +188,7 @@ def test_a_size_below_zero_is_damage_and_the_walk_ends(tmp_path: Path, rng: np.r
     first, second = members_of(shard.path)
     assert first.name == "a.jpg"
     assert isinstance(second, Unreadable)
-    assert second.is_damage
+    assert second.is_lost
 
 
 def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -237,7 +198,7 @@ def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generato
     lengths = [*range(0, last, 97), *range(0, last, BLOCK), last]
     for length in lengths:
         shard.path.write_bytes(content[:length])
-        damage = [found for found in members_of(shard.path) if isinstance(found, Unreadable) and found.is_damage]
+        damage = [found for found in members_of(shard.path) if isinstance(found, Unreadable)]
         assert damage, length
     shard.path.write_bytes(content)
     assert not [found for found in members_of(shard.path) if isinstance(found, Unreadable)]
@@ -272,41 +233,9 @@ def test_an_unchanged_shard_is_not_walked_again(
     again = open_tar(tmp_path)
     assert walked == []
     assert again.fingerprint == first.fingerprint
-    assert again.notes == {}
     files.write_shard(tmp_path / "b.tar", files.labelled(rng, list("3456789")))
-    assert open_tar(tmp_path).notes["source.manifest"] == "7 new, 2 gone since it was indexed"
+    assert len(open_tar(tmp_path)) == 9
     assert walked == ["b.tar"]
-
-
-def test_a_changed_label_is_a_changed_sample(tmp_path: Path, rng: np.random.Generator) -> None:
-    shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, ["1", "2", "3"]))
-    open_tar(shard.path)
-    files.flip_bit(shard.path, shard.members["2.cls"].offset)
-    with pytest.raises(DataError, match=r"1 of 3 samples in .* changed since they were indexed: 2\.jpg; "):
-        open_tar(shard.path)
-    for _ in range(2):  # the second time the shard's stamp is known again
-        source = open_tar(shard.path, altered="skip", max_bad=0.5)
-        assert skipped(source) == {"2.jpg": "label changed since it was indexed"}
-    with pytest.raises(DataError, match="changed since they were indexed"):
-        open_tar(shard.path)
-    assert labels_of(open_tar(shard.path, altered="reindex")) == {"1.jpg": "0", "2.jpg": "0", "3.jpg": "2"}
-
-
-def test_what_a_cut_takes_is_named_by_the_index(tmp_path: Path, rng: np.random.Generator) -> None:
-    shard = files.write_shard(tmp_path / "x.tar", files.labelled(rng, ["1", "2", "3", "4"]))
-    open_tar(shard.path)
-    content = shard.path.read_bytes()
-    for cut, lost in (
-        (shard.members["3.jpg"].offset - BLOCK, ["3.jpg", "4.jpg"]),
-        (shard.members["4.jpg"].offset + 40, ["4.jpg"]),
-    ):
-        shard.path.write_bytes(content[:cut])
-        source = open_tar(shard.path, altered="skip", max_bad=0.9)
-        assert [name for name in skipped(source) if name.endswith(".jpg")] == lost
-        with pytest.raises(DataError, match="changed since they were indexed"):
-            open_tar(shard.path, max_bad=0.9)
-    shard.path.write_bytes(content)
-    assert len(open_tar(shard.path)) == 4  # brought back as it was
 
 
 def test_shards_too_large_for_memory_are_read_at_their_offsets(

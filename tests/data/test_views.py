@@ -7,20 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.data.views import drawer as views_module
-from counterpoint.data.views.colour import ORDERS
 from counterpoint.data.views.drawer import (
-    AFFINE,
-    AFFINE_NUMBERS,
-    BLUR,
-    FLIP,
-    GRAYSCALE,
-    JITTER,
-    JITTER_NUMBERS,
-    NUM_DRAWS,
-    SOLARIZE,
     ViewDrawer,
-    image_views,
 )
 from counterpoint.data.views.presets import PRESETS, ViewPlan
 from tolerances import assert_close, assert_estimate
@@ -125,27 +113,6 @@ def test_the_two_views_of_a_batch_are_views_0_and_1_standardised(generator: torc
         assert torch.equal(standardised, expected)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_a_ranks_views_are_those_of_the_whole_batch(num_ranks: int, generator: torch.Generator) -> None:
-    images, ids = random_images(generator, 12, 3, 11, 11), random_ids(generator, 12)
-    drawer = ViewDrawer(PLANS["directclr"], torch.rand(3, generator=generator), torch.full((3,), 0.3), SEED)
-    whole = drawer.two_views(images, ids, EPOCH)
-    for rank in range(num_ranks):
-        rows = slice(rank * 12 // num_ranks, (rank + 1) * 12 // num_ranks)
-        for view, expected in zip(drawer.two_views(images[rows], ids[rows], EPOCH), whole, strict=True):
-            assert torch.equal(view, expected[rows])
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 1000])
-def test_working_in_chunks_changes_nothing(
-    size: int, monkeypatch: pytest.MonkeyPatch, generator: torch.Generator
-) -> None:
-    images, ids = random_images(generator, NUM_IMAGES, 3, 12, 12), random_ids(generator, NUM_IMAGES)
-    together = draw(EVERYTHING, images, ids)
-    monkeypatch.setattr(views_module, "CPU_CHUNK", size * 3 * 12 * 12)
-    assert torch.equal(draw(EVERYTHING, images, ids), together)
-
-
 def test_the_second_of_a_pair_of_images_is_what_view_1_is_drawn_from(generator: torch.Generator) -> None:
     first, second = random_images(generator, 2, 5, 3, 16, 16)
     ids, drawer = torch.arange(5), ViewDrawer(EVERYTHING, torch.full((3,), 0.4), torch.full((3,), 0.2), SEED)
@@ -199,41 +166,7 @@ def test_samples_are_left_as_they_are(plan: ViewPlan, generator: torch.Generator
         assert view.data_ptr() != images.data_ptr()
 
 
-def test_bytes_and_floats_of_the_same_image_give_the_same_view(generator: torch.Generator) -> None:
-    images = random_images(generator, 6, 3, 16, 16)
-    assert torch.equal(
-        draw(EVERYTHING, images, torch.arange(6)), draw(EVERYTHING, images.float() / 255, torch.arange(6))
-    )
-
-
 # --- what each change does
-
-
-@pytest.mark.parametrize("level", [0, 255], ids=["black", "white"])
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_black_and_white_images_stay_in_range(plan: ViewPlan, level: int) -> None:
-    view = draw(plan, torch.full((64, 3, 24, 24), level, dtype=torch.uint8), torch.arange(64))
-    assert float(view.min()) >= 0
-    assert float(view.max()) <= 1
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_the_preset_none_changes_nothing(channels: int, generator: torch.Generator) -> None:
-    images = random_images(generator, 6, channels, 9, 9)
-    assert torch.equal(draw(PRESETS["none"], images, torch.arange(6)), images.float() / 255)
-
-
-def test_a_certain_flip_mirrors_left_and_right(generator: torch.Generator) -> None:
-    images = random_images(generator, 6, 3, 9, 12)
-    assert torch.equal(draw(ViewPlan(flip=1.0), images, torch.arange(6)), images.flip(3).float() / 255)
-
-
-def test_dropping_the_colour_leaves_the_luma_in_every_channel(generator: torch.Generator) -> None:
-    images = torch.rand(6, 3, 9, 9, generator=generator)
-    view = draw(ViewPlan(grayscale=1.0), images, torch.arange(6))
-    weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]  # ITU-R BT.601
-    luma = (weights * images).sum(1, keepdim=True).expand_as(images)
-    assert float((view - luma).abs().max()) <= 1 / 255
 
 
 @pytest.mark.parametrize("name", ["flip", "jitter", "grayscale", "blur", "affine", "solarize"])
@@ -283,40 +216,6 @@ def test_brightness_moves_evenly_by_up_to_the_strength() -> None:
     assert 1 + strength - 20 * expected_gap < float(factors.max())
 
 
-def test_colour_operations_come_in_every_order() -> None:
-    uniforms = torch.full((len(ORDERS), NUM_DRAWS), 0.9)
-    uniforms[:, JITTER] = 0.0
-    uniforms[:, JITTER_NUMBERS.stop - 1] = (torch.arange(len(ORDERS)) + 0.5) / len(ORDERS)
-    image = torch.tensor([[[0.9]], [[0.5]], [[0.2]]]).repeat(1, 2, 2)
-    image[:, 0] *= 0.5
-    plan = ViewPlan(jitter=1.0, jitter_strength=0.8)
-    views = image_views(image.expand(len(ORDERS), -1, -1, -1), plan, uniforms)
-    assert len({tuple(view.flatten().tolist()) for view in views}) > len(ORDERS) // 2
-
-
-@pytest.mark.parametrize(("draw_number", "sigma"), [(0.0, 0.5), (0.75, 1.7)])
-def test_the_blur_is_as_wide_as_its_draw_says(draw_number: float, sigma: float) -> None:
-    uniforms = torch.full((1, NUM_DRAWS), draw_number)
-    uniforms[:, [FLIP, AFFINE, JITTER, GRAYSCALE, SOLARIZE]] = 0.99
-    uniforms[:, BLUR] = 0.0
-    point = torch.zeros(1, 1, 41, 41)
-    point[..., 20, 20] = 1.0
-    view = image_views(point, ViewPlan(blur=1.0, blur_sigma=(0.5, 2.1)), uniforms)[0, 0].double()
-    offsets = torch.arange(-20, 21, dtype=torch.float64)
-    variance = float((view.sum(0) * offsets.square()).sum())
-    kernel = torch.exp(-0.5 * (offsets / sigma).square()) * (offsets.abs() <= 4 * sigma)
-    assert variance == pytest.approx(float((kernel / kernel.sum() * offsets.square()).sum()), rel=1e-4)
-
-
-def test_the_middle_of_every_range_is_no_affine_change(generator: torch.Generator) -> None:
-    images = torch.rand(2, 3, 16, 16, generator=generator)
-    uniforms = torch.full((2, NUM_DRAWS), 0.5)
-    uniforms[:, [JITTER, GRAYSCALE, BLUR]] = 0.99
-    uniforms[:, AFFINE_NUMBERS] = 0.5
-    plan = ViewPlan(affine=1.0, rotate=40.0, translate=0.3, zoom=(0.5, 1.5), shear=30.0)
-    assert float((image_views(images, plan, uniforms) - images).abs().max()) < 1e-5
-
-
 # --- vectors
 
 
@@ -362,14 +261,3 @@ def test_dropped_features_become_their_mean_and_the_others_stay() -> None:
         assert_estimate(float(is_dropped[:, feature].double().mean()), dropout, standard_error)
     both = float(is_dropped.all(dim=1).double().mean())
     assert_estimate(both, dropout**2, (dropout**2 * (1 - dropout**2) / num_samples) ** 0.5)
-
-
-def test_which_features_are_dropped_does_not_depend_on_their_noise() -> None:
-    num_samples, shift = 20_000, 1000.0  # far from the mean, so that what was dropped can be told
-    drawer = ViewDrawer(ViewPlan(noise=1.0, dropout=0.5), torch.zeros(2), torch.ones(2), SEED)
-    samples, ids = torch.full((num_samples, 2), shift), torch.arange(num_samples)
-    view = drawer.draw(samples, ids, 0, torch.zeros(num_samples, dtype=torch.int64)).double()
-    for feature in range(2):
-        kept = view[:, feature][view[:, feature] != 0] - shift
-        assert_estimate(float(kept.mean()), 0.0, len(kept) ** -0.5)
-        assert_estimate(float(kept.square().mean()), 1.0, (2 / len(kept)) ** 0.5)

@@ -146,7 +146,7 @@ def test_factors_reach_the_metrics(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     factors = np.stack([rng.integers(0, n, 200) for n in (1, 3, 6, 40, 32, 32)], axis=1)
     images = rng.integers(0, 2, size=(200, 64, 64)).astype(np.uint8)
-    np.savez(tmp_path / "sprites.npz", imgs=images, latents_classes=factors)
+    np.savez(tmp_path / "sprites.npz", images=images, factors=factors[:, 1:], labels=factors[:, 1])
     run = cp.train(str(tmp_path / "sprites.npz"), encoder="convnet", epochs=1, batch_size=64,
                    quiet=True, out=str(tmp_path / "run"))  # fmt: skip
     found = cp.evaluate(run, metrics=["mig"], quiet=True)

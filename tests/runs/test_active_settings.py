@@ -68,7 +68,7 @@ OF_OTHER_PARTS = {
     "source.image_column": "image",
     "source.label_column": "label",
     "source.max_bad": 0.5,
-    "source.altered": "skip",
+    "source.altered": "reindex",
     "stem": "large",
     "initial": "normal",
     "pretrained_weights": "weights.safetensors",
@@ -148,9 +148,9 @@ def test_a_setting_of_several_ranks_has_an_effect_with_several(monkeypatch: pyte
 
 def test_columns_and_roots_are_for_the_data_that_have_them(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
-    (tmp_path / "list.csv").write_text("file,label\n")
-    folder, table = str(tmp_path / "photos"), str(tmp_path / "list.csv")
-    with pytest.raises(UsageError, match=r"^source.image_column .*an image folder; it is for an image list, a table"):
+    (tmp_path / "table.parquet").touch()
+    folder, table = str(tmp_path / "photos"), str(tmp_path / "table.parquet")
+    with pytest.raises(UsageError, match=r"^source.image_column .*an image folder; it is for a table"):
         check_choices(settings_of("simclr", **{"data": folder, "source.image_column": "image"}))
     with pytest.raises(UsageError, match=r"^source.label_column .*an image folder"):
         check_choices(settings_of("simclr", **{"data": folder, "source.label_column": "label"}))

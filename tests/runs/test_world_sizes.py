@@ -182,7 +182,7 @@ def seen_with_workers() -> Result:
             settings = {**EVERYWHERE, "data": os.environ[FOLDER] + "/pictures", "engine.workers": workers}
             settings |= {"source.image_size": 16, "source.labels": "none"}
             job = job_of(Path(os.environ[FOLDER]) / "run", Given(), **settings)
-            assert (job.loader._workers is not None) == (workers > 0)
+            assert (job.loader._pool is not None) == (workers > 0)
             steps = take_steps(job, 5)
             found[f"{workers}"] = json.dumps([list(step.items()) for step in steps.views])
             found[f"losses {workers}"] = torch.tensor(steps.losses, dtype=torch.float64)

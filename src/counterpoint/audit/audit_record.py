@@ -10,7 +10,6 @@ from pydantic import Field
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import read_json, write_json
-from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
 
@@ -18,7 +17,6 @@ WIDTH, INDENT = 100, " " * 11
 NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
-CROPS = "crops by colour"  # the one cue that is not about classes
 AGAINST = "against"  # the part that data to compare with are
 TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
@@ -215,9 +213,7 @@ class Audit(Record):
     def _is_trained_on(self, name: str) -> bool:
         """Whether training on these data opens a sample: of several parts it opens the first."""
         first = next(iter(self.passport.splits), None)
-        if first is None or self.found("parts-as-classes") is not None:
-            return True
-        return name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: ")
+        return first is None or (name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: "))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the file has them."""
@@ -266,12 +262,6 @@ class Audit(Record):
                 f"{cue.name}: {cue.accuracy:.1%} [{cue.low:.1%}, {cue.high:.1%}] right, by chance {cue.majority:.1%}"
             )
         return lines
-
-    def _repr_html_(self) -> str:
-        """In a notebook: the verdict, what is there, and what was found."""
-        rows = [[each.level, each.title] for each in self.observations]
-        facts = [paragraph(line) for line in self.facts]
-        return view(self.verdict, facts, table(["level", "found"], rows) if rows else None)
 
 
 def read_audit(path: Path) -> Audit:
@@ -335,7 +325,6 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
 
 
 def _precision_words(precision: Precision) -> str:
-    """How exactly an accuracy can be told."""
     words = f"{precision.num_queries:,} held-out samples tell an accuracy to ±{precision.half_width:.1%}"
     if precision.difference is not None:
         words += f", and two encoders apart that differ by {precision.difference:.1%}"

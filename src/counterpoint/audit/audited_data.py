@@ -4,24 +4,22 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from counterpoint.audit.audit_record import AGAINST, TEST_PARTS
+from counterpoint.audit.audit_record import AGAINST
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.data.formats.image_files import Skipped
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, Located, MemoryStore, Read
 
-PART_NAMES = TEST_PARTS - {AGAINST} | {"train", "training"}
 SIDE = 64  # given so that no header is read to choose one; the audit decodes by itself
 WHOLE = ""
 
@@ -61,16 +59,12 @@ class AuditedData:
         shares: the parts, in their order.
         labels_N: class number of each sample, -1 where unknown; None without any.
         class_names: of each class number.
-        ignored: what else was found, with reasons.
-        is_parts_as_classes: a folder's sub-folders are called like parts, which training would take for classes.
     """
 
     kind: str
     shares: tuple[Share, ...]
     labels_N: np.ndarray | None
     class_names: tuple[str, ...]
-    ignored: tuple[Skipped, ...]
-    is_parts_as_classes: bool = False
 
     def __len__(self) -> int:
         return sum(map(len, self.shares))
@@ -104,7 +98,7 @@ def collect(
     """
     # Nothing is refused: how many pictures are bad is what an audit tells.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
-    with glance(is_bare=True):
+    with glance():
         opened = [
             (WHOLE if split == "auto" else split, _open(data, lenient, labels, split, progress))
             for split in _splits(data, lenient)
@@ -119,14 +113,12 @@ def collect(
         raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
     shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
     labels_N, class_names = _joint_labels([source for _, source in opened])
-    collection = AuditedData(
+    return AuditedData(
         kind=opened[0][1].kind,
         shares=tuple(shares),
         labels_N=labels_N,
         class_names=class_names,
-        ignored=tuple(item for _, source in opened for item in source.skipped),
     )
-    return _with_parts(collection)
 
 
 def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
@@ -144,7 +136,6 @@ def _open(data: Any, settings: SourceSettings, labels: Any, split: str, progress
 
 
 def _content(source: Source) -> Encoded | Tensor:
-    """Where the samples of a source lie."""
     if isinstance(source.store, FileStore):
         return Encoded(source.store.images, source.store.read)
     return source.store.samples if isinstance(source.store, MemoryStore) else source.store.fetch(range(len(source)))
@@ -163,22 +154,3 @@ def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[s
         number_of = np.array([*(names.index(name) for name in source.class_names), -1])
         numbers.append(number_of[source.labels.numpy()])  # -1 is the last place
     return np.concatenate(numbers), names
-
-
-def _with_parts(collection: AuditedData) -> AuditedData:
-    """A folder whose classes are called train and test holds parts: told apart by their names."""
-    is_parts = len(collection.class_names) > 1 and all(name.lower() in PART_NAMES for name in collection.class_names)
-    share = collection.shares[0]
-    if not is_parts or collection.labels_N is None or not isinstance(share.content, Encoded):
-        return collection
-    numbers = collection.labels_N[: len(share)]
-    parts = tuple(
-        Share(
-            name,
-            Encoded(tuple(share.content.images[at] for at in np.flatnonzero(numbers == number)), share.content.read),
-            tuple(share.names[at] for at in np.flatnonzero(numbers == number)),
-        )
-        for number, name in enumerate(collection.class_names)
-    )
-    shares = (*parts, *collection.shares[1:])
-    return replace(collection, shares=shares, labels_N=None, class_names=(), is_parts_as_classes=True)

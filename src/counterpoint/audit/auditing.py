@@ -77,7 +77,6 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
 
 
 def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
-    """Audit pictures."""
     blocks = sum(-(-len(share) // BLOCK) for share in collection.shares)
     number = amount(len(collection), "pictures")
     started = time.perf_counter()
@@ -99,12 +98,10 @@ def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
 
 
 def _name_of(data: Any) -> str:
-    """What data are called."""
     return shown_name(str(data)) if isinstance(data, str | Path) else ARRAY
 
 
 def _of_vectors(evidence: SetEvidence) -> Audit:
-    """Audit vectors."""
     checks = [check(evidence) for check in (*CATALOGUE.values(), *VECTORS.values())]
     return Audit(
         kind="vectors",
@@ -135,7 +132,6 @@ def _counts(evidence: SetEvidence) -> Passport:
 
 
 def _passport(evidence: PictureEvidence) -> Passport:
-    """What pictures have."""
     headers = [evidence.seen.headers[place] for place in evidence.known.good]
     grey_share = float((evidence.seen.looks.colourfulness_N[evidence.known.good] < GREY).mean()) if headers else None
     return _counts(evidence.known).model_copy(
@@ -202,7 +198,7 @@ def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> d
     wanted: dict[str, None] = {}
     for each in observations:
         # These name other things than samples that can be shown.
-        if each.code not in ("unreadable", "no-pictures", "uneven-classes", "class-shortcut"):
+        if each.code not in ("unreadable", "uneven-classes", "class-shortcut"):
             groups = [name for group in each.groups[: PER_OBSERVATION // 2] for name in group.names[:4]]
             wanted.update(dict.fromkeys(groups or each.names[:PER_OBSERVATION]))
     place_of = {name: place for place, name in enumerate(evidence.names)}

@@ -1,4 +1,4 @@
-"""What tells the classes, or which crops belong together, without what the pictures show."""
+"""What tells the classes without what the pictures show."""
 
 # N pictures, K numbers of a cue, C classes
 
@@ -8,16 +8,14 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import StratifiedKFold
 
-from counterpoint.audit.audit_record import CROPS, Cue
-from counterpoint.audit.picture_pass import NUM_CELLS, PictureStatistics, Seen
+from counterpoint.audit.audit_record import Cue
+from counterpoint.audit.picture_pass import Seen
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.metric_types import wilson
 
 MOST_SAMPLES = 4000  # pictures that a cue is tried on
 FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6
 LEAF = 2
-KEPT = 5  # of the eight cells along each side: the crops by which colours are tried
-MOST_PAIRS = 512
 SEED = 0
 FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
@@ -51,14 +49,10 @@ def class_cues(seen: Seen, labels_N: np.ndarray, ids: np.ndarray) -> tuple[Cue, 
     right = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
     found = []
     for place, name in enumerate(varied):
-        found.append(_cue(name, sum(right[place * FOLDS : (place + 1) * FOLDS]), len(ids), majority))
+        share = wilson(sum(right[place * FOLDS : (place + 1) * FOLDS]), len(ids))
+        interval = {"accuracy": share.value, "low": share.low, "high": share.high}
+        found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
     return tuple(found)
-
-
-def _cue(name: str, num_right: int, number: int, majority: float) -> Cue:
-    """A cue with the interval of its accuracy."""
-    share = wilson(num_right, number)
-    return Cue(name=name, accuracy=share.value, low=share.low, high=share.high, majority=majority, num_samples=number)
 
 
 def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -93,40 +87,3 @@ def _usable(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
         counts = np.bincount(labels_N[ids], minlength=labels_N.max() + 1)
         ids = ids[counts[labels_N[ids]] >= FOLDS]
     return np.sort(ids)
-
-
-def crops_by_colour(crops_N2K: np.ndarray) -> Cue | None:
-    """How often colours alone find the other crop of a picture among those of all pictures.
-
-    Args:
-        crops_N2K: colour statistics of two crops of each picture.
-
-    Returns:
-        None for fewer than 20 pictures.
-
-    >>> rng = np.random.default_rng(0)
-    >>> same = np.repeat(rng.normal(size=(100, 1, 6)), 2, axis=1)
-    >>> crops_by_colour(same).accuracy
-    1.0
-    """
-    if len(crops_N2K) < 20:
-        return None
-    scaled = (crops_N2K - crops_N2K.mean((0, 1))) / np.maximum(crops_N2K.std((0, 1)), 1e-9)
-    first_NK, second_NK = scaled[:, 0], scaled[:, 1]
-    squares_NN = (first_NK**2).sum(1)[:, None] + (second_NK**2).sum(1) - 2 * first_NK @ second_NK.T
-    # A tie is no find: pictures without colour are all alike.
-    nearest_N = (squares_NN <= squares_NN.diagonal()[:, None] + 1e-9).sum(1) == 1
-    return _cue(CROPS, int(nearest_N.sum()), len(crops_N2K), 1 / len(crops_N2K))
-
-
-def crop_colours(looks: PictureStatistics, ids: np.ndarray) -> np.ndarray:
-    """Mean and deviation of the colours of two crops of each picture, 5 of 8 cells wide, at random, (n, 2, k)."""
-    rng = np.random.default_rng(SEED)
-    ids = ids[rng.permutation(len(ids))[:MOST_PAIRS]]
-    corners = rng.integers(0, NUM_CELLS - KEPT + 1, (len(ids), 2, 2))
-    found = np.empty((len(ids), 2, 6))
-    for place, (picture, pair) in enumerate(zip(ids, corners, strict=True)):
-        for view, (top, left) in enumerate(pair):
-            crop = looks.cells_N883[picture, top : top + KEPT, left : left + KEPT].reshape(-1, 3).astype(float)
-            found[place, view] = np.concatenate([crop.mean(0), crop.std(0)])
-    return found

@@ -5,19 +5,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from counterpoint.audit.audit_record import CROPS, MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
+from counterpoint.audit.audit_record import MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
 
-DARK, BRIGHT = 24 / 255, 231 / 255  # mean grey beyond which a picture is nearly black, or nearly white
-LOW_CONTRAST = 40  # levels
-SMALL_SIDE = 32  # pixels
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
 SMALL_CLASS = 10  # samples; a fifth of them, held out, are two
 FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue of files, or another one, is named
 NEARLY_CERTAIN = 0.80  # from which another one is worth a warning: where the ink of a digit lies tells it with 0.5
-CROPS_FOUND = 0.5  # share of crops that colours alone find
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
 
 
@@ -43,20 +39,6 @@ def check_unreadable(evidence: PictureEvidence) -> Observation | None:
     )
 
 
-def check_others(evidence: PictureEvidence) -> Observation | None:
-    """Files that are no pictures by their name."""
-    others = evidence.known.collection.ignored
-    if not others:
-        return None
-    return Observation(
-        code="no-pictures",
-        title=f"passed over: {amount(len(others), 'file')}",
-        remedy="nothing, unless pictures are among them: give these a suffix such as .jpg or .png",
-        count=len(others),
-        names=tuple(f"{item.name} ({item.reason})" for item in others[:MOST_NAMED]),
-    )
-
-
 def check_blank(evidence: PictureEvidence) -> Observation | None:
     """Pictures of one colour."""
     return evidence.known.observed(
@@ -66,33 +48,6 @@ def check_blank(evidence: PictureEvidence) -> Observation | None:
         level="warning",
         text="All of them look alike, so that each repels copies of itself in a contrastive loss.",
         remedy="leave them out with --source.exclude FILE (`counterpoint recommend` writes that file)",
-    )
-
-
-def check_exposure(evidence: PictureEvidence) -> Observation | None:
-    """Pictures that are nearly black, nearly white, or of low contrast."""
-    looks = evidence.seen.looks
-    mean_N = looks.colour_N6[:, :3].mean(1)
-    is_odd_N = (mean_N < DARK) | (mean_N > BRIGHT) | (looks.range_N < LOW_CONTRAST)
-    places = np.flatnonzero(is_odd_N & evidence.known.is_good_N & ~evidence.known.is_blank_N).tolist()
-    kinds = Counter(
-        "nearly black" if mean_N[place] < DARK else "nearly white" if mean_N[place] > BRIGHT else "of low contrast"
-        for place in places
-    )
-    remedy = "look at them; drawings and masks may be meant to be so"
-    return evidence.known.observed(places, "hard to see", f" ({counted(kinds)})", code="exposure", remedy=remedy)
-
-
-def check_small(evidence: PictureEvidence) -> Observation | None:
-    """Pictures with few pixels beside others that have many."""
-    headers = evidence.seen.headers
-    sides = [min(headers[place].width, headers[place].height) for place in evidence.known.good]
-    usual = float(np.median(sides)) if sides else 0.0
-    return evidence.known.observed(
-        [place for place, side in zip(evidence.known.good, sides, strict=True) if side < min(SMALL_SIDE, usual / 2)],
-        f"smaller than {SMALL_SIDE} px, where the median side is {usual:g} px",
-        code="small",
-        remedy="look at them: thumbnails and icons among photographs are seldom meant",
     )
 
 
@@ -161,21 +116,6 @@ def check_conflicts(evidence: SetEvidence) -> Observation | None:
     )
 
 
-def check_parts(evidence: SetEvidence) -> Observation | None:
-    """Sub-folders that are called like parts."""
-    if not evidence.collection.is_parts_as_classes:
-        return None
-    parts = ", ".join(share.name for share in evidence.collection.shares)
-    return Observation(
-        code="parts-as-classes",
-        level="warning",
-        title=f"the sub-folders are called {parts}, which training would take for classes",
-        text="Without class folders inside, a folder's sub-folders are its classes.",
-        remedy="train on the folder of the training part, and evaluate with the other",
-        count=len(evidence.collection.shares),
-    )
-
-
 def check_classes(evidence: SetEvidence) -> Observation | None:
     """Classes of very different sizes, too few samples in one, or one class only."""
     if evidence.labels is None:
@@ -218,7 +158,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 def check_cues(evidence: PictureEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
-    strong = [cue for cue in evidence.cues if cue.name != CROPS and _is_strong(cue)]
+    strong = [cue for cue in evidence.cues if _is_strong(cue)]
     if not strong:
         return None
     first = max(strong, key=lambda cue: cue.skill)
@@ -239,25 +179,6 @@ def check_cues(evidence: PictureEvidence) -> Observation | None:
         reference_name="largest class",
         count=len(strong),
         names=tuple(cue.name for cue in strong),
-    )
-
-
-def check_crops(evidence: PictureEvidence) -> Observation | None:
-    """Crops of a picture that are found by their colours alone."""
-    crops = next((cue for cue in evidence.cues if cue.name == CROPS), None)
-    if crops is None or (crops.low or 0.0) < CROPS_FOUND:
-        return None
-    return Observation(
-        code="crop-shortcut",
-        title=f"colours alone find the other crop of {crops.accuracy:.0%} of the pictures",
-        text="Without changes of colour the contrastive task is solved by them (simclr2020, Fig. 6).",
-        remedy="keep colour jitter in the views",
-        measured=crops.accuracy,
-        low=crops.low,
-        high=crops.high,
-        reference=crops.majority,
-        reference_name="by chance",
-        count=crops.num_samples,
     )
 
 
@@ -317,16 +238,11 @@ CATALOGUE: Mapping[str, SetCheck] = {
     "label-conflict": check_conflicts,
     "same-bytes": check_same,
     "near-copies": check_near,
-    "parts-as-classes": check_parts,
     "uneven-classes": check_classes,
 }
 PICTURES: Mapping[str, PictureCheck] = {
     "unreadable": check_unreadable,
     "blank": check_blank,
-    "exposure": check_exposure,
-    "small": check_small,
-    "no-pictures": check_others,
     "class-shortcut": check_cues,
-    "crop-shortcut": check_crops,
     "outliers": check_outliers,
 }

@@ -139,7 +139,6 @@ def thumbnail(content: Encoded | Tensor, place: int, side: int) -> Image.Image |
 
 
 def _files(content: Encoded, rows: slice) -> tuple[list[PictureHeader], PictureStatistics]:
-    """A block of files."""
     images = content.images[rows]
     pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
     headers = [_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images)]
@@ -213,7 +212,6 @@ def _asks_for(side: int) -> Callable[[Image.Image], object]:
 
 
 def _arrays(samples_BCHW: Tensor) -> tuple[list[PictureHeader], PictureStatistics]:
-    """A block of pictures in memory."""
     channels, height, width = samples_BCHW.shape[1:]
     headers = [
         PictureHeader(

@@ -5,7 +5,6 @@ from textwrap import fill
 from typing import Annotated, Any
 
 from counterpoint.core.files import write_text
-from counterpoint.core.notebook import table, view
 from counterpoint.core.run_records import Figure, Listed, Record, Text
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.validation import dump_yaml, nest
@@ -104,8 +103,3 @@ class Recommendation(Record):
             words = f"{line.path:<{width}}  {line.value}: {line.reason} ({line.confidence}; {line.basis})"
             rows.append(fill(words, WIDTH, initial_indent="  ", subsequent_indent=" " * (width + 4)))
         return "\n".join(rows)
-
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        rows = [[line.path, str(line.value), line.reason, f"{line.confidence}; {line.basis}"] for line in self.lines]
-        return view(self.promise, table(["setting", "value", "why", "confidence"], rows))

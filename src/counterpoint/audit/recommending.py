@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterpoint.audit.audit_record import CROPS, Audit, needed_max_bad, read_audit
+from counterpoint.audit.audit_record import Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.recommendation import EXCLUDE, ConfigLine, Recommendation
 from counterpoint.audit.step_timing import Timing, time_steps
@@ -93,7 +93,6 @@ def recommend(
 
 
 def _about_source(draft: Draft, found: Audit) -> None:
-    """Which samples are trained on."""
     gone = found.left_out
     if gone:
         what = "copies, and pictures that show nothing" if found.kind == "images" else "copies"
@@ -106,8 +105,6 @@ def _about_source(draft: Draft, found: Audit) -> None:
         draft.put("source.max_bad", needed, reason, "high", "measured here")
     if found.found("one-class") is not None:
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
-    if found.found("parts-as-classes") is not None:
-        draft.put("source.labels", "none", "sub-folders are parts and no classes", "high", "measured here")
     uneven = found.found("uneven-classes")
     if uneven is not None and uneven.level == "warning":
         reason = "classes are uneven; training goes by the pictures as they are, look at the accuracy of each class"
@@ -115,7 +112,6 @@ def _about_source(draft: Draft, found: Audit) -> None:
 
 
 def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> None:
-    """How it is trained."""
     if use_labels and len(found.passport.classes) < 2:
         raise UsageError(f"{found.name} has no labels of two classes or more; leave --labels out")
     method = (SUPERVISED if use_labels else WANTS)[want]
@@ -154,7 +150,6 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
 
 
 def _about_encoder(draft: Draft, found: Audit, timing: Timing, others: Sequence[Timing], minutes: float) -> None:
-    """Which encoder is trained, on pictures of which size."""
     known = timing.resolution.settings
     taken = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples"
     reason = f"{taken} here ({timing.num_steps} timed)"
@@ -202,7 +197,6 @@ def _side(timing: Timing) -> int:
 
 
 def _fits(timing: Timing, minutes: float) -> bool:
-    """Whether there is time for as many updates as features need."""
     return _epochs_within(timing, minutes) >= _fewest_epochs(timing)
 
 
@@ -211,29 +205,23 @@ def _fewest_epochs(timing: Timing) -> int:
 
 
 def _epochs_within(timing: Timing, minutes: float) -> int:
-    """Epochs for which there is time."""
     seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - timing.setup_seconds)
     return int(seconds / timing.epoch_seconds)
 
 
 def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
-    """How two views of a sample differ."""
     known, reasons = timing.resolution.settings, timing.resolution.reasons
     preset = known.views.preset
     draft.put("views.preset", preset, reasons.get("views.preset", "by the kind of data"), "medium", "measured here")
     strength = known.views.jitter_strength
     if found.kind != "images" or not isinstance(strength, float) or "views.jitter_strength" in timing.resolution.idle:
         return
-    cues = {cue.name: cue for cue in found.cues}
-    colours, crops = cues.get("colours"), cues.get(CROPS)
+    colours = next((cue for cue in found.cues if cue.name == "colours"), None)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
         reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
         if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
             draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")
-    elif crops is not None:
-        reason = f"colours find the other crop of {crops.accuracy:.0%} of the pictures, so that they are changed"
-        draft.put("views.jitter_strength", strength, reason, "medium", "measured here; simclr2020, Fig. 6")
 
 
 def _about_rest(draft: Draft, timing: Timing) -> None:
@@ -250,7 +238,6 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
 
 
 def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
-    """Epochs, and how long they take."""
     within, fewest = _epochs_within(timing, minutes), _fewest_epochs(timing)
     is_short = within < fewest
     epochs = max(fewest if is_short else within, 1)

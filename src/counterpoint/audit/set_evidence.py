@@ -12,7 +12,7 @@ import numpy as np
 
 from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount, is_for_tests
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.class_cues import class_cues, crop_colours, crops_by_colour
+from counterpoint.audit.class_cues import class_cues
 from counterpoint.audit.outliers import Outliers, outliers
 from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen
@@ -112,7 +112,6 @@ class SetEvidence:
         return tuple(self._group(group) for group in groups[:MOST_GROUPS])
 
     def _group(self, places: Sequence[int]) -> DuplicateGroup:
-        """Copies as a record."""
         collection = self.collection
         kept = list(places)[:MOST_NAMED]
         parts = [collection.shares[part].name for part in collection.part_of[kept]]
@@ -143,11 +142,9 @@ class PictureEvidence:
 
     @cached_property
     def cues(self) -> tuple[Cue, ...]:
-        """What tells the classes, where there are some, and the crops of a picture."""
-        labels_N, unique = self.known.collection.labels_N, self.known.unique
-        found = () if labels_N is None else class_cues(self.seen, labels_N, unique)
-        crops = crops_by_colour(crop_colours(self.seen.looks, unique))
-        return found if crops is None else (*found, crops)
+        """What tells the classes, where there are some."""
+        labels_N = self.known.collection.labels_N
+        return () if labels_N is None else class_cues(self.seen, labels_N, self.known.unique)
 
     @cached_property
     def odd(self) -> Outliers | None:

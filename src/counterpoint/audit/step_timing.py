@@ -1,5 +1,6 @@
 """How long training takes here: a few steps of the real engine, timed after a warm-up."""
 
+import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 
 from counterpoint.core.rundir import RunFolder
@@ -20,13 +22,11 @@ from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import place
 from counterpoint.engine.step import take_step
-from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.runs.assembly import assemble, training_job
 from counterpoint.runs.resolve import Resolution, resolve_holdout
 from counterpoint.runs.user_inputs import Given
 
-WARM_UP, NUM_BLOCKS = 2, 4  # steps before, and blocks of steps that are timed
-MOST_STEPS, MOST_SECONDS = 5, 1.0  # of a block
+WARM_UP, FEWEST_STEPS, MOST_STEPS, MOST_SECONDS = 2, 4, 20, 4.0
 LEAST_SPREAD = 0.15  # half width of an interval, as a share: other programs come and go within a run
 
 
@@ -37,9 +37,9 @@ class Timing:
     Attributes:
         resolution: settings with every ``auto`` filled in, and the reasons.
         batches_per_epoch: steps of an epoch.
-        step_seconds: mean over the blocks.
-        low: lower end of its interval, at least 15 % below.
-        high: upper end, likewise.
+        step_seconds: mean over the steps that were timed.
+        low: what 39 of 40 steps exceed, at least 15 % below the mean.
+        high: what 39 of 40 steps stay below, at least 15 % above it.
         num_steps: how many were timed.
         setup_seconds: to open the data and build the run's parts.
     """
@@ -77,23 +77,20 @@ def time_steps(asked: dict[str, Any], source: Source, *, opening: float, hopeles
     assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
     job = training_job(assembled, RunFolder(Path(os.devnull)))
     setup_seconds = opening + time.perf_counter() - started
-    blocks = _timed(job, hopeless)
-    found = t_interval([fmean(block) for block in blocks])
-    least = LEAST_SPREAD * found.value
-    low, high = (found.value if end is None else end for end in (found.low, found.high))
+    steps = _timed(job, hopeless)
+    mean, (low, high) = fmean(steps), np.quantile(steps, (0.025, 0.975))
     return Timing(
         resolution=assembled.resolution,
         batches_per_epoch=job.loader.order.batches_per_epoch,
-        step_seconds=found.value,
-        low=max(0.0, min(low, found.value - least)),
-        high=max(high, found.value + least),
-        num_steps=sum(map(len, blocks)),
+        step_seconds=mean,
+        low=min(low, (1 - LEAST_SPREAD) * mean),
+        high=max(high, (1 + LEAST_SPREAD) * mean),
+        num_steps=len(steps),
         setup_seconds=setup_seconds,
     )
 
 
-def _timed(job: TrainingJob, hopeless: float) -> Sequence[Sequence[float]]:
-    """Seconds of single steps, in blocks."""
+def _timed(job: TrainingJob, hopeless: float) -> Sequence[float]:
     job.engine.setup(job.method, job.optimizer)
     job.method.train()
     device = job.engine.device
@@ -110,19 +107,12 @@ def _timed(job: TrainingJob, hopeless: float) -> Sequence[Sequence[float]]:
     with own_draws(devices=[device] if device.type == "cuda" else []):
         warm = [step() for _ in range(WARM_UP)]
         if warm[-1] > hopeless:
-            return [warm[-1:]]
-        blocks = []
-        for _ in range(NUM_BLOCKS):
-            block = [step()]
-            while len(block) < MOST_STEPS and sum(block) < MOST_SECONDS:
-                block.append(step())
-            blocks.append(block)
-    return blocks
+            return warm[-1:]
+        steps = [step()]
+        while len(steps) < MOST_STEPS and (len(steps) < FEWEST_STEPS or sum(steps) < MOST_SECONDS):
+            steps.append(step())
+    return steps
 
 
 def _batches(job: TrainingJob) -> Iterator[Batch]:
-    """Batches of epoch after epoch, without end."""
-    epoch = 0
-    while True:
-        yield from job.loader.epoch(epoch)
-        epoch += 1
+    return (batch for epoch in itertools.count() for batch in job.loader.epoch(epoch))

@@ -96,7 +96,6 @@ def of_vectors(
         shares=(Share(WHOLE, torch.from_numpy(values_ND.astype(np.float32)), names),),
         labels_N=None if known is None else known.numbers.numpy(),
         class_names=() if known is None else known.class_names,
-        ignored=(),
     )
     return vector_evidence(collection, values_ND)
 
@@ -179,7 +178,6 @@ def check_scales(evidence: SetEvidence) -> Observation | None:
 
 
 def _values(evidence: SetEvidence) -> np.ndarray:
-    """Finite rows."""
     return evidence.collection.held[evidence.is_good_N].astype(np.float64)
 
 

@@ -52,9 +52,7 @@ class SourceSettings(Settings):
     root: str = Field(
         default="data", description="folder of the named data sets (cifar10, stl10, ...), as torchvision keeps them"
     )
-    split: str = Field(
-        default="auto", description="part of a named data set: train (auto), test, ...; of stl10 also fold-0 to fold-9"
-    )
+    split: str = Field(default="auto", description="part of a named data set: train (auto), test, ...")
     classes: str = Field(
         default="all", description="names of the classes whose samples are taken, separated by commas, such as cat,dog"
     )
@@ -64,11 +62,13 @@ class SourceSettings(Settings):
         "writes it: names of files relative to the data, or numbers of rows",
     )
     image_column: str = Field(default="auto", description="tables: column of images or vectors (auto: by its type)")
-    label_column: str = Field(default="auto", description="tables and CSV lists: column of labels (auto: by its name)")
-    altered: Literal["refuse", "skip", "reindex"] = Field(
+    label_column: str = Field(
+        default="auto", description="tables, tar shards: column or field of labels (auto: by its name)"
+    )
+    altered: Literal["refuse", "reindex"] = Field(
         default="refuse",
-        description="samples whose content changed since the data were indexed: refuse them, skip and name them, or "
-        "take them as they are now",
+        description="samples whose content changed since the data were indexed: refuse them, or take them as they are "
+        "now",
     )
     imbalance: Literal["none", "exponential", "step"] = Field(
         default="none", description="cut the training classes to a long tail (exponential) or to two sizes (step)"
@@ -99,7 +99,7 @@ class PartSettings(Settings):
     root: str | None = None
     image_size: int | None = None
     max_bad: float | None = None
-    altered: Literal["refuse", "skip", "reindex"] | None = None
+    altered: Literal["refuse", "reindex"] | None = None
 
     @property
     def part(self) -> dict[str, Any]:

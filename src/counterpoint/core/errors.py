@@ -14,6 +14,8 @@ GONE = {
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
+    "--data mnist": "torchvision.datasets.MNIST has its arrays (data, targets), which cp.train takes",
+    "--data fashion-mnist": "torchvision.datasets.FashionMNIST has its arrays (data, targets), which cp.train takes",
     "--data svhn": "a folder of its pictures with a sub-folder per digit takes its place",
     "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
     "torch-export": "onnx is for other programs, folder for torch without Counterpoint",

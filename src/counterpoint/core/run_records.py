@@ -110,7 +110,6 @@ class RunStatus(Record):
     class_counts: Annotated[tuple[int, ...], Listed] | None = None
     split_fingerprint: str | None = None
     skipped: Annotated[tuple[Named, ...], Listed] = ()
-    blank_views: float | None = None
     device: str | None = None
     precision: str | None = None
     world_size: int | None = None

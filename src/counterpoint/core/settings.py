@@ -170,7 +170,7 @@ class EngineSettings(Settings):
         default="none", description="decay of an exponential moving average of the weights, saved as the encoder"
     )
     workers: Annotated[int, Field(ge=0, le=64)] = Field(
-        default=0, description="loader processes; changes no bit of the result"
+        default=0, description="threads that fetch ahead; changes no bit of the result"
     )
     checkpoint_every: Count | Auto = Field(
         default="auto", description="epochs between checkpoints (auto: about ten per run)"
@@ -195,7 +195,7 @@ class TrainSettings(Settings):
     data: str | None = Field(
         default=None,
         description="a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
-        ".npy, .npz, .csv, .txt, .tar, .parquet, .arrow",
+        ".npy, .npz, .tar, .parquet, .arrow",
     )
     recipe: str | None = Field(
         default=None,

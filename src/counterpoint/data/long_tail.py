@@ -67,16 +67,15 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     sizes = class_sizes(labels_N[positions_T], len(class_names))
     if not is_thinned(settings):
         return Thinned(positions_T, sizes, 0)
-    counts = tuple(_share_of(count, settings.label_share) for count in class_counts_for(sizes, settings, class_names))
+    # The nearest whole number; at least one of a class that has any.
+    counts = tuple(
+        min(count, max(1, round(settings.label_share * count)))
+        for count in class_counts_for(sizes, settings, class_names)
+    )
     kept = [_first_of(positions_T[labels_N[positions_T] == number], count) for number, count in enumerate(counts)]
     num_unlabelled = int((labels_N[positions_T] < 0).sum())
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
     return Thinned(torch.cat(kept).sort().values, counts, num_unlabelled)
-
-
-def _share_of(count: int, share: float) -> int:
-    """The nearest whole number; at least one of a class that has any."""
-    return min(count, max(1, round(share * count)))
 
 
 def class_sizes(labels_T: Tensor, num_classes: int) -> tuple[int, ...]:

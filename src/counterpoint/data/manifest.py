@@ -1,6 +1,6 @@
-"""The index of a source: one row per sample with its place, size and hash, kept in a cache folder as JSON lines.
+"""The index of a source: one row per sample with its place, size and hash, kept in a cache folder as JSON.
 
-A manifest is written whole or not at all, ends with the hash of all its lines, and is built anew when it cannot be
+A manifest is written whole or not at all, begins with the hash of what follows, and is built anew when it cannot be
 trusted. Reading it never executes anything.
 """
 
@@ -9,17 +9,15 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import write_atomically
 
 FORMAT = "counterpoint manifest"
-VERSION = 1
-Status = Literal["ok", "bad", "altered"]
-STATUSES = ("ok", "bad", "altered")
+VERSION = 2
+Status = Literal["ok", "bad"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ class Row:
         size: how many bytes.
         hash: hash of these bytes.
         label: what the data say it shows.
-        label_at: where the label was read.
-        status: ok, bad (cannot be decoded) or altered (content is not what was indexed first).
+        status: ok, or bad (cannot be decoded).
         reason: why it is left out.
         height: pixels, after the EXIF rotation; 0 where unknown.
         width: pixels.
@@ -56,7 +53,6 @@ class Row:
     size: int
     hash: str
     label: str | None
-    label_at: tuple[int, ...] | None
     status: Status
     reason: str
     height: int
@@ -111,7 +107,7 @@ def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
         identity, above = name, os.path.commonpath([os.path.abspath(file.parent) for file in files])
     # fsencode: names of files need not be valid UTF-8. No path holds \0, so that parts stay apart.
     key = hashlib.sha256(os.fsencode(f"{identity}\0{above}\0{variant}")).hexdigest()[:32]
-    return cache_folder() / "manifests" / f"{key}.jsonl"
+    return cache_folder() / "manifests" / f"{key}.json"
 
 
 def stamp_of(file: str) -> FileStamp:
@@ -140,76 +136,41 @@ def read_manifest(path: Path) -> CachedManifest:
 
 def write_manifest(path: Path, manifest: Manifest) -> str:
     """Write a manifest to the cache; returns a complaint when the cache cannot be written, else nothing."""
+    rows = manifest.rows
+    # A file is given by its number: a shard of 10,000 samples has its path written once.
+    numbers = {file: number for number, file in enumerate(manifest.stamps)}
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "columns": COLUMNS,
+        "files": [(file, stamp.size, stamp.mtime_ns) for file, stamp in manifest.stamps.items()],
+        "rows": [[numbers[row.file] if name == "file" else getattr(row, name) for name in COLUMNS] for row in rows],
+        "remarks": [(numbers[each.file], each.name, each.reason, each.is_lost) for each in manifest.remarks],
+    }
+    # ASCII escapes: a surrogate from a file name that is no UTF-8 survives.
+    body = json.dumps(content, separators=(",", ":")).encode()
+    sealed = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Two processes may index the same data at once: each replaces the whole file, and none reads half of one.
-        write_atomically(path, lambda temporary: _write_lines(temporary, manifest))
+        write_atomically(path, lambda temporary: temporary.write_bytes(sealed))
     except (OSError, RunError) as error:
         reason = error.strerror if isinstance(error, OSError) else (error.__cause__ or error)
         return f"the index could not be kept in {path.parent} ({reason}), so it is built at every start"
     return ""
 
 
-def _write_lines(path: Path, manifest: Manifest) -> None:
-    """Lines first, then the line with their hash."""
-    digest = hashlib.sha256()
-    with path.open("wb") as stream:
-        for value in _lines(manifest):
-            # ASCII escapes: a surrogate from a file name that is no UTF-8 survives, and no line break is inside a line.
-            line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
-            digest.update(line)
-            stream.write(line)
-        stream.write(json.dumps({"sha256": digest.hexdigest()}).encode() + b"\n")
-
-
-def _lines(manifest: Manifest) -> Iterator[Any]:
-    """Header, then lines for files, samples and remarks, in which a file is given by its number."""
-    yield {
-        "format": FORMAT,
-        "version": VERSION,
-        "files": len(manifest.stamps),
-        "samples": len(manifest.rows),
-        "remarks": len(manifest.remarks),
-        "columns": COLUMNS,
-    }
-    # A shard of 10,000 samples has its path written once.
-    numbers = {file: number for number, file in enumerate(manifest.stamps)}
-    for file, stamp in manifest.stamps.items():
-        yield [file, stamp.size, stamp.mtime_ns]
-    for row in manifest.rows:
-        yield [numbers[row.file] if column == "file" else getattr(row, column) for column in COLUMNS]
-    for remark in manifest.remarks:
-        yield [numbers[remark.file], remark.name, remark.reason, remark.is_lost]
-
-
 def _parse(content: bytes) -> Manifest:
     """Manifest from its bytes; ValueError and the like for anything else."""
-    body, _, last = content.rstrip(b"\n").rpartition(b"\n")
-    # Before anything else is believed: one flipped bit anywhere, or a lost line, is found here.
-    if json.loads(last)["sha256"] != hashlib.sha256(body + b"\n").hexdigest():
+    seal, _, body = content.partition(b"\n")
+    # Before anything else is believed: one flipped bit anywhere is found here.
+    if seal.decode() != hashlib.sha256(body).hexdigest():
         raise ValueError("hash")
-    lines = body.split(b"\n")
-    header = json.loads(lines[0])
-    if (header["format"], header["version"], header["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
+    known = json.loads(body)
+    if (known["format"], known["version"], known["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
         raise ValueError("header")
-    values = iter(json.loads(line) for line in lines[1:])
-    # One iterator over all lines: files, then samples; what is left are the remarks.
-    files = list(islice(values, header["files"]))
-    stamps = {str(file): FileStamp(int(size), int(mtime_ns)) for file, size, mtime_ns in files}
-    names = tuple(stamps)
-    rows = tuple(_row(row, names) for row in islice(values, header["samples"]))
-    remarks = tuple(Remark(names[file], name, reason, is_lost) for file, name, reason, is_lost in values)
-    if (len(files), len(rows), len(remarks)) != (header["files"], header["samples"], header["remarks"]):
-        raise ValueError("length")
-    return Manifest(rows, stamps, remarks)
-
-
-def _row(values: list[Any], files: Sequence[str]) -> Row:
-    """Row from its JSON list."""
-    row = dict(zip(COLUMNS, values, strict=True))
-    if row["status"] not in STATUSES or not isinstance(row["name"], str) or not isinstance(row["hash"], str):
-        raise ValueError("row")
-    row["file"] = files[row["file"]]
-    # JSON knows lists only; a tuple compares equal to what an image says.
-    row["label_at"] = tuple(row["label_at"]) if row["label_at"] else None
-    return Row(**row)
+    stamps = {file: FileStamp(size, mtime_ns) for file, size, mtime_ns in known["files"]}
+    files = tuple(stamps)
+    values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
+    rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
+    return Manifest(rows, stamps, tuple(Remark(files[file], *rest) for file, *rest in known["remarks"]))

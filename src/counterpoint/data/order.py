@@ -197,6 +197,5 @@ def build_order(
 
 
 def _check_batch(batch_size: int, num_samples: int) -> None:
-    """Refuse a batch that no epoch can fill."""
     if batch_size > num_samples:
         raise UsageError(f"batch_size must be at most the number of training samples, {num_samples}, got {batch_size}")

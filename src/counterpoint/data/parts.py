@@ -178,7 +178,7 @@ def joined(bank: Source, queries: Source) -> Source:
             f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}"
         )
     factors = None
-    if bank.factors is not None and queries.factors is not None and bank.factor_names == queries.factor_names:
+    if bank.factors is not None and queries.factors is not None and bank.factors.shape[1] == queries.factors.shape[1]:
         factors = torch.cat([bank.factors, queries.factors])
     number_of = {name: number for number, name in enumerate(bank.class_names)}
     # The last place is that of -1: an unknown label stays one.

@@ -42,7 +42,6 @@ class Source:
         second: a second view or another modality of each sample, by the same positions.
         second_shape: one sample's shape in ``second``.
         factors: int64 (n, f), the value of each generative factor by its number, where the data were generated.
-        factor_names: name of each column of ``factors``.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Source:
     second: Store | None = None
     second_shape: tuple[int, ...] | None = None
     factors: Tensor | None = None
-    factor_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.store)
@@ -167,7 +165,6 @@ class FileForm:
         open: opens a path as the settings ask.
         fits: whether a path with such a name is of this form; None takes those that no other form takes.
         reads: settings of ``source`` that only some forms read, and this one does.
-        lists: of a file that names others: these.
     """
 
     name: str
@@ -175,7 +172,6 @@ class FileForm:
     open: Callable[[Path, SourceSettings, Progress], Source]
     fits: Callable[[Path], bool] | None = None
     reads: tuple[str, ...] = ()
-    lists: Callable[[Path, SourceSettings], list[Path]] | None = None
 
 
 def fingerprint(parts: Sequence[bytes | np.ndarray], labels: Labels | None) -> str:

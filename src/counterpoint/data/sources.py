@@ -46,7 +46,6 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
 
 
 def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progress) -> Source:
-    """Open all samples."""
     if data is None:
         raise UsageError(
             "no data given; use --data digits (embedded) or another named set, --data FOLDER of images, or --data FILE"
@@ -102,7 +101,7 @@ def forms_that_read(setting: str) -> tuple[str, ...]:
     """The forms of data that read a setting of ``source`` which others do not.
 
     >>> forms_that_read("image_column")
-    ('an image list', 'a table')
+    ('a table',)
     """
     names = dict.fromkeys(form.name for form in reversed(FORMS) if setting in form.reads)
     return (*names, *([NAMED_SET] if setting in NAMED_SET_READS else []))
@@ -115,7 +114,6 @@ def _forms_by_name(path: Path) -> list[FileForm]:
 
 
 def _known_forms() -> str:
-    """What data can be, for a message."""
     suffixes = dict.fromkeys(suffix for form in FORMS for suffix in form.suffixes if suffix != FOLDER)
     return (
         "a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "

@@ -29,7 +29,6 @@ class Located:
         offset: where its bytes begin; for tables, its row.
         size: how many bytes; None means to the end of the file.
         label: what the data say it shows.
-        label_at: where in the file that label was read, so that a change of it is noticed; how, the reader knows.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Located:
     offset: int = 0
     size: int | None = None
     label: str | None = None
-    label_at: tuple[int, ...] | None = None
 
 
 Read = Callable[[Located], bytes]  # raises OSError or ValueError, whose text is the reason
@@ -156,14 +154,13 @@ class FileStore:
         return torch.stack([self._sample(int(position)) for position in positions])
 
     def _sample(self, position: int) -> Tensor:
-        """One verified and decoded sample."""
         image = self.images[position]
         # Only in a glance (``indexed_images``): everywhere else each sample was read once.
         if not self.hashes[position]:
             return self._unread_sample(image)
         # A member of a shard, or a row of a table, is named with its file.
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
-        remedy = "bring it back as it was, or start again with --source.altered skip or reindex"
+        remedy = "bring it back as it was, or start again with --source.altered reindex"
         try:
             content = self.read(image)
         except (OSError, ValueError) as error:
@@ -177,7 +174,6 @@ class FileStore:
             raise DataError(f"{where} no longer decodes ({error}) though its bytes are the same") from None
 
     def _unread_sample(self, image: Located) -> Tensor:
-        """One sample that the manifest does not know."""
         try:
             return decode_square(self.read(image), self.side)
         except (OSError, ValueError) as error:

@@ -99,7 +99,6 @@ def preview(
     write_atomically(path, sheet.save)
     why = resolution.reasons.get("views.preset", "as asked")
     reporter.say(f"views of preset {resolution.settings.views.preset} ({why}): {path}")
-    reporter.say(str(resolution.blank_views))
     return path
 
 

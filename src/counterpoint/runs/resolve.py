@@ -9,9 +9,9 @@ from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.views.image_statistics import BlankViews, Pictures, count_blank_views, look, sample_pictures
+from counterpoint.data.views.image_statistics import Pictures, look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
-from counterpoint.data.views.presets import PRESETS, choose_preset, filled, plan_views
+from counterpoint.data.views.presets import PRESETS, choose_preset, filled
 from counterpoint.engine.placement import Placement
 from counterpoint.losses.build import applies_relu
 from counterpoint.methods.catalogue import method_named
@@ -41,13 +41,11 @@ class Resolution:
         settings: what is filled in so far.
         reasons: of each value that was filled in, by dotted path.
         idle: why settings have no effect, by dotted path.
-        blank_views: how many views show nothing.
     """
 
     settings: TrainSettings
     reasons: dict[str, str] = field(default_factory=dict)
     idle: Mapping[str, str] = field(default_factory=dict)
-    blank_views: BlankViews | None = None
 
     def fill(self, path: str, choose: Callable[[], tuple[Any, str]]) -> None:
         """Replace the setting at a dotted path if it is ``auto`` and has an effect."""
@@ -134,7 +132,7 @@ def resolve(
 def resolve_views(
     resolution: Resolution, source: Source, pictures: Pictures | None = None, *, own: OwnViews | None = None
 ) -> Resolution:
-    """Fill in the views, try those of the user's own, and count those that are blank.
+    """Fill in the views, and try those of the user's own.
 
     Args:
         resolution: settings to fill in.
@@ -159,11 +157,8 @@ def resolve_views(
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now: the loop goes on
-    plan = plan_views(resolution.settings.views) if own is None else own
     if own is not None:
         own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pictures is None else pictures.pixels)
-    if pictures is not None:
-        resolution.blank_views = count_blank_views(pictures, plan, resolution.settings.seed)
     return resolution
 
 

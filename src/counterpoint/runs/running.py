@@ -67,7 +67,6 @@ def execute(
 def first_status(assembled: Assembled, given: Given) -> RunStatus:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
-    blank = assembled.resolution.blank_views
     origins: dict[str, Any] = {name: dict(origin) for name, origin in given.origins.items()}
     if assembled.start is not None:
         origins[RECORD] = assembled.start.record()
@@ -86,7 +85,6 @@ def first_status(assembled: Assembled, given: Given) -> RunStatus:
         class_counts=tuple(assembled.class_counts),
         split_fingerprint=assembled.split.fingerprint,
         skipped=tuple(Named(name=item.name, reason=item.reason) for item in source.skipped),
-        blank_views=None if blank is None else round(blank.share, 4),
         device=settings.engine.device,
         precision=settings.engine.precision,
         world_size=world_size(),
@@ -250,9 +248,8 @@ def _samples(assembled: Assembled) -> str:
 
 
 def _views(assembled: Assembled) -> list[str]:
-    """What is drawn of pictures, and how many views show nothing."""
-    blank = assembled.resolution.blank_views
-    return [] if blank is None else [f"views: preset {assembled.settings.views.preset}; {blank}"]
+    """What is drawn of pictures."""
+    return [f"views: preset {assembled.settings.views.preset}"] if assembled.source.kind == "images" else []
 
 
 def _encoder(assembled: Assembled) -> str:

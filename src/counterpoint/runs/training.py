@@ -44,7 +44,7 @@ def train(
     """Train an encoder by contrast and write a run folder.
 
     Args:
-        data: a named set, a path (folder, ``.npy``, ``.npz``, ``.csv``, ``.tar``, ...), an array or a tensor.
+        data: a named set, a path (folder, ``.npy``, ``.npz``, ``.tar``, ...), an array or a tensor.
         labels: one per sample, for arrays; evaluation and supervised methods use them.
         encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, which stays as it is:
             a copy is trained.

@@ -1,6 +1,5 @@
 """The data of a run change between two commands: the second answers of what is there now, or refuses."""
 
-import csv
 import io
 import os
 import re
@@ -154,14 +153,6 @@ def _folder(path: Path, samples: list[Sample]) -> None:
         file.write_bytes(sample.png)
 
 
-def _list(path: Path, samples: list[Sample]) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as stream:
-        csv.writer(stream).writerows([("file", "label"), *((f"{each.name}.png", each.label) for each in samples)])
-    for sample in samples:
-        path.with_name(f"{sample.name}.png").write_bytes(sample.png)
-
-
 def _npy(path: Path, samples: list[Sample]) -> None:
     np.save(path, np.stack([sample.pixels for sample in samples]))
 
@@ -193,7 +184,6 @@ def _table(path: Path, samples: list[Sample]) -> None:
 UNLABELLED = "npy"
 FORMS: dict[str, tuple[str, Callable[[Path, list[Sample]], object]]] = {
     "folder": ("data", _folder),
-    "list": ("data/list.csv", _list),
     "npy": ("data.npy", _npy),
     "npz": ("data.npz", _npz),
     "tar": ("data.tar", _tar),

@@ -5,7 +5,7 @@ image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files m
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,22 +14,19 @@ import torch
 from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.data.formats.image_files import read_size
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
-from counterpoint.data.formats.npz_files import holds_objects, npz_keys, read_npy, read_npz
+from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.data.source import FileForm, Progress, Source, fingerprint, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
 SAMPLE_KEYS = ("images", "x", "X", "data", "samples", "arr_0")
 LABEL_KEYS = ("labels", "y", "targets")
-FACTOR_KEYS = ("factors", "factor_names")
 VIEW_KEYS = ("view0", "view1")
 # Two arrays of an archive that belong together, row by row; the first of these pairs that is there is taken.
 KEY_PAIRS = (VIEW_KEYS, ("x0", "x1"), ("images", "captions"))
 PACK_KEYS = ("jpeg", "offsets")
 MAX_CLASSES = 1 << 20  # each has a name
-SIDES = range(8, 1025)  # what source.image_size can be
 
 
 def open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
@@ -48,7 +45,7 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
         raise DataError(
             f"{path} has the arrays {', '.join(keys) or 'none'}; samples must be named one of {', '.join(SAMPLE_KEYS)}"
         )
-    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1], *FACTOR_KEYS))
+    arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1], "factors"))
     return _from_arrays(path, arrays, settings) if pair is None else _paired(path, pair, arrays, settings)
 
 
@@ -67,26 +64,21 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceS
     source = memory_source(str(path), samples, _labels(arrays, len(samples), settings))
     if "factors" not in arrays:
         return source
-    factors, names = _factors(path, arrays, len(samples))
+    factors = _factors(path, arrays, len(samples))
     # Other factors of the same samples are other data.
     content = fingerprint([source.fingerprint.encode(), factors.numpy()], None)
-    return replace(source, factors=factors, factor_names=names, fingerprint=content)
+    return replace(source, factors=factors, fingerprint=content)
 
 
-def _factors(path: Path, arrays: Mapping[str, np.ndarray], num_samples: int) -> tuple[torch.Tensor, tuple[str, ...]]:
-    """The value of each generative factor by its number, (n, f), and the factors' names."""
+def _factors(path: Path, arrays: Mapping[str, np.ndarray], num_samples: int) -> torch.Tensor:
+    """The value of each generative factor by its number, (n, f)."""
     factors = arrays["factors"]
     if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != num_samples or not factors.shape[1]:
         raise DataError(
             f"{path}: factors must be whole numbers of shape ({num_samples}, factors), got {factors.dtype} of shape "
             f"{factors.shape}; name the array otherwise if it is none of the factors that made the samples"
         )
-    names = arrays.get("factor_names", np.array([f"factor {number}" for number in range(factors.shape[1])]))
-    if names.dtype.kind != "U" or names.shape != (factors.shape[1],):
-        raise DataError(
-            f"{path}: factor_names must be {factors.shape[1]} texts, got {names.dtype} of shape {names.shape}"
-        )
-    return torch.from_numpy(factors.astype(np.int64)), tuple(str(name) for name in names)
+    return torch.from_numpy(factors.astype(np.int64))
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
@@ -127,38 +119,17 @@ def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray],
 
 
 def _is_packed(path: Path) -> bool:
-    """Whether an archive has the arrays of this form."""
     return set(PACK_KEYS) <= set(npz_keys(path))
-
-
-@dataclass(frozen=True)
-class PackReader:
-    """Gets an image's bytes from the pack in memory.
-
-    Attributes:
-        content: all encoded images end to end.
-    """
-
-    content: np.ndarray = field(repr=False)
-
-    def __call__(self, image: Located) -> bytes:
-        """See ``stores.Read``."""
-        assert image.size is not None
-        return self.content[image.offset : image.offset + image.size].tobytes()
 
 
 def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a pack; its images are dealt with as those of a folder are.
-
-    Images that are all square and of one size keep it unless ``settings.image_size`` asks for another one; others are
-    brought to a common size as photographs in a folder are.
 
     Raises:
         DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
             images than allowed.
     """
     refuse_split(str(path), settings.split)
-    # ``class_names`` is not among them: it may hold Python objects, which would be refused (see ``_class_names``).
     arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
@@ -169,19 +140,18 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         Located(str(number), path, start, stop - start, None if numbers is None else str(numbers[number]))
         for number, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
     ]
-    reader = PackReader(content)
     names = _class_names(path, numbers)
+
+    def reader(image: Located) -> bytes:
+        assert image.size is not None
+        return content[image.offset : image.offset + image.size].tobytes()
 
     def rule(good: Sequence[Located]) -> Labels | None:
         # Bad images are left out of the source, and their labels with them.
         known = [int(image.label) for image in good if image.label is not None]
         return Labels(torch.tensor(known, dtype=torch.int64), names) if known else None
 
-    asked = settings
-    if settings.image_size == "auto" and (side := _common_side(images, reader)):
-        # Left at auto they would be resampled: to a multiple of 8, at most 64 px.
-        asked = settings.model_copy(update={"image_size": side})
-    return open_listing(str(path), Listing(images, read=reader, label=rule), asked, progress)
+    return open_listing(str(path), Listing(images, read=reader, label=rule), settings, progress)
 
 
 def _check_offsets(path: Path, offsets: np.ndarray, num_bytes: int) -> None:
@@ -217,25 +187,17 @@ def _class_numbers(path: Path, labels: np.ndarray | None, num_images: int) -> np
 def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
     """Names of all classes; their numbers where the file has no names that can be read without unpickling."""
     num_classes = 0 if numbers is None else int(numbers.max()) + 1
-    if "class_names" not in npz_keys(path) or holds_objects(path, "class_names"):
-        return tuple(str(number) for number in range(num_classes))
-    names = read_npz(path, ["class_names"])["class_names"]
+    try:
+        names = read_npz(path, ["class_names"]).get("class_names")
+    except DataError:  # Python objects
+        names = None
+    if names is None:
+        return tuple(map(str, range(num_classes)))
     if names.dtype.kind != "U" or names.ndim != 1 or len(names) < num_classes:
         raise DataError(
             f"{path}: class_names must be {num_classes} or more texts, got {names.dtype} of shape {names.shape}"
         )
-    return tuple(str(name) for name in names)
-
-
-def _common_side(images: Sequence[Located], reader: PackReader) -> int | None:
-    """The side of all images, if they are square and equal."""
-    sizes = (read_size(reader(image)) for image in images)
-    known = (size for size in sizes if size is not None)
-    # Generators: reading ends at the first picture of another size; damaged ones are judged later.
-    first = next(known, None)
-    if first is None or first.height != first.width or first.height not in SIDES:
-        return None
-    return first.height if all(size == first for size in known) else None
+    return tuple(map(str, names))
 
 
 FORMS = (

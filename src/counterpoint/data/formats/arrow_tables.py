@@ -1,8 +1,8 @@
-"""Tables as sources: Parquet, Arrow files and streams, Feather, and data sets that Hugging Face saved to disk."""
+"""Tables as sources: Parquet, Arrow files and streams, and Feather."""
 
 # N samples, D features
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,12 @@ import torch
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import ColumnKind, Schema, TableFile
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, RunError, UsageError, nearest
-from counterpoint.core.files import read_json
+from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
-from counterpoint.data.source import FOLDER, FileForm, Progress, Source, choose_split, memory_source, refuse_split
+from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
-SPLITS_CARD = "dataset_dict.json"  # a saved set of several parts
-STATE_CARD = "state.json"
 SAMPLE_KINDS: Sequence[ColumnKind] = ("image", "bytes", "vector")  # in the order in which they are looked for
 SAMPLE_NAMES = ("image", "img", "picture", "jpg", "png", "webp", "vector", "embedding", "features")
 LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
@@ -35,71 +32,36 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     Images that fit are kept in memory; of others each fetch reads, verifies and decodes its rows.
 
     Raises:
-        UsageError: pyarrow is missing, or there is no such column or part.
+        UsageError: pyarrow is missing, or there is no such column.
         DataError: not a table; no column of images or vectors, or several; or anything ``open_listing`` refuses.
     """
-    files = [TableFile(file) for file in table_files(path, settings.split)]
-    schema = files[0].schema
-    if odd := [file.path for file in files if file.schema != schema]:
-        raise DataError(f"{odd[0]} has other columns than {files[0].path}")
-    table = ArrowTable(
-        files={str(file.path): file for file in files},
-        samples=_sample_column(path, schema, settings),
-        label=_label_column(path, schema, settings),
-    )
-    if schema.kinds[table.samples] == "vector":
+    refuse_split(str(path), settings.split)
+    file = TableFile(path)
+    table = ArrowTable(file, _sample_column(path, file.schema, settings), _label_column(path, file.schema, settings))
+    if file.schema.kinds[table.samples] == "vector":
         return _open_vectors(path, table, settings)
     images = table.images()
     if not images:
         raise DataError(f"no rows in {path}")
     listing = Listing(images, read=table, label=table.numbered, variant=f"table {table.samples} {table.label}")
     source = open_listing(str(path), listing, settings, progress)
-    slowest = max(file.chunk_bytes for file in files)
-    if isinstance(source.store, MemoryStore) or slowest < SLOW_CHUNK_BYTES:
+    if isinstance(source.store, MemoryStore) or file.chunk_bytes < SLOW_CHUNK_BYTES:
         return source
-    note = f"a sample takes unpacking a row group of {slowest >> 20} MiB; an uncompressed .arrow file would not"
+    note = f"a sample takes unpacking a row group of {file.chunk_bytes >> 20} MiB; an uncompressed .arrow would not"
     return replace(source, notes={**source.notes, "source.table": note})
-
-
-def table_files(path: Path, split: str) -> list[Path]:
-    """The files of a table: itself, or those of a saved data set's part.
-
-    Raises:
-        UsageError: there is no such part.
-        DataError: the folder is no saved data set.
-    """
-    if path.is_file():
-        refuse_split(str(path), split)
-        return [path]
-    if (path / SPLITS_CARD).is_file():
-        parts = _card(path / SPLITS_CARD).get("splits")
-        names = [str(name) for name in parts] if isinstance(parts, list) else []
-        if split == "auto" and "train" not in names:
-            raise UsageError(f"{path} has the parts {', '.join(names) or 'none'}; choose one with --source.split")
-        part = "train" if split == "auto" else choose_split(str(path), tuple(names), split)
-        # .name: a card that says ../elsewhere leads to no file outside the folder.
-        return table_files(path / Path(part).name, "auto")
-    refuse_split(str(path), split)
-    # Hugging Face's shuffle and filter leave the rows where they are and save a list of their numbers beside them.
-    if (path / STATE_CARD).is_file() and _card(path / STATE_CARD).get("_indices_data_files"):
-        raise DataError(f"{path} is a selection of rows; save it again after dataset.flatten_indices()")
-    files = sorted(path.glob("*.arrow"))
-    if not files:
-        raise DataError(f"no .arrow files in {path}")
-    return files
 
 
 @dataclass(frozen=True)
 class ArrowTable:
-    """Files with the same columns, and which of them are samples and labels; called with an image, it reads it."""
+    """A table, and which of its columns are samples and labels; called with an image, it reads it."""
 
-    files: Mapping[str, TableFile]
+    file: TableFile
     samples: str
     label: str | None
 
     def __call__(self, image: Located) -> bytes:
         """The bytes of one row's image."""
-        value = self.files[str(image.path)].cell(self.samples, image.offset)
+        value = self.file.cell(self.samples, image.offset)
         # Hugging Face's struct: {"bytes": ..., "path": ...}, of which one may be None.
         if isinstance(value, dict):
             elsewhere = value.get("path")
@@ -113,28 +75,13 @@ class ArrowTable:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, where the table has them."""
-        first = next(iter(self.files.values()))
-        return first.schema.class_names.get(self.label or "", ())
+        return self.file.schema.class_names.get(self.label or "", ())
 
     def images(self) -> list[Located]:
         """One image per row, named by its number."""
-        return [
-            Located(name, file.path, row, label=label, label_at=None if label is None else (row,))
-            for file in self.files.values()
-            for row, (name, label) in enumerate(zip(self.names(file), self.labels(file), strict=True))
-        ]
-
-    def names(self, file: TableFile) -> list[str]:
-        """Names of a file's rows."""
-        # Row 7 of two files is two samples.
-        prefix = "" if len(self.files) == 1 else f"{file.path.name}:"
-        return [f"{prefix}{row}" for row in range(len(file))]
-
-    def labels(self, file: TableFile) -> list[str | None]:
-        """Labels of a file's rows."""
-        if self.label is None:
-            return [None] * len(file)
-        return [_label_text(value, self.class_names) for value in file.column(self.label)]
+        values = [None] * len(self.file) if self.label is None else self.file.column(self.label)
+        labels = [_label_text(value, self.class_names) for value in values]
+        return [Located(str(row), self.file.path, row, label=label) for row, label in enumerate(labels)]
 
     def numbered(self, images: Sequence[Located]) -> Labels | None:
         """Class numbers; those of the table where it names its classes."""
@@ -149,16 +96,15 @@ class ArrowTable:
 
 
 def _open_vectors(path: Path, table: ArrowTable, settings: SourceSettings) -> Source:
-    """A column of lists of numbers, in memory."""
-    cells = [cell for file in table.files.values() for cell in file.column(table.samples)]
-    names = tuple(name for file in table.files.values() for name in table.names(file))
+    cells = table.file.column(table.samples)
     odd = [row for row, cell in enumerate(cells) if cell is None or len(cell) != len(cells[0] or ()) or None in cell]
     if not cells or odd:
-        where = f"row {names[odd[0]]}" if odd else "the table"
+        where = f"row {odd[0]}" if odd else "the table"
         raise DataError(f"{path}: {where} is empty or has another length; column {table.samples!r} must hold vectors")
     samples_ND = to_samples(np.array(cells, dtype=np.float32), "vectors", name=str(path))
+    names = [str(row) for row in range(len(cells))]
     labels = labels_as_asked(settings.labels, names, lambda: table.numbered(table.images()))
-    return memory_source(str(path), samples_ND, labels, sample_names=names)
+    return memory_source(str(path), samples_ND, labels)
 
 
 def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
@@ -188,7 +134,6 @@ def _label_column(path: Path, schema: Schema, settings: SourceSettings) -> str |
 
 
 def _check_column(path: Path, asked: str, schema: Schema, kinds: Sequence[ColumnKind], setting: str) -> None:
-    """Refuse a column that is not there or is of another kind."""
     if asked not in schema.kinds:
         known = ", ".join(schema.kinds)
         raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, schema.kinds)} (columns: {known})")
@@ -204,26 +149,11 @@ def _label_text(value: Any, class_names: Sequence[str]) -> str | None:
     return class_names[value] if 0 <= value < len(class_names) else None
 
 
-def _card(path: Path) -> dict[str, Any]:
-    """A JSON file of a saved data set."""
-    try:
-        card = read_json(path)
-    except RunError as error:
-        raise DataError(str(error)) from None
-    return card if isinstance(card, dict) else {}
-
-
-def _is_table(path: Path) -> bool:
-    """Whether a path is a table's file, or a folder in which Hugging Face saved a data set: it has one of two cards."""
-    return path.is_file() or any((path / card).is_file() for card in ("dataset_info.json", SPLITS_CARD))
-
-
 FORMS = (
     FileForm(
         "a table",
-        (".parquet", ".arrow", ".feather", FOLDER),
+        (".parquet", ".arrow", ".feather"),
         open_table,
-        fits=_is_table,
         reads=("image_column", "label_column", "max_bad", "altered"),
     ),
 )

@@ -223,7 +223,6 @@ def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Convert any mode to RGB."""
     if image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP":
         return image  # not a copy; a WebP's decoder keeps buffers as long as its image
     if image.width * image.height <= TILE_PIXELS:

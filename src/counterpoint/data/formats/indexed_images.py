@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from os import fsencode
 from os.path import abspath
-from typing import Literal
 
 import numpy as np
 import torch
@@ -37,11 +36,9 @@ from counterpoint.data.stores import NOT_THERE, FileStore, Located, MemoryStore,
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
 NUM_NAMED = 5  # samples that one message names
-Altered = Literal["refuse", "skip", "reindex"]
 NOTE = "source.manifest"
-# Not arguments: openers of every form lie between who looks and ``open_listing``.
+# Not an argument: openers of every form lie between who looks and ``open_listing``.
 _IS_GLANCE = ContextVar("_IS_GLANCE", default=False)
-_IS_BARE = ContextVar("_IS_BARE", default=False)
 
 
 @dataclass(frozen=True)
@@ -84,44 +81,24 @@ class Known:
         return self.now[abspath(image.path)].size if image.size is None else image.size
 
     def unchanged(self, image: Located) -> Row | None:
-        """The earlier row, if neither the file's stamp nor the place and label of the image changed."""
+        """The earlier row, if neither the file's stamp nor the place of the image changed."""
         row, file = self.row(image), abspath(image.path)
         if row is None or self.then.get(file) != self.now[file] or row.offset != image.offset:
             return None
-        return row if image.size in (None, row.size) and not _is_label_changed(image, row) else None
-
-
-@dataclass(frozen=True)
-class Examined:
-    """What the bytes of an image are; a reason says why they are no image."""
-
-    size: int
-    hash: str
-    height: int
-    width: int
-    reason: str = ""
-
-
-UNREAD = Examined(0, "", 0, 0)  # taken for good, without a hash
+        return row if image.size in (None, row.size) else None
 
 
 @contextmanager
-def glance(*, is_bare: bool = False) -> Iterator[None]:
-    """Data that are opened here are for a look at a few pictures: each is decoded when it is fetched, and not before.
+def glance() -> Iterator[None]:
+    """Data that are opened here are for a look at some pictures: each is decoded when it is fetched, and not before.
 
-    What an earlier index says holds; pictures that it does not know are taken for good until they are fetched, and no
-    index is kept.
-
-    Args:
-        is_bare: what an earlier index says is not asked either: every picture that was found is in the source's
-            ``FileStore``, good or bad.
+    Every picture that was found is in the source's ``FileStore``, good or bad; no index is read or kept.
     """
-    tokens = _IS_GLANCE.set(True), _IS_BARE.set(is_bare)
+    token = _IS_GLANCE.set(True)
     try:
         yield
     finally:
-        _IS_GLANCE.reset(tokens[0])
-        _IS_BARE.reset(tokens[1])
+        _IS_GLANCE.reset(token)
 
 
 def open_listing(name: str, listing: Listing, settings: SourceSettings, progress: Progress) -> Source:
@@ -142,30 +119,31 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     images = listing.images
     if not images:
         raise DataError(f"no images in {name}")
+    if _IS_GLANCE.get():
+        return _unread(name, listing, settings)
     path = manifest_path(name, [image.path for image in images], listing.variant)
-    cached = CachedManifest(None, "") if _IS_BARE.get() else listing.cached or read_manifest(path)
+    cached = listing.cached or read_manifest(path)
     known = known_samples(images, cached.manifest)
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = _choose_side(images, known, listing.read)
     # Pictures are decoded once, into their places of one tensor; a list of tensors would need the memory twice.
-    is_kept = len(images) * 3 * side * side <= MEMORY_BUDGET_BYTES and not _IS_GLANCE.get()
+    is_kept = len(images) * 3 * side * side <= MEMORY_BUDGET_BYTES
     pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8) if is_kept else None
-    rows = _index(listing, known, settings, progress, pixels)
+    rows = _index(listing, known, progress, pixels)
     if settings.altered == "refuse":
-        refuse_altered(name, rows)
+        _refuse_altered(name, listing, known, rows)
     lost = [Skipped(remark.name, remark.reason) for remark in listing.remarks if remark.is_lost]
     others = [Skipped(remark.name, remark.reason) for remark in listing.remarks if not remark.is_lost]
-    # Altered samples that are left out count as bad ones, and so do members of a shard that are lost.
-    bad = [Skipped(row.name, row.reason) for row in rows if row.status != "ok"] + lost
+    # Members of a shard that are lost count as bad ones.
+    bad = [Skipped(row.name, row.reason) for row in rows if row.status == "bad"] + lost
     _check_share_of_bad(name, bad, len(rows) + len(lost), settings.max_bad)
     # A shard without any image has remarks only, and is to be known again, too.
     stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
     manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
     # What is in the cache already is not written again.
-    complaint = "" if manifest == cached.manifest or _IS_GLANCE.get() else write_manifest(path, manifest)
-    changes = "" if cached.manifest is None else _changes(rows, known)
-    if remarks := "; ".join(text for text in (changes, cached.complaint, complaint) if text):
+    complaint = "" if manifest == cached.manifest else write_manifest(path, manifest)
+    if remarks := "; ".join(text for text in (cached.complaint, complaint) if text):
         notes[NOTE] = remarks
     is_good_N = torch.tensor([row.status == "ok" for row in rows])
     good = [(image, row) for image, row in zip(images, rows, strict=True) if row.status == "ok"]
@@ -182,34 +160,38 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     return source_of(name, store, (3, side, side), labels, **known_of)
 
 
-def _index(
-    listing: Listing, known: Known, settings: SourceSettings, progress: Progress, pixels_N: Tensor | None
-) -> list[Row]:
+def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
+    """A source of pictures of which none was read yet."""
+    images, side, notes = listing.images, settings.image_size, {}
+    if side == "auto":
+        side, notes["source.image_size"] = _choose_side(images, known_samples(images, None), listing.read)
+    names = tuple(image.name for image in images)
+    labels = labels_as_asked(settings.labels, names, lambda: listing.label(images))
+    store = FileStore(tuple(images), ("",) * len(images), side, listing.read)
+    skipped = (*(Skipped(remark.name, remark.reason) for remark in listing.remarks), *listing.ignored)
+    known_of = {"sample_names": names, "skipped": skipped, "fingerprint": "", "notes": notes}
+    return source_of(name, store, (3, side, side), labels, **known_of)
+
+
+def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor | None) -> list[Row]:
     """One row per image. What did not change is taken from the earlier manifest, unless its pixels are wanted."""
 
     def row_of(number: int) -> Row:
         image = listing.images[number]
         row = known.unchanged(image)
         # A bad image has no pixels, and its file did not change: it is not tried again.
-        if row is not None and (row.status == "bad" or pixels_N is None) and not is_renewed(row):
-            # Labels by folder or list are not part of the file, and are taken as they are now.
+        if row is not None and (row.status == "bad" or pixels_N is None):
             return replace(row, label=image.label)
-        if is_glance:
-            return judge(image, None, UNREAD, settings.altered)
 
         def keep(picture: Image.Image) -> None:
             if pixels_N is not None:
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
 
         size = known.num_bytes(image) if listing.read is read_bytes else 0
-        return judge(image, known.row(image), examine(image, listing.read, keep, size=size), settings.altered)
+        return examine(image, listing.read, keep, size=size)
 
-    def is_renewed(row: Row) -> bool:
-        # An altered row keeps the earlier hash; to be taken as it is now it is read again, though its stamp is known.
-        return settings.altered == "reindex" and row.status != "ok"
-
-    is_glance, num_images = _IS_GLANCE.get(), len(listing.images)
-    if is_glance or (pixels_N is None and not any(known.unchanged(image) is None for image in listing.images)):
+    num_images = len(listing.images)
+    if pixels_N is None and not any(known.unchanged(image) is None for image in listing.images):
         rows = [row_of(number) for number in range(num_images)]  # nothing to read, nothing to show
     else:
         with progress(f"reading {num_images} images", num_images) as advance:
@@ -219,20 +201,29 @@ def _index(
     return [replace(row, id=next(ids) if row.status == "ok" else None) for row in rows]
 
 
-def _changes(rows: Sequence[Row], known: Known) -> str:
-    """What changed since the earlier manifest."""
-    keys = {(row.file, row.name) for row in rows}
-    earlier = {key: row.hash for key, row in known.rows.items()}
-    counts = {
-        "new": len(keys - known.rows.keys()),
-        "gone": len(known.rows.keys() - keys),
-        "changed and left out": sum(row.status == "altered" for row in rows),
-        "changed and taken as they are now": sum(
-            row.status != "altered" and earlier.get((row.file, row.name), row.hash) != row.hash for row in rows
-        ),
-    }
-    text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"{text} since it was indexed" if text else ""
+def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Row]) -> None:
+    """Stop when samples are not those that were indexed; one that was bad before was never trained on and may change.
+
+    Raises:
+        DataError: some did; up to five are named.
+    """
+    altered = []
+    for row in rows:
+        earlier = known.rows.get((row.file, row.name))
+        # A file that is gone is missing, not altered: it counts as bad.
+        if earlier is not None and earlier.status == "ok" and row.hash != earlier.hash and row.reason != NOT_THERE:
+            altered.append(row.name if row.hash else f"{row.name} ({row.reason})")
+    # What a damaged shard hides now is missing, too.
+    damaged = {remark.file for remark in listing.remarks if remark.is_lost}
+    present = {(row.file, row.name) for row in rows}
+    altered += [key[1] for key in known.rows if key[0] in damaged and key not in present]
+    if altered:
+        more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
+        listed = ", ".join(altered[:NUM_NAMED])
+        raise DataError(
+            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {listed}{more}; bring "
+            "them back as they were, or take them as they are now with --source.altered reindex"
+        )
 
 
 def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:
@@ -259,7 +250,6 @@ def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[i
 
 
 def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_bad: float) -> None:
-    """Stop when too many images are bad, or all of them."""
     share = len(bad) / num_images
     if len(bad) < num_images and share <= max_bad:
         return
@@ -289,7 +279,7 @@ def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known
     return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)
 
 
-def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Examined:
+def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Row:
     """Read and decode one image.
 
     Args:
@@ -303,75 +293,23 @@ def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, s
         use(picture)
         return ImageSize(picture.height, picture.width)
 
+    content, shape, reason = b"", ImageSize(0, 0), ""
     with ENCODED.taken(min(size, MAX_ENCODED_BYTES)):
         try:
             content = read(image)
+            shape = decode(content, used)
         except (OSError, ValueError) as error:
-            return Examined(0, "", 0, 0, first_line(error))
-        try:
-            shape, reason = decode(content, used), ""
-        except ValueError as error:
-            shape, reason = read_size(content) or ImageSize(0, 0), first_line(error)
-        return Examined(len(content), content_hash(content), shape.height, shape.width, reason)
-
-
-def judge(image: Located, known: Row | None, found: Examined, altered: Altered) -> Row:
-    """The row of an image that was examined.
-
-    A sample that was indexed before must have the same bytes and label, unless it is to be indexed anew; one that was
-    bad before was never trained on and may change.
-    """
-    # A file that is gone is missing, not altered: it counts as bad.
-    is_free = known is None or known.status == "bad" or altered == "reindex" or found.reason == NOT_THERE
-    change = "" if known is None or is_free else _change(image, known, found)
-    row = Row(
-        id=None,
-        name=image.name,
-        file=abspath(image.path),
-        offset=image.offset,
-        size=found.size if image.size is None else image.size,
-        hash=found.hash,
-        label=image.label,
-        label_at=image.label_at,
-        status="bad" if found.reason else "ok",
-        reason=found.reason,
-        height=found.height,
-        width=found.width,
-    )
-    if known is None or not change:
-        return row
-    # The hash that was indexed stays on record: bytes brought back as they were are good again.
-    return replace(known, id=None, status="altered", reason=change, offset=image.offset)
-
-
-def refuse_altered(name: str, rows: Sequence[Row]) -> None:
-    """Stop when samples changed since they were indexed.
-
-    Raises:
-        DataError: some did; up to five are named.
-    """
-    altered = [row for row in rows if row.status == "altered"]
-    if not altered:
-        return
-    names = ", ".join(row.name for row in altered[:NUM_NAMED])
-    more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
-    raise DataError(
-        f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {names}{more}; bring them "
-        f"back as they were, take them as they are now with --source.altered reindex, or leave them out with "
-        f"--source.altered skip"
-    )
-
-
-def _change(image: Located, known: Row, found: Examined) -> str:
-    """How a sample differs from its row; nothing when it does not."""
-    # Without a hash nothing could be read; bytes that were read are compared even where they do not decode.
-    if not found.hash:
-        return f"can no longer be read: {found.reason}"
-    if found.hash != known.hash:
-        return "content changed since it was indexed"
-    return "label changed since it was indexed" if _is_label_changed(image, known) else ""
-
-
-def _is_label_changed(image: Located, row: Row) -> bool:
-    """Only labels that are read from the data themselves count; names of folders and lists may change."""
-    return (image.label_at is not None or row.label_at is not None) and image.label != row.label
+            shape, reason = read_size(content) or shape, first_line(error)
+        return Row(
+            id=None,
+            name=image.name,
+            file=abspath(image.path),
+            offset=image.offset,
+            size=len(content) if image.size is None else image.size,
+            hash=content_hash(content) if content else "",
+            label=image.label,
+            status="bad" if reason else "ok",
+            reason=reason,
+            height=shape.height,
+            width=shape.width,
+        )

@@ -70,7 +70,7 @@ def labels_from_folders(names: Sequence[str]) -> Labels | None:
 
 
 def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
-    """Read labels by file name from a CSV with columns ``file`` and ``label`` (or two columns without a header).
+    """Read labels by file name from a CSV with columns ``file`` and ``label``.
 
     A file may be named by its path relative to the folder or by its base name, if that is unique.
     Files without a row get no label.
@@ -117,17 +117,13 @@ def _read_rows(path: Path) -> dict[str, str]:
         raise UsageError(f"labels file {path} does not exist") from None
     except (OSError, ValueError, csv.Error) as error:
         raise UsageError(f"labels file {path} cannot be read: {error}") from None
-    if not rows or min(len(row) for row in rows) < 2:
+    if not rows:
         raise DataError(f"{path} must have the columns file,label in every row")
     header = [cell.strip().lower() for cell in rows[0]]
-    if "file" in header and "label" in header:
-        file_column, label_column = header.index("file"), header.index("label")
-        rows = rows[1:]
-    else:
-        file_column, label_column = 0, 1
-    if any(len(row) <= max(file_column, label_column) for row in rows):
+    if not {"file", "label"} <= set(header) or any(len(row) != len(header) for row in rows):
         raise DataError(f"{path} must have the columns file,label in every row")
-    return {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows}
+    file_column, label_column = header.index("file"), header.index("label")
+    return {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows[1:]}
 
 
 def labels_as_asked(asked: str, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:

@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import numpy as np
 
@@ -23,14 +23,6 @@ HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.fo
 MAX_PIECE_BYTES = 1 << 24  # read at once of an archive: a list of a hundred thousand members
 # An array that unpacks to more than this may not be packed tighter: sprites of two colours are packed 116 to 1.
 MAX_EASY_BYTES, MAX_PACKING = 1 << 28, 250
-
-
-class ArrayHeader(NamedTuple):
-    """What stands before an array's bytes."""
-
-    shape: tuple[int, ...]
-    is_fortran: bool
-    dtype: np.dtype
 
 
 def npz_keys(path: Path) -> tuple[str, ...]:
@@ -58,16 +50,6 @@ def read_npz(path: Path, keys: Collection[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def holds_objects(path: Path, key: str) -> bool:
-    """Whether an array of a ``.npz`` holds Python objects, as its header says; they are never read.
-
-    Raises:
-        DataError: the archive or the header is damaged.
-    """
-    with _archive(path) as archive, _member(archive, key) as (stream, _):
-        return _header(stream).dtype.hasobject
-
-
 def read_npy(path: Path) -> np.ndarray:
     """Read a ``.npy``.
 
@@ -81,42 +63,25 @@ def read_npy(path: Path) -> np.ndarray:
         return _read(stream, os.fstat(stream.fileno()).st_size)
 
 
-@contextmanager
-def open_member(path: Path, key: str) -> Iterator[tuple[IO[bytes], ArrayHeader]]:
-    """Open one array of a ``.npz`` for reading in pieces: its bytes, and what they are.
-
-    Raises:
-        DataError: as for ``read_npz``; also when the bytes turn out to be damaged while they are read.
-    """
-    with _archive(path) as archive, _member(archive, key) as (stream, num_bytes):
-        yield stream, _checked_header(stream, num_bytes)
-
-
-def _header(stream: IO[bytes]) -> ArrayHeader:
-    """Header as NumPy reads it: a literal, of which nothing is run."""
+def _check_header(stream: IO[bytes], num_bytes: int) -> None:
+    """Refuse an array's file of so many bytes which its shape does not fill, or which holds Python objects."""
     version = np.lib.format.read_magic(stream)
     if version not in HEADER_READERS:
         raise ValueError(f"its header of version {version[0]} is none that NumPy writes for arrays of one kind")
     with warnings.catch_warnings(action="ignore"):  # about odd numbers in damaged headers, and those of Python 2
-        return ArrayHeader(*HEADER_READERS[version](stream))
-
-
-def _checked_header(stream: IO[bytes], num_bytes: int) -> ArrayHeader:
-    """The header of an array's file of so many bytes, which its shape must fill."""
-    header = _header(stream)
-    if header.dtype.hasobject:
+        shape, _, dtype = HEADER_READERS[version](stream)  # a literal, of which nothing is run
+    if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled")
-    needed = math.prod(header.shape) * header.dtype.itemsize
-    if needed != num_bytes - stream.tell() or min(header.shape, default=0) < 0:
-        raise ValueError(f"an array of shape {reprlib.repr(header.shape)} does not fit its {num_bytes:,} bytes")
+    needed = math.prod(shape) * dtype.itemsize
+    if needed != num_bytes - stream.tell() or min(shape, default=0) < 0:
+        raise ValueError(f"an array of shape {reprlib.repr(shape)} does not fit its {num_bytes:,} bytes")
     if needed > available_memory():
         raise ValueError(f"an array of {needed:,} bytes does not fit the memory: {available_memory():,} are free")
-    return header
 
 
 def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
     """The array in a file of so many bytes; writable."""
-    _checked_header(stream, num_bytes)
+    _check_header(stream, num_bytes)
     stream.seek(0)
     with warnings.catch_warnings(action="ignore"):  # as in the header
         array = np.lib.format.read_array(stream, allow_pickle=False)

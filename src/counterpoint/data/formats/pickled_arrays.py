@@ -48,8 +48,6 @@ def read_pickled(path: Path) -> dict[str, Any]:
 
 @dataclass
 class _TypeCode:
-    """An element type that is being described."""
-
     code: Any
 
     def __setstate__(self, state: Any) -> None:

@@ -1,15 +1,16 @@
 """Tar shards (WebDataset's layout) as a source, read by byte offset: one index pass, then seek and read.
 
 A sample is all members of one key, which is the name up to the first dot of its base name: `a/0001.jpg`, `a/0001.cls`.
-Members of a key need not be neighbours. The label is in `.cls`, in a field of `.json`, or in `.txt`.
+Members of a key need not be neighbours. The label is in `.cls`, or in a field of `.json`.
 """
 
 import json
 import os
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,29 +19,17 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.image_files import SUFFIXES, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
-from counterpoint.data.formats.labels import Labels, own_labels
-from counterpoint.data.manifest import FileStamp, Manifest, Remark, manifest_path, read_manifest, stamp_of
+from counterpoint.data.manifest import Manifest, Remark, manifest_path, read_manifest, stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, refuse_split
 from counterpoint.data.stores import Located, read_bytes
 
-CAPTION_SHARE = 0.5  # texts of which more than this share are distinct are captions, not labels
 SHARD_SUFFIX = ".tar"
-LABEL_KINDS = ("cls", "json", "txt")  # in the order in which they are preferred
-TEXT_KIND = LABEL_KINDS.index("txt")
 LABEL_FIELDS = ("label", "cls", "class")
 MAX_LABEL_BYTES = 1 << 16
 BLOCK = tarfile.BLOCKSIZE
 MAX_EXTENSION = 1 << 20  # of a long name or a pax header
-MAX_DIGITS = 7  # of a length in a pax header
 MAX_BEHIND = 1 << 20  # bytes behind the end mark that are looked at
 EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
-REFUSED_TYPES = {
-    tarfile.LNKTYPE: "a link",
-    tarfile.SYMTYPE: "a link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.FIFOTYPE: "a pipe",
-}
 
 
 @dataclass(frozen=True)
@@ -59,24 +48,20 @@ class Unreadable:
     Attributes:
         name: of the member, or the place in the archive.
         reason: why it is none.
-        is_damage: the archive is not as it was written; members may be missing.
         is_lost: a member was here.
     """
 
     name: str
     reason: str
-    is_damage: bool = False
     is_lost: bool = False
 
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """What one shard holds, its stamp when that was found, and whether damage or altered samples were found, too."""
+    """What one shard holds."""
 
     images: tuple[Located, ...]
     remarks: tuple[Remark, ...]
-    stamp: FileStamp
-    is_damaged: bool = False
 
 
 def find_shards(path: Path) -> list[Path]:
@@ -88,9 +73,7 @@ def find_shards(path: Path) -> list[Path]:
 def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a .tar, or a folder of them; names are those of the members, behind the shard's where it is a folder.
 
-    A shard that did not change keeps the layout that the manifest has. So does one whose bytes changed but not their
-    number, since its headers cannot be trusted and are not needed: exactly the samples whose bytes (of the image or
-    the label) were touched differ from their hashes.
+    A shard that did not change keeps the layout that the manifest has.
 
     Raises:
         DataError: no shards or no images in them, too many bad ones, or content that changed since it was indexed.
@@ -101,13 +84,14 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         raise DataError(f"no {SHARD_SUFFIX} shards in {path}; compressed ones must be unpacked to {SHARD_SUFFIX} first")
     variant = f"tar {settings.label_column}"
     cached = read_manifest(manifest_path(str(path), files, variant))
-    earlier = earlier_layouts(cached.manifest)
+    earlier = _unchanged_layouts(cached.manifest)
     layouts: list[ShardLayout] = []
     with progress(f"indexing {len(files)} shards", len(files)) as advance:
         for file in files:
             prefix = "" if file == path else f"{file.relative_to(path).as_posix()}/"
             # Absolute, as the manifest has them: the same shard is known from another working directory.
-            layouts.append(_layout(Path(os.path.abspath(file)), prefix, settings, earlier))
+            absolute = os.path.abspath(file)
+            layouts.append(earlier.get(absolute) or scan_shard(Path(absolute), prefix, settings.label_column))
             advance()
     images = [image for layout in layouts for image in layout.images]
     remarks = [remark for layout in layouts for remark in layout.remarks]
@@ -115,47 +99,41 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         first = f" ({remarks[0].name}: {remarks[0].reason})" if remarks else ""
         raise DataError(f"no images in the shards of {path}{first}")
     # The label's field decides which labels are read, hence each field has an index of its own.
-    listing = Listing(images, remarks=remarks, label=_labels, cached=cached, variant=variant)
-    source = open_listing(str(path), listing, settings, progress)
-    if settings.labels == "auto" and source.labels is None and own_labels(images) is not None:
-        return replace(
-            source, notes={**source.notes, "source.labels": "none: the texts are captions, hardly any repeats"}
-        )
-    return source
+    listing = Listing(images, remarks=remarks, cached=cached, variant=variant)
+    return open_listing(str(path), listing, settings, progress)
 
 
-def _layout(path: Path, prefix: str, settings: SourceSettings, earlier: dict[str, ShardLayout]) -> ShardLayout:
-    """Layout of a shard: as it was, where that is known to hold, else from its headers."""
-    stamp, known = stamp_of(str(path)), earlier.get(str(path))
-    if known is None or settings.altered == "reindex":
-        return scan_shard(path, prefix, settings.label_column, stamp)
-    if stamp == known.stamp and not known.is_damaged:
-        return known
-    # A layout that lacks members is no guide to a shard that may be whole again.
-    if stamp.size == known.stamp.size and not any(remark.is_lost for remark in known.remarks):
-        # Places hold; labels are read anew, so that a change of one is noticed (``indexed_images.judge``).
-        images = tuple(reread_label(image, settings.label_column) for image in known.images)
-        return ShardLayout(images, known.remarks, stamp)
-    # Of another size: written anew, or cut off.
-    layout = scan_shard(path, prefix, settings.label_column, stamp)
-    return with_missing(layout, known) if layout.is_damaged else layout
+def _unchanged_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
+    """What an earlier manifest says of each shard that did not change since."""
+    if manifest is None:
+        return {}
+    images: dict[str, list[Located]] = defaultdict(list)
+    remarks: dict[str, list[Remark]] = defaultdict(list)
+    for row in manifest.rows:
+        images[row.file].append(Located(row.name, Path(row.file), row.offset, row.size, row.label))
+    for remark in manifest.remarks:
+        remarks[remark.file].append(remark)
+    return {
+        file: ShardLayout(tuple(images[file]), tuple(remarks[file]))
+        for file, stamp in manifest.stamps.items()
+        if stamp_of(file) == stamp
+    }
 
 
-def _labels(images: Sequence[Located]) -> Labels | None:
-    """Labels of the samples; texts that hardly ever repeat are captions."""
-    labels = own_labels(images)
-    # Only .txt can be captions: a .cls is a class even where no two samples share one.
-    is_text = any(image.label_at is not None and image.label_at[2] == TEXT_KIND for image in images)
-    if labels is None or (is_text and len(labels.class_names) > CAPTION_SHARE * len(images)):
-        return None
-    return labels
+class CheckedHeader(tarfile.TarInfo):
+    """A header that tarfile may follow: sizes below 0 lead backward, and extensions are read whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> tarfile.TarInfo:
+        """See ``tarfile.TarInfo``."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.size < 0 or (header.type in EXTENSIONS and header.size > MAX_EXTENSION):
+            raise tarfile.HeaderError(f"a size of {header.size}")
+        return header
 
 
 def members_of(path: Path) -> Iterator[Member | Unreadable]:
     """Walk the headers of an archive in order, up to the first that is damaged; nothing is extracted.
-
-    Each block is parsed by ``tarfile``. Its own walk ends at a damaged header without a word, goes backward at sizes
-    below 0, and reads sparse maps and pax headers at any length.
 
     Yields:
         Regular files, and whatever else there is by name.
@@ -164,97 +142,54 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
         OSError: the archive cannot be read.
     """
     with open_regular(path) as stream:
-        end, place, said = os.fstat(stream.fileno()).st_size, 0, {}
-        while place < end:
-            # Invariant: a header should begin at ``place``, and ``said`` is what the blocks before say of its member.
-            header = _parse_header(_read(stream, place, BLOCK))
-            if header is None:
-                yield from _ending(stream, place, end)
-                return
-            if header.type in EXTENSIONS:
-                # Bounded: the size in a damaged header may be any number.
-                said |= _extension(header, _read(stream, place + BLOCK, min(header.size, MAX_EXTENSION)))
-            else:
-                header.size = _size(header, said.get("size", ""), end - place)
-                yield from () if header.isdir() else (_member(header, said, place + BLOCK),)
-                said = {}
-            place += BLOCK + -(-header.size // BLOCK) * BLOCK
-    yield Unreadable("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
-
-
-def _parse_header(block: bytes) -> tarfile.TarInfo | None:
-    """One header block; None when its checksum or its numbers are not right."""
-    try:
-        header = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
-    except (tarfile.HeaderError, ValueError):
-        return None
-    return header if header.size >= 0 else None
+        place, end = 0, os.fstat(stream.fileno()).st_size
+        # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there without a word.
+        with (
+            suppress(tarfile.TarError, ValueError, LookupError, ArithmeticError),
+            tarfile.open(fileobj=stream, mode="r:", tarinfo=CheckedHeader, errors="backslashreplace") as archive,
+        ):
+            # A size in a pax header has no checksum: it may lead backward, too.
+            while (header := archive.next()) is not None and archive.offset > place:
+                place = archive.offset
+                archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; a kilobyte each
+                if not header.isdir():
+                    yield _member(header)
+        yield from _ending(stream, place, end)
 
 
 def _ending(stream: BinaryIO, place: int, end: int) -> Iterator[Unreadable]:
     """What lies where no header is: nothing is said of the end mark, two blocks of zeros, and its padding."""
     block, reach = _read(stream, place, 2 * BLOCK), f"bytes {place} to {end}"
     if any(block):
-        name = _text(block[:100])
+        name = block[:100].split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
         shown = name if name and name.isprintable() else reach
-        yield Unreadable(shown, f"damaged header; {reach} cannot be read", is_damage=True, is_lost=True)
+        yield Unreadable(shown, f"damaged header; {reach} cannot be read", is_lost=True)
     elif len(block) < 2 * BLOCK:
-        yield Unreadable("end", "the archive ends without an end mark: it may be cut off", is_damage=True)
+        yield Unreadable("end", "the archive ends without an end mark: it may be cut off")
     elif any(_read(stream, place + 2 * BLOCK, MAX_BEHIND)):
         reason = "behind the end mark; pack archives that were joined, or were damaged, again"
-        yield Unreadable(reach, reason, is_damage=True, is_lost=True)
+        yield Unreadable(reach, reason, is_lost=True)
 
 
-def _extension(header: tarfile.TarInfo, content: bytes) -> dict[str, str]:
-    """What a long name (GNU) or a pax header says, as far as it can be read: lines of `length key=value`."""
-    if header.type == tarfile.GNUTYPE_LONGNAME:
-        return {"path": _text(content)}
-    fields, start = {}, 0
-    while header.type == tarfile.XHDTYPE and start < len(content):
-        digits = content[start : start + MAX_DIGITS + 1].partition(b" ")[0]
-        # A length counts its own digits and the blank; less is damage, and 0 would not advance the loop.
-        if not digits.isdigit() or len(digits) > MAX_DIGITS or int(digits) <= len(digits) + 1:
-            break
-        stop = start + int(digits)
-        key, _, value = content[start + len(digits) + 1 : stop].rstrip(b"\n").partition(b"=")
-        fields[_text(key)] = _text(value)
-        start = stop
-    return fields
-
-
-def _member(header: tarfile.TarInfo, said: Mapping[str, str], offset: int) -> Member | Unreadable:
+def _member(header: tarfile.TarInfo) -> Member | Unreadable:
     """A regular file, or why it is none."""
-    name = said.get("path") or header.name
+    name = header.name
     # Without characters that a terminal would act on.
-    shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {offset - BLOCK}"
-    if header.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse") for key in said):
+    shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {header.offset}"
+    if header.issparse() or any(key.startswith("GNU.sparse") for key in header.pax_headers):
         return Unreadable(shown, "a sparse file, not a plain file")
     if not header.isreg():
-        return Unreadable(
-            shown, f"{REFUSED_TYPES.get(header.type, f'of unknown type {header.type!r}')}, not a plain file"
-        )
+        return Unreadable(shown, "a link or a device, not a plain file")
     if shown != name:
         return Unreadable(shown, "its name is empty or has control characters")
     if name.startswith("/") or "\\" in name or ".." in name.split("/"):
         return Unreadable(shown, "its name leads out of the archive")
-    return Member(name, offset, header.size)
-
-
-def _size(header: tarfile.TarInfo, said: str, room: int) -> int:
-    """Bytes of a member; a pax size has no checksum: one that the file cannot hold is not believed."""
-    is_number = said.isascii() and said.isdigit() and len(said) < 20
-    return int(said) if is_number and int(said) <= room else header.size
+    return Member(name, header.offset_data, header.size)
 
 
 def _read(stream: BinaryIO, place: int, size: int) -> bytes:
-    """Bytes at a place; fewer where the file ends."""
     stream.seek(place)
     return stream.read(size)
-
-
-def _text(field: bytes) -> str:
-    """Text up to the first zero."""
-    return field.split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
 
 
 def split_key(name: str) -> tuple[str, str]:
@@ -268,14 +203,13 @@ def split_key(name: str) -> tuple[str, str]:
     return folder + slash + stem, suffix
 
 
-def scan_shard(path: Path, prefix: str, label_field: str, stamp: FileStamp) -> ShardLayout:
+def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
     """Walk a shard's headers and gather its members into samples.
 
     Args:
         path: the shard, absolute.
         prefix: put before every name.
         label_field: field of .json members that is the label; auto takes the first of ``LABEL_FIELDS``.
-        stamp: the shard's, taken before it is read.
     """
     samples: dict[str, dict[str, Member]] = defaultdict(dict)
     unreadable: list[Unreadable] = []
@@ -284,7 +218,7 @@ def scan_shard(path: Path, prefix: str, label_field: str, stamp: FileStamp) -> S
             problem = found if isinstance(found, Unreadable) else _put(found, samples)
             unreadable += [] if problem is None else [problem]
     except OSError as error:
-        unreadable.append(Unreadable(path.name, error.strerror or str(error), is_damage=True, is_lost=True))
+        unreadable.append(Unreadable(path.name, error.strerror or str(error), is_lost=True))
     images: list[Located] = []
     for members in samples.values():
         suffixes = [suffix for suffix in members if _is_image(suffix)]
@@ -295,40 +229,7 @@ def scan_shard(path: Path, prefix: str, label_field: str, stamp: FileStamp) -> S
         if suffixes:
             images.append(_located(path, prefix, members[suffixes[0]], members, label_field))
     remarks = tuple(Remark(str(path), prefix + item.name, item.reason, item.is_lost) for item in unreadable)
-    return ShardLayout(tuple(images), remarks, stamp, any(item.is_damage for item in unreadable))
-
-
-def earlier_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
-    """What an earlier manifest says of each shard."""
-    if manifest is None:
-        return {}
-    images: dict[str, list[Located]] = defaultdict(list)
-    remarks: dict[str, list[Remark]] = defaultdict(list)
-    # These count as damaged: their labels are read anew even where the stamp is the same.
-    altered = {row.file for row in manifest.rows if row.status == "altered"}
-    for row in manifest.rows:
-        images[row.file].append(Located(row.name, Path(row.file), row.offset, row.size, row.label, row.label_at))
-    for remark in manifest.remarks:
-        remarks[remark.file].append(remark)
-    return {
-        file: ShardLayout(tuple(images[file]), tuple(remarks[file]), stamp, file in altered)
-        for file, stamp in manifest.stamps.items()
-    }
-
-
-def with_missing(layout: ShardLayout, earlier: ShardLayout) -> ShardLayout:
-    """Add the samples that an earlier layout had and damage hides now, at their former places."""
-    found = {image.name for image in layout.images}
-    missing = [image for image in earlier.images if image.name not in found]
-    return replace(layout, images=tuple(sorted((*layout.images, *missing), key=lambda image: image.offset)))
-
-
-def reread_label(image: Located, label_field: str) -> Located:
-    """The same image with the label that stands now where its label stood."""
-    if image.label_at is None:
-        return image
-    offset, size, kind = image.label_at
-    return replace(image, label=_read_label(Located(image.name, image.path, offset, size), kind, label_field))
+    return ShardLayout(tuple(images), remarks)
 
 
 def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Unreadable | None:
@@ -344,33 +245,22 @@ def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Unreadable
 
 
 def _is_image(suffix: str) -> bool:
-    """Whether an extension, which may have several dots, is that of an image."""
     return f".{suffix.rsplit('.', 1)[-1]}".lower() in SUFFIXES
 
 
 def _located(path: Path, prefix: str, image: Member, members: Mapping[str, Member], label_field: str) -> Located:
-    """One sample."""
-    located = Located(prefix + image.name, path, image.offset, image.size)
-    for kind, suffix in enumerate(LABEL_KINDS):
-        member = members.get(suffix)
-        label = None if member is None else _read_label(_place(path, member), kind, label_field)
-        if member is not None and label is not None:
-            return replace(located, label=label, label_at=(member.offset, member.size, kind))
-    return located
+    """One sample; what cannot be a label is none."""
+    labels = (_read_label(path, members[kind], label_field) for kind in ("cls", "json") if kind in members)
+    known = next((label for label in labels if label is not None), None)
+    return Located(prefix + image.name, path, image.offset, image.size, known)
 
 
-def _place(path: Path, member: Member) -> Located:
-    """Where a member's bytes lie."""
-    return Located(member.name, path, member.offset, member.size)
-
-
-def _read_label(place: Located, kind: int, label_field: str) -> str | None:
-    """Label at a place; None when there is none, or what is there cannot be one."""
-    if place.size is None or place.size > MAX_LABEL_BYTES:
+def _read_label(path: Path, member: Member, label_field: str) -> str | None:
+    if member.size > MAX_LABEL_BYTES:
         return None
     try:
-        text = read_bytes(place).decode("utf-8").strip()
-        if LABEL_KINDS[kind] == "json":
+        text = read_bytes(Located(member.name, path, member.offset, member.size)).decode("utf-8").strip()
+        if member.name.endswith(".json"):
             text = _field(json.loads(text), label_field)
     # RecursionError: JSON that is nested thousands deep.
     except (OSError, ValueError, RecursionError):

@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -23,16 +22,14 @@ from torch import Tensor
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.labels import Labels
-from counterpoint.data.formats.npz_files import ArrayHeader, npz_keys, open_member, read_npz
+from counterpoint.data.formats.npz_files import read_npz
 from counterpoint.data.source import (
-    FileForm,
     NamedSource,
     Progress,
     Source,
     choose_split,
     fingerprint,
     fixed_labels,
-    refuse_split,
     root_folder,
     source_of,
 )
@@ -40,14 +37,12 @@ from counterpoint.data.stores import Store
 
 FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 SHAPES = ("square", "ellipse", "heart")
-FACTOR_NAMES = ("shape", "scale", "orientation", "position x", "position y")
-GRID = (3, 6, 40, 32, 32)
+GRID = (3, 6, 40, 32, 32)  # shapes, scales, orientations, positions in x, in y
 SIDE = 64
 RADIUS = 16  # pixels from a sprite's centre that no outline reaches; centres keep this distance from the border
 SIZES = (10.7, 14.8, 10.9)  # at scale 1: half side, long half axis, the heart's unit
 OFFSET = (0.4, 0.3)  # of a sprite's centre from its pixel's, right and down: on it, turned squares would coincide
 FLATNESS = 2.0  # long over short axis of the ellipse
-CHUNK = 4096
 
 
 @dataclass(frozen=True)
@@ -146,10 +141,10 @@ def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
 
 
 def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
-    """Open the original file below ``settings.root``.
+    """Open the original file below ``settings.root``; its ``metadata``, a pickled object, is not read.
 
     Raises:
-        DataError: it is missing (the text says what to do) or damaged.
+        DataError: it is missing (the text says what to do), damaged, or holds images or classes of another form.
     """
     choose_split("dsprites", ("train",), settings.split)
     root = root_folder(settings)
@@ -159,27 +154,17 @@ def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
             f"{root / FILE} is missing; get it once from github.com/google-deepmind/dsprites-dataset, name its folder "
             f"with --source.root, or use --data dsprites-rendered, which needs no file"
         )
-    return _from_file("dsprites", path, settings, progress)
-
-
-def open_dsprites_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a file in the original's form; its ``metadata``, a pickled object, is not read.
-
-    Raises:
-        DataError: damaged, or images or classes of another form.
-    """
-    refuse_split(str(path), settings.split)
-    return _from_file(str(path), path, settings, progress)
-
-
-def _from_file(name: str, path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Source from the original file, wherever it lies."""
-    factors = _read_factors(path)
-    with open_member(path, "imgs") as (stream, header):
-        if header.shape != (len(factors), SIDE, SIDE) or header.dtype != np.uint8 or header.is_fortran:
-            raise DataError(f"{path}: imgs must be bytes of shape ({len(factors)}, 64, 64), got {header.shape}")
-        store = BitStore(_read_bits(path, stream, header, progress))
-    return _source(name, store, factors, [store.bits], settings)
+    with progress("reading dsprites", 1) as advance:
+        factors = _read_factors(path)
+        images = read_npz(path, ["imgs"]).get("imgs")
+        if images is None or images.shape != (len(factors), SIDE, SIDE) or images.dtype != np.uint8:
+            raise DataError(f"{path}: imgs must be bytes of shape ({len(factors)}, 64, 64)")
+        # packbits takes anything but 0 for 1, and would hide another kind of image.
+        if images.max() > 1:
+            raise DataError(f"{path}: imgs must be 0 or 1, got {images.max()}")
+        store = BitStore(torch.from_numpy(np.packbits(images.reshape(len(images), -1), axis=1)))
+        advance()
+    return _source("dsprites", store, factors, [store.bits], settings)
 
 
 def _read_factors(path: Path) -> Tensor:
@@ -194,37 +179,12 @@ def _read_factors(path: Path) -> Tensor:
     return torch.from_numpy(classes[:, 1:].astype(np.int64))
 
 
-def _read_bits(path: Path, stream: IO[bytes], header: ArrayHeader, progress: Progress) -> Tensor:
-    """Pack the images while they are read; no more than one chunk is ever in memory as bytes."""
-    num_images = header.shape[0]
-    bits = np.empty((num_images, SIDE * SIDE // 8), dtype=np.uint8)
-    starts = range(0, num_images, CHUNK)
-    with progress(f"reading {num_images:,} images", len(starts)) as advance:
-        for start in starts:
-            stop = min(start + CHUNK, num_images)
-            content = stream.read((stop - start) * SIDE * SIDE)
-            if len(content) != (stop - start) * SIDE * SIDE:
-                raise DataError(f"{path} ends after image {start + len(content) // SIDE**2} of {num_images}")
-            pixels = np.frombuffer(content, dtype=np.uint8).reshape(stop - start, -1)
-            # packbits takes anything but 0 for 1, and would hide another kind of image.
-            if pixels.max() > 1:
-                raise DataError(f"{path}: imgs must be 0 or 1, got {pixels.max()} in images {start} to {stop - 1}")
-            bits[start:stop] = np.packbits(pixels, axis=1)
-            advance()
-    return torch.from_numpy(bits)
-
-
 def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor], settings: SourceSettings) -> Source:
     """Source with shapes as labels."""
     labels = fixed_labels(name, Labels(factors[:, 0].contiguous(), SHAPES), settings)
     parts = [tensor.numpy() for tensor in (*content, factors)]
-    known = {"fingerprint": fingerprint(parts, labels), "factors": factors, "factor_names": FACTOR_NAMES}
+    known = {"fingerprint": fingerprint(parts, labels), "factors": factors}
     return source_of(name, store, (1, SIDE, SIDE), labels, **known)
-
-
-def _is_dsprites(path: Path) -> bool:
-    """Whether an archive has the original's arrays."""
-    return set(npz_keys(path)) >= {"imgs", "latents_classes"}
 
 
 CATALOGUE: Mapping[str, NamedSource] = {
@@ -237,4 +197,3 @@ CATALOGUE: Mapping[str, NamedSource] = {
         "the same grid of factors, drawn here; needs no file", open_rendered, has_files=False
     ),
 }
-FORMS = (FileForm("an archive", (".npz",), open_dsprites_file, fits=_is_dsprites, reads=("max_bad", "altered")),)

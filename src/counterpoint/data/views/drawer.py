@@ -123,7 +123,6 @@ def _chances(first: float, second: float | None, is_second_B: Tensor) -> Tensor:
 
 
 def _crop(plan: ViewPlan, uniforms_BK: Tensor, is_flipped_B: Tensor, size: tuple[int, int]) -> Crop:
-    """Random resized crops; flips are part of them."""
     return plan_crop(random_crop_boxes(uniforms_BK, *size, plan.crop_scale), is_flipped_B, size, plan.interpolation)
 
 

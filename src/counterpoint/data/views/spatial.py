@@ -241,7 +241,6 @@ def _product(a_B22: Tensor, b_B22: Tensor) -> Tensor:
 
 
 def _inverse(matrix_B22: Tensor) -> Tensor:
-    """Inverse of 2 x 2 matrices."""
     a, b, c, d = matrix_B22.reshape(-1, 4).unbind(1)
     determinant = a * d - b * c
     return torch.stack([d, -b, -c, a], 1).reshape(-1, 2, 2) / determinant[:, None, None]
