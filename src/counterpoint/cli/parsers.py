@@ -181,7 +181,7 @@ def add_subject(parser: argparse.ArgumentParser, *, files: str) -> None:
     parser.add_argument(
         "--encoder",
         metavar="NAME",
-        help="instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, lightly:NAME, one of ours, FILE.onnx, or "
+        help="instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, one of ours, FILE.onnx, or "
         "package.module:name",
     )
 

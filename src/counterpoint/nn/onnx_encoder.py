@@ -1,17 +1,6 @@
-"""An encoder out of an ONNX file, run by onnxruntime on the CPU.
+"""An encoder out of an ONNX file, run by onnxruntime on the CPU."""
 
-A file may hold a loop of 2^62 turns, or functions that call each other until they unfold to as many nodes. A file with
-neither pays nothing. One with functions is first opened in a process of its own, which is ended after a time; each pass
-of one with either is ended, too.
-"""
-
-import math
-import mmap
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +15,6 @@ from counterpoint.core.user_files import open_regular
 FLOATS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 BYTES = "tensor(uint8)"  # pictures whose preparation is inside of the graph, as ``counterpoint export`` writes them
 CHANNELS = (1, 3)
-LIMIT_SECONDS = 60.0  # of unfolding functions; of a pass, beside what samples took before
-SLOWER = 100.0  # than the slowest sample before, before a pass counts as one without end
-# Opens a file; the alarm ends it where the process that waits for it was killed.
-OPEN = """
-import signal, sys
-getattr(signal, "alarm", int)(int(sys.argv[2]))
-import onnxruntime
-onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-"""
-# Fields of ONNX's messages (onnx.proto): of a model, a graph, a node and an attribute.
-GRAPH, FUNCTIONS, NODE, ATTRIBUTE, SUBGRAPHS = 7, 25, 1, 5, (6, 11)
 
 
 class OnnxEncoder(nn.Module):
@@ -48,8 +26,8 @@ class OnnxEncoder(nn.Module):
         path: of the file; parts of it that lie in other files must be in its folder.
 
     Raises:
-        UsageError: onnxruntime is not installed, or cannot read the file or not in time, or it takes something else
-            than one input of floats, or of bytes with four axes.
+        UsageError: onnxruntime is not installed, or cannot read the file, or it takes something else than
+            one input of floats, or of bytes with four axes.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -65,15 +43,9 @@ class OnnxEncoder(nn.Module):
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # its warnings are about the file's graph, not about the user's input
         self.path = path
-        self.slowest = 0.0  # seconds of a sample
         try:
-            # Opened here first: the runtime would wait for a pipe.
-            self.is_bounded, has_functions = _unfolding(path)
-            if has_functions:
-                _open_in_time(path)
+            open_regular(path).close()  # the runtime would wait for a pipe
             self.session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except UsageError:
-            raise
         except Exception as error:  # the runtime has no class of its own for what it raises
             raise UsageError(f"encoder {path} cannot be read by onnxruntime: {first_line(error)}") from None
         inputs = self.session.get_inputs()
@@ -109,7 +81,7 @@ class OnnxEncoder(nn.Module):
         """Outputs by name of one pass; samples fewer than the file's batch are filled up with the last one.
 
         Raises:
-            UsageError: the file cannot take them, takes too long, or gives anything but rows of numbers, one for each.
+            UsageError: the file cannot take them, or gives anything but rows of numbers, one for each.
         """
         missing = (self.batch or 0) - len(samples)
         filled = torch.cat([samples, samples[-1:].expand(missing, *samples.shape[1:])]) if missing > 0 else samples
@@ -126,31 +98,17 @@ class OnnxEncoder(nn.Module):
         return [torch.from_numpy(rows)[: len(samples)].float() for rows in found]
 
     def _run(self, values: np.ndarray, outputs: list[str]) -> list[Any]:
-        """One pass, which is ended where it may be one without end."""
         import onnxruntime  # deferred: the extra `onnx` may be absent
 
-        num_samples, begun, options = len(values), time.monotonic(), onnxruntime.RunOptions()
+        options = onnxruntime.RunOptions()
         options.log_severity_level = 4  # what fails is raised
-        limit = LIMIT_SECONDS + SLOWER * self.slowest * num_samples
-        timer = threading.Timer(limit, setattr, (options, "terminate", True)) if self.is_bounded else None
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
         try:
-            found = self.session.run(outputs, {self.input.name: values}, options)
+            return self.session.run(outputs, {self.input.name: values}, options)
         except Exception as error:  # the runtime has no class of its own for what it raises
-            if options.terminate:
-                raise _too_slow(self.path, f"answer for {num_samples} samples", limit) from None
             fault = first_line(error)
-            raise UsageError(f"encoder {self.path} fails for {num_samples} samples: {fault}") from None
-        finally:
-            if timer is not None:
-                timer.cancel()
-        self.slowest = max(self.slowest, (time.monotonic() - begun) / max(1, num_samples))
-        return found
+            raise UsageError(f"encoder {self.path} fails for {len(values)} samples: {fault}") from None
 
     def _values(self, samples: Tensor) -> np.ndarray:
-        """Samples as the file takes them."""
         if not _takes_bytes(self.input):
             return samples.numpy().astype(FLOATS[self.input.type])
         images = to_bytes(samples)
@@ -158,75 +116,4 @@ class OnnxEncoder(nn.Module):
 
 
 def _takes_bytes(given: Any) -> bool:
-    """Whether an input is of pictures as bytes."""
     return given.type == BYTES and len(given.shape) == 4
-
-
-def _open_in_time(path: str | Path) -> None:
-    """Open a file in a process of its own; what is wrong with it shows here again.
-
-    Raises:
-        UsageError: it takes too long.
-    """
-    # -P: a file in the working folder must not stand in for the runtime.
-    command = [sys.executable, "-P", "-c", OPEN, str(path), str(2 * math.ceil(LIMIT_SECONDS))]
-    try:
-        code = subprocess.run(command, capture_output=True, timeout=LIMIT_SECONDS, check=False).returncode
-    except subprocess.TimeoutExpired:
-        raise _too_slow(path, "open", LIMIT_SECONDS) from None
-    if code < 0:
-        raise UsageError(f"encoder {path} cannot be opened: a process that tried was ended by signal {-code}")
-
-
-def _too_slow(path: str | Path, what: str, limit: float) -> UsageError:
-    """The error of a file that may never end."""
-    return UsageError(
-        f"encoder {path} did not {what} within {limit:.0f} s, which is the limit of files with loops or functions; "
-        "export it without them"
-    )
-
-
-def _unfolding(path: str | Path) -> tuple[bool, bool]:
-    """Whether a file has nodes that run graphs of their own (loops, branches) or functions, and whether functions.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        whole = (0, len(content))
-        try:
-            has_functions = any(_spans(content, whole, FUNCTIONS))
-            has_graphs = any(any(_spans(content, whole, GRAPH, NODE, ATTRIBUTE, field)) for field in SUBGRAPHS)
-        except IndexError:  # no such file, or damaged: the runtime says so
-            return True, True
-        return has_functions or has_graphs, has_functions
-
-
-def _spans(content: mmap.mmap, span: tuple[int, int], field: int, *deeper: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of each field of a number within a message, or of fields within these."""
-    for number, begin, stop in _messages(content, *span):
-        if number == field:
-            yield from _spans(content, (begin, stop), *deeper) if deeper else [(begin, stop)]
-
-
-def _messages(content: mmap.mmap, place: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Number, begin and end of each field of a protobuf message that has a length; the others are passed over."""
-
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = content[place]
-            value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-            if byte < 128:
-                return value
-            if shift > 63:
-                raise IndexError("no number of protobuf is so long")
-
-    while place < stop:
-        tag = varint()
-        kind = tag & 7
-        length = varint() if kind in (0, 2) else {1: 8, 5: 4}.get(kind, 0)
-        if kind == 2:
-            yield tag >> 3, place, place + length
-        place += length if kind != 0 else 0
