@@ -316,10 +316,9 @@ CATALOGUE: Mapping[str, Mapping[str, Provider]] = {
 # Compiling takes longer than all the rest: at some sizes only.
 COMPILED: Mapping[str, Mapping[str, Provider]] = {
     "nt-xent": {
-        f"{OURS}, compiled": Provider(compiled(ours_nt_xent), _few),
         f"{DENSE}, compiled": Provider(compiled(dense_nt_xent), _matrices(5)),
     },
-    "cross-modal": {f"{OURS}, compiled": Provider(compiled(ours_cross_modal), _few)},
+    "cross-modal": {},
     "supervised": {},
-    "sigmoid": {f"{OURS}, compiled": Provider(compiled(ours_sigmoid), _few)},
+    "sigmoid": {},
 }

@@ -123,25 +123,24 @@ def table(section: Section) -> str:
 
 
 SUMMARY_HEADER = (
-    "| case | ours, ms | compiled, ms | dense torch | dense, compiled | dense, chunked | library | ours / three bare "
+    "| case | ours, ms | dense torch | dense, compiled | dense, chunked | library | ours / three bare "
     "products | extra peak, MiB: ours / dense / library |"
 )
 
 
 def summary(sections: Sequence[Section]) -> str:
     """One line for each problem; peers as their time over ours."""
-    lines = [SUMMARY_HEADER, "|---|" + "---:|" * 8]
+    lines = [SUMMARY_HEADER, "|---|" + "---:|" * 7]
     return "\n".join([*lines, *map(_summary_line, sections)])
 
 
 def _summary_line(section: Section) -> str:
     rows = {row.provider: row for row in section.rows}
-    known = (OURS, DENSE, f"{OURS}, compiled", f"{DENSE}, compiled", f"{DENSE}, chunked", PRODUCTS)
+    known = (OURS, DENSE, f"{DENSE}, compiled", f"{DENSE}, chunked", PRODUCTS)
     libraries = [name for name, row in rows.items() if name not in known and row.seconds]
     cells = [
         section.problem.title,
         _median(rows, OURS, "seconds", 1000),
-        _median(rows, f"{OURS}, compiled", "seconds", 1000),
         *(_median(rows, name, "ratio") for name in (DENSE, f"{DENSE}, compiled", f"{DENSE}, chunked")),
         ", ".join(f"{_median(rows, name, 'ratio')} ({name})" for name in libraries) or "-",
         _median(rows, PRODUCTS, "ratio"),

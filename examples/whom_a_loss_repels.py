@@ -59,5 +59,5 @@ plt.show()
 
 for name, loss in losses.items():
     if name != "triplet":  # whose anchors may attend to none
-        attention = loss.attention(z0, z1)
+        attention = cp.losses.Attention.of_importance(loss.importance(z0, z1))
         print(f"{name:26} {attention.mean_effective_negatives:4.1f} of {attention.num_negatives}")

@@ -20,7 +20,7 @@ from counterpoint.core.numerics import into_ball, unit_rows
 from counterpoint.data.order import random_order
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
+from counterpoint.losses.spectral import SpectralContrastive
 
 Lengths = Literal["sphere", "ball"]
 Positives = Literal["class", "itself"]
@@ -164,7 +164,7 @@ def vector_radius(loss: Loss) -> float:
     >>> vector_radius(SpectralContrastive(mu=4.0))
     2.0
     """
-    spectral = loss.spectral if isinstance(loss, CrossModalSpectral) else loss
+    spectral = loss
     if isinstance(spectral, SpectralContrastive) and spectral.mu is not None:
         return math.sqrt(spectral.mu)
     return 1.0

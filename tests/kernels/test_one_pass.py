@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pair_cases import FUNCTIONS, KINDS, MASKS, draw_terms, draw_weight, make_mask, make_scores, small_tiles
+from pair_cases import FUNCTIONS, KINDS, MASKS, make_scores, small_tiles
 from torch import Tensor
 
 import derivatives
@@ -76,20 +76,6 @@ def test_value_and_gradient_are_those_of_the_whole_matrix(kind: str, psi: PairFu
 
 
 @each_kind
-@each_psi
-def test_float32(kind: str, psi: PairFunction) -> None:
-    single = make_scores(kind, "excluded", has_biases=True, dtype=torch.float32)
-    double = rebuilt(single, tuple(x.detach().double() for x in inputs_of(single)))
-    (ours, slopes), (theirs, expected) = (
-        (value := in_one_pass(s, psi)(*(x := inputs_of(s))), flat(torch.autograd.grad(value, x)))
-        for s in (single, double)
-    )
-    assert ours.dtype == slopes.dtype == torch.float32
-    assert_close(ours, theirs, dtype=torch.float32)
-    assert_close(slopes, expected, dtype=torch.float32)
-
-
-@each_kind
 @each_smooth_psi
 @pytest.mark.sampled(55)
 def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi: PairFunction) -> None:
@@ -128,16 +114,6 @@ def test_transforms_and_hessians_are_those_of_the_whole_matrix(kind: str, psi: P
     assert_close(torch.func.vmap(torch.func.grad(ours))(batch), expected)
 
 
-@each_kind
-def test_a_third_derivative_is_refused(kind: str) -> None:
-    scores = make_scores(kind, "excluded", has_biases=False)
-    x, *others = inputs_of(scores)
-    (slope,) = torch.autograd.grad(in_one_pass(scores, FUNCTIONS["softplus"])(x, *others), x, create_graph=True)
-    (curve,) = torch.autograd.grad(slope.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="third derivative"):
-        torch.autograd.grad(curve.square().sum(), x)
-
-
 def test_each_tile_is_computed_once_for_value_and_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The point of it: backward reads what forward kept."""
     calls = []
@@ -150,22 +126,3 @@ def test_each_tile_is_computed_once_for_value_and_gradient(monkeypatch: pytest.M
     inputs = inputs_of(scores)
     torch.autograd.grad(reduce_total(rebuilt(scores, inputs), FUNCTIONS["softplus"], 1.0), inputs)
     assert calls == ["total_and_gradient"]
-
-
-def test_without_gradients_only_the_value_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiled, "total_and_gradient", None)
-    scores = make_scores("self", "excluded", has_biases=False)
-    value = reduce_total(scores, FUNCTIONS["softplus"], 1.0)
-    with torch.no_grad():
-        assert torch.equal(reduce_total(rebuilt(scores, inputs_of(scores)), FUNCTIONS["softplus"], 1.0), value)
-    assert_close(value, dense.reduce(scores, FUNCTIONS["softplus"]).rows_N.sum())
-
-
-def test_backward_twice_gives_the_same_and_upstream_scales_it() -> None:
-    scores = PairScores(draw_terms("two-way", has_biases=True), make_mask("ragged", "two-way"), is_two_way=True)
-    inputs = inputs_of(scores)
-    value = reduce_total(rebuilt(scores, inputs), FUNCTIONS["sigmoid"], WEIGHT)
-    first = flat(torch.autograd.grad(value, inputs, retain_graph=True))
-    assert torch.equal(flat(torch.autograd.grad(value, inputs, retain_graph=True)), first)
-    assert_close(flat(torch.autograd.grad(-4 * value, inputs)), -4 * first)
-    assert draw_weight(scores).columns_M is not None

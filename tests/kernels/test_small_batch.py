@@ -11,12 +11,10 @@ from torch import Tensor
 
 from counterpoint.kernels.select import recording, use
 from counterpoint.losses import DCL, InfoNCE, Loss, SoftTriplet
-from counterpoint.losses.family import CATALOGUE as FAMILY
 from counterpoint.losses.family import LiftedStructured
 from tolerances import assert_close
 
 LOSSES = [InfoNCE(0.1), InfoNCE(0.5, epsilon=0.0), InfoNCE(1.0, epsilon=0.3), SoftTriplet(0.3, 0.4), LiftedStructured()]
-SHARP = [InfoNCE(0.02), InfoNCE(0.01, epsilon=0.0), InfoNCE(0.001), SoftTriplet(0.01, 0.4)]
 
 
 def draw_views(n: int = 7, d: int = 3, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -37,20 +35,6 @@ def took_the_shortcut(loss: torch.nn.Module, *views: Tensor) -> bool:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_value_and_gradient_are_those_of_the_general_route(loss: torch.nn.Module, n: int, dtype: torch.dtype) -> None:
     views = draw_views(n, dtype=dtype)
-    assert took_the_shortcut(loss, *views)
-    with use("dense"):
-        expected = loss(*views)
-    actual = loss(*views)
-    assert_close(actual, expected)
-    assert_close(torch.cat(torch.autograd.grad(actual, views)), torch.cat(torch.autograd.grad(expected, views)))
-
-
-@pytest.mark.parametrize("loss", SHARP, ids=lambda loss: f"{loss.card.name}-{loss.psi.scale:g}")
-@pytest.mark.parametrize("n", [2, 7])
-@pytest.mark.parametrize("closeness", [0.0, 0.9, 0.999])
-def test_small_temperatures_take_it_too(loss: torch.nn.Module, n: int, closeness: float) -> None:
-    z0, z1 = draw_views(n)
-    views = z0, (closeness * z0 + (1 - closeness) * z1).detach().requires_grad_()
     assert took_the_shortcut(loss, *views)
     with use("dense"):
         expected = loss(*views)
@@ -151,16 +135,6 @@ def test_a_third_derivative_is_that_of_the_general_route() -> None:
         assert same(ours, third())
 
 
-def test_several_directions_at_once_are_the_same() -> None:
-    loss, z = InfoNCE(0.5), views()
-    several = [views(seed) for seed in (7, 8, 9)]
-    gradient = torch.autograd.grad(loss(*z), z, create_graph=True)
-    batch = tuple(torch.stack([each[view] for each in several]) for view in (0, 1))
-    at_once = torch.autograd.grad(gradient, z, batch, is_grads_batched=True, retain_graph=True)
-    for place, v in enumerate(several):
-        assert same([part[place] for part in at_once], list(torch.autograd.grad(gradient, z, v, retain_graph=True)))
-
-
 def test_one_view_may_be_made_of_the_other() -> None:
     loss = InfoNCE(0.5)
 
@@ -174,26 +148,6 @@ def test_one_view_may_be_made_of_the_other() -> None:
         assert same(ours, of_one())
 
 
-def test_one_view_may_be_a_constant() -> None:
-    loss, (z0, z1), (v, _) = InfoNCE(0.5), views(), views(7)
-
-    def of_first() -> list[Tensor]:
-        (gradient,) = torch.autograd.grad(loss(z0, z1.detach()), z0, create_graph=True)
-        return list(torch.autograd.grad(gradient, z0, v))
-
-    ours = of_first()
-    with use("dense"):
-        assert same(ours, of_first())
-
-
-def test_the_identities_of_cosines_hold() -> None:
-    """Lengths do not count: along z the gradient falls as 1 / |z|, H z = -g."""
-    loss, z = InfoNCE(0.2), views()
-    gradient = torch.autograd.grad(loss(*z), z)
-    detached = (z[0].detach(), z[1].detach())
-    assert same(products(loss, z, detached), [-g for g in gradient], 1e-12)
-
-
 @pytest.mark.parametrize("temperature", [0.5, 0.02])
 def test_float32_is_within_its_rounding(temperature: float) -> None:
     loss, z, v = InfoNCE(temperature), views(), views(7)
@@ -201,12 +155,3 @@ def test_float32_is_within_its_rounding(temperature: float) -> None:
     low = tuple(each.detach().float().requires_grad_() for each in z)
     ours = products(loss, low, tuple(each.detach().float() for each in v))
     assert same([each.double() for each in ours], theirs, 2e-5)
-
-
-def test_every_member_of_the_family_agrees() -> None:
-    z, v = views(), views(7)
-    for member in FAMILY.values():
-        loss = member()
-        ours = products(loss, z, v)
-        with use("dense"):
-            assert same(ours, products(loss, z, v)), loss.card.name

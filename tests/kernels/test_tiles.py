@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from counterpoint.kernels.contract import EXPONENTIAL, PairFunction, PairMask, PairScores, ScoreTerms
-from counterpoint.kernels.cpu import tiled, tiles
-from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.cpu.tiles import Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import use
@@ -95,16 +94,6 @@ def test_no_tensor_of_all_pairs_is_ever_made(kind: str, psi: PairFunction, has_b
     assert COUNT <= largest <= 8 * COUNT < COUNT**2 // 10
 
 
-@each_kind
-@pytest.mark.thorough
-def test_no_tensor_of_all_pairs_is_made_in_one_pass(kind: str) -> None:
-    with use("tiled"):
-        largest = largest_of(
-            lambda: derive_twice(large_scores(kind), lambda scores: reduce_total(scores, FUNCTIONS["softplus"], 0.1))
-        )
-    assert COUNT <= largest <= 8 * COUNT
-
-
 def test_the_measure_sees_a_matrix_of_all_pairs() -> None:
     """The two tests above can fail."""
     with use("dense"):
@@ -149,29 +138,3 @@ def test_tiles_cover_each_pair_once(kind: str, size: tuple[int, int]) -> None:
     assert bool((seen == 1).all())
     terms = scores.terms
     assert_numbers(products, terms.scale * terms.anchors_ND @ scores.keys_MD.mT)
-
-
-@each_kind
-@pytest.mark.parametrize("mask", ["excluded", "ragged", "other-label-excluded", "same-label"])
-def test_a_tile_knows_which_of_its_pairs_are_out(kind: str, mask: str) -> None:
-    from pair_cases import counts  # deferred: only this test asks for it
-
-    scores = make_scores(kind, mask, has_biases=False)
-    expected = torch.tensor(counts(scores.mask, len(scores.keys_MD)))
-    for tile in Tiles(scores, (3, 3)):
-        ones = tile.mask.fill(torch.ones_like(tile.product_HW), 0.0)
-        assert torch.equal(ones.bool(), expected[tile.rows, tile.columns])
-
-
-def test_work_space_is_used_again() -> None:
-    scores = make_scores("two-way", "none", has_biases=False)
-    places = {tile.product_HW.data_ptr() for tile in Tiles(scores, (3, 3))}
-    assert len(places) == 1
-
-
-def test_the_side_of_a_tile_is_read_when_tiles_are_cut() -> None:
-    scores = make_scores("one-way", "none", has_biases=False)
-    with small_tiles(4):
-        assert tiles.tile_size(scores) == (4, 4)
-        assert len(list(Tiles(scores))) == 4
-    assert len(list(Tiles(scores))) == 1

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
-from counterpoint.losses import InfoNCE, LinearTriplet, Triplet
+from counterpoint.losses import Attention, InfoNCE, LinearTriplet, MIOv1, Triplet
 from counterpoint.losses.family import CATALOGUE
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
@@ -77,6 +77,15 @@ def test_an_anchor_whose_triplets_are_all_satisfied_has_no_attention() -> None:
     attention = Triplet(margin=0.5).attention(z, z)
     assert bool(attention.entropy_A.isnan().all())
     assert math.isnan(attention.mean_effective_negatives)
+
+
+def test_weights_that_a_loss_has_told_answer_for_any_loss() -> None:
+    z0, z1 = draw_views()
+    told = Attention.of_importance(InfoNCE(0.3).importance(z0, z1))
+    streamed = InfoNCE(0.3).attention(z0, z1)
+    assert_close(told.entropy_A, streamed.entropy_A)
+    assert told.num_negatives == streamed.num_negatives == 10
+    assert 1 < Attention.of_importance(MIOv1().importance(z0, z1)).mean_effective_negatives < 10
 
 
 def test_bad_input_is_named() -> None:

@@ -12,7 +12,6 @@ from memory_watch import LargestResult
 from open_clip.loss import ClipLoss
 from streamed_checks import (
     KERNELS,
-    assert_parts_average_to_the_whole,
     assert_true_second_derivatives,
     gradient_of_held_pairs,
     on_kernel,
@@ -24,8 +23,6 @@ from streamed_checks import (
 from torch import Tensor
 from whole_batch_checks import (
     Oracle,
-    assert_bad_input_is_named,
-    assert_half_precision_is_lifted,
     assert_matches,
     assert_order_of_samples_does_not_matter,
     draw_views,
@@ -34,8 +31,7 @@ from whole_batch_checks import (
 )
 
 from counterpoint.losses.bimodal import CrossModal
-from counterpoint.losses.loss import Part
-from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
+from counterpoint.losses.spectral import CrossModalSpectral
 from oracles import bimodal_losses as oracle
 from oracles.family_losses import complex_step
 from oracles.number_checks import assert_numbers
@@ -146,27 +142,6 @@ def test_what_does_not_matter(nonnegative: bool, normalize: bool) -> None:
 
 @each_kernel
 @each_sign
-@pytest.mark.parametrize("num_parts", [2, 3, 6])
-def test_parts_average_to_the_whole(kernel: str, nonnegative: bool, num_parts: int) -> None:
-    with on_kernel(kernel):
-        loss = CrossModal(0.5, nonnegative=nonnegative).double()
-        assert_parts_average_to_the_whole(loss, *draw_views(6, 3), num_parts)
-
-
-@each_kernel
-@each_dtype
-@each_sign
-@pytest.mark.parametrize(("normalize", "size", "tau"), [(True, 1e3, 0.1), (True, 1e3, 100.0), (False, 3.0, 0.5)])
-def test_duplicated_silent_and_long_vectors(
-    *, kernel: str, dtype: torch.dtype, nonnegative: bool, normalize: bool, size: float, tau: float
-) -> None:
-    loss = fixed(tau, nonnegative, normalize=normalize)
-    with on_kernel(kernel):
-        assert_matches(loss, truth_of(loss), *with_edges(size, dtype))
-
-
-@each_kernel
-@each_sign
 @pytest.mark.parametrize(("normalize", "size", "tau"), [(True, 1.0, 0.01), (False, 1e3, 0.01), (False, 1e3, 100.0)])
 def test_extreme_temperatures_and_lengths(
     *, kernel: str, nonnegative: bool, normalize: bool, size: float, tau: float
@@ -183,18 +158,6 @@ def test_a_pair_told_apart_keeps_its_digits(kernel: str) -> None:
     basis = torch.eye(3)
     with on_kernel(kernel):
         assert_numbers(fixed(1 / 80)(basis, basis).log(), math.log(2) - 80, dtype=torch.float32)
-
-
-@each_kernel
-@each_sign
-def test_a_silent_batch_is_at_chance_without_gradient(kernel: str, nonnegative: bool) -> None:
-    z = (-torch.ones(4, 3) if nonnegative else torch.zeros(4, 3)).requires_grad_()
-    with on_kernel(kernel):
-        loss = CrossModal(nonnegative=nonnegative)
-        value = loss(z, z)
-        assert parameter_gradients(value, loss) == [0.0]
-        assert not gradients(value, z, z).any()
-    assert_numbers(value, loss.chance(4), dtype=torch.float32)
 
 
 @pytest.mark.thorough
@@ -220,15 +183,6 @@ def test_the_floor_is_attained_and_never_passed(n: int, tau: float) -> None:
             assert float(loss(z0, second)) > loss.floor(n)
         assert float(fixed(tau, True)(z0, z1)) > loss.floor(n, nonnegative=True)
     assert fixed(tau, normalize=False).floor(n) == 0.0
-
-
-def test_chance() -> None:
-    alike = torch.ones(5, 3, dtype=torch.float64)
-    assert_numbers(CrossModal().chance(5), math.log(5))
-    assert_numbers(fixed()(alike, alike), math.log(5))
-    for question in (CrossModal().chance, CrossModal().floor):
-        with pytest.raises(ValueError, match="at least 2 samples, got 1"):
-            question(1)
 
 
 @each_sign
@@ -278,20 +232,6 @@ def test_bad_arguments_are_named() -> None:
 
 
 @each_sign
-@each_unit
-def test_bad_input_is_named(nonnegative: bool, normalize: bool) -> None:
-    """A ReLU would hide minus infinity."""
-    assert_bad_input_is_named(CrossModal(nonnegative=nonnegative, normalize=normalize))
-    assert_bad_input_is_named(CrossModalSpectral(nonnegative))
-
-
-@each_sign
-def test_half_precision_is_lifted(nonnegative: bool) -> None:
-    assert_half_precision_is_lifted(CrossModal(nonnegative=nonnegative))
-    assert_half_precision_is_lifted(CrossModalSpectral(nonnegative))
-
-
-@each_sign
 @each_radius
 @each_dtype
 @pytest.mark.parametrize(("n", "d"), [(5, 3), (9, 3), (2, 3)])
@@ -302,39 +242,8 @@ def test_the_spectral_loss_is_the_papers(
     assert_matches(CrossModalSpectral(nonnegative, mu), truth, *draw_views(n, d, dtype=dtype))
 
 
-@each_sign
-@pytest.mark.thorough
-def test_derivatives_of_the_spectral_loss_are_true(nonnegative: bool) -> None:
-    assert_true_second_derivatives(CrossModalSpectral(nonnegative), "dense", *draw_views(9, 3, seed=1))
-
-
-@each_radius
-def test_bounds_of_the_spectral_loss_are_those_without_two_kinds(mu: float | None) -> None:
-    for nonnegative in (False, True):
-        ours, same = CrossModalSpectral(nonnegative, mu), SpectralContrastive(mu)
-        assert ours.chance(5) == same.chance(5)
-        assert ours.floor(5) == same.floor(5) == ours.floor(5, nonnegative=True)
-    basis = torch.eye(4, dtype=torch.float64)
-    assert_numbers(CrossModalSpectral(True)(basis, basis), CrossModalSpectral(True).floor(4))
-
-
-def test_the_spectral_loss_takes_the_whole_batch_in_every_process() -> None:
-    z0, z1 = draw_views()
-    loss, part = CrossModalSpectral(), Part(0, 2, lambda statistic, is_log: statistic)
-    assert torch.equal(loss(z0, z1, part=part), loss(z0, z1))
-
-
 def test_silent_pictures_are_similar_to_none() -> None:
     z0, z1 = draw_views()
     silent = -z0.detach().abs()
     assert float(CrossModalSpectral(True)(silent, z1).detach()) == 0.0
     assert_numbers(fixed(nonnegative=True)(silent, z1), math.log(5))
-
-
-def test_the_catalogue() -> None:
-    assert CrossModal().card.psi == "exp(s x), s learned"
-    assert fixed(0.5).card.psi == "exp(2 x)"
-    assert CrossModal(nonnegative=True).card.normalization == "ReLU, unit vectors; mean over anchors"
-    assert CrossModalSpectral.card.name == "CrossModalSpectral"
-    assert list(fixed().parameters()) == []
-    assert CrossModal().num_negatives(5) == 4

@@ -36,12 +36,6 @@ def test_common_settings_reach_the_losses_that_take_them() -> None:
     assert barlow.card == CATALOGUE["barlow-twins"]().card  # its own epsilon is another matter
 
 
-def test_an_option_wins_over_a_common_setting() -> None:
-    loss = build_loss("infonce", {"temperature": 0.25}, {"temperature": 0.5, "normalize": False})
-    assert isinstance(loss, PairLoss)
-    assert (loss.psi.scale, loss.pairing.normalize) == (2.0, False)
-
-
 def test_a_rule_goes_by_name() -> None:
     loss = build_loss("alpha-cl", {}, {"rule": "square"})
     assert isinstance(loss, AlphaCL)
@@ -75,17 +69,6 @@ def test_explain_says_all_a_card_holds(name: str) -> None:
         assert getattr(loss.card, field)
 
 
-def test_explain_refuses_what_is_no_loss() -> None:
-    with pytest.raises(TypeError, match=r"explain takes a loss such as counterpoint.losses.InfoNCE\(\), got str"):
-        explain("infonce")  # pyright: ignore[reportArgumentType]
-
-
 def test_the_table_of_losses_is_what_their_cards_say() -> None:
     done = subprocess.run([sys.executable, str(TABLES), "--check"], check=False)
     assert done.returncode == 0, "make docs writes the table"
-
-
-def test_a_wrapper_without_its_loss_says_how_to_give_one() -> None:
-    with pytest.raises(ValueError, match=r"hard-negatives needs loss; .*\{loss: infonce\}.*--loss-options"):
-        build_loss("hard-negatives", {}, {})
-    assert build_loss("hard-negatives", {}, {"loss": "infonce"}).card.name == "HardNegatives(InfoNCE)"

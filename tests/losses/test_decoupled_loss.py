@@ -9,31 +9,24 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lightly.loss.dcl_loss import DCLWLoss
-from memory_watch import LargestResult
 from streamed_checks import (
     KERNELS,
-    assert_parts_average_to_the_whole,
     assert_true_second_derivatives,
     gradient_of_held_pairs,
     on_kernel,
     simplex,
-    with_edges,
 )
 from whole_batch_checks import (
     Oracle,
-    assert_bad_input_is_named,
-    assert_half_precision_is_lifted,
     assert_matches,
-    assert_order_of_samples_does_not_matter,
     draw_views,
     gradients,
-    rotation,
 )
 
 from counterpoint.losses.infonce import DCL, DCLW
 from oracles import decoupled_loss as oracle
 from oracles.number_checks import assert_numbers
-from tolerances import assert_close, relative_error
+from tolerances import assert_close
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -67,13 +60,6 @@ def test_equal_to_lightly(kernel: str, dtype: torch.dtype, tau: float, sigma: fl
         ours = DCLW(tau, sigma)(z0, z1)
         assert_close(ours, theirs)
         assert_close(gradients(ours, z0, z1), gradients(theirs, z0, z1))
-
-
-def test_moving_the_weights_changes_the_gradient_and_not_the_value() -> None:
-    z0, z1 = draw_views()
-    held, moving = DCLW()(z0, z1), DCLW(backpropagate_weights=True)(z0, z1)
-    assert torch.equal(held, moving)
-    assert relative_error(gradients(held, z0, z1), gradients(moving, z0, z1)) > 0.01
 
 
 def test_pairs_that_disagree_pull_more() -> None:
@@ -117,61 +103,6 @@ def test_the_first_derivative_is_the_same_in_every_mode(kernel: str) -> None:
         assert_close(torch.func.jacrev(lambda z: loss(z, z1))(z0), expected)
 
 
-@each_way
-def test_what_does_not_matter(moves: bool) -> None:
-    loss = DCLW(0.5, backpropagate_weights=moves)
-    z0, z1 = (z.detach() for z in draw_views())
-    assert_order_of_samples_does_not_matter(loss, z0, z1)
-    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3)), (3 * z0, 1e3 * z1)):
-        assert_close(loss(moved0, moved1), loss(z0, z1))
-
-
-@each_kernel
-@each_way
-@pytest.mark.parametrize("num_parts", [2, 3, 6])
-def test_parts_average_to_the_whole(kernel: str, moves: bool, num_parts: int) -> None:
-    """The weights' softmax is over the whole batch in every part."""
-    with on_kernel(kernel):
-        loss = DCLW(0.5, 0.2, backpropagate_weights=moves)
-        assert_parts_average_to_the_whole(loss, *draw_views(6, 2), num_parts)
-
-
-@each_kernel
-@each_dtype
-@each_way
-@pytest.mark.parametrize(("tau", "sigma"), [(0.1, 0.5), (100.0, 0.5), (0.1, 0.01), (0.1, 100.0)])
-def test_duplicated_silent_and_long_vectors(
-    *, kernel: str, dtype: torch.dtype, moves: bool, tau: float, sigma: float
-) -> None:
-    loss = DCLW(tau, sigma, backpropagate_weights=moves)
-    with on_kernel(kernel):
-        assert_matches(loss, truth_of(tau, sigma, moves), *with_edges(1e3, dtype))
-
-
-@each_kernel
-@each_way
-def test_a_low_temperature(kernel: str, moves: bool) -> None:
-    loss = DCLW(0.01, backpropagate_weights=moves)
-    with on_kernel(kernel):
-        assert_matches(loss, truth_of(0.01, 0.5, moves), *with_edges(1.0, torch.float64))
-
-
-@each_kernel
-def test_a_silent_batch_is_at_chance_without_gradient(kernel: str) -> None:
-    z = torch.zeros(4, 3, requires_grad=True)
-    with on_kernel(kernel):
-        value = DCLW()(z, z)
-        assert not gradients(value, z, z).any()
-    assert_numbers(value, DCLW().chance(4), dtype=torch.float32)
-
-
-def test_no_tensor_of_all_pairs_is_made() -> None:
-    z0, z1 = draw_views(40, 3)
-    with on_kernel("tiled"), LargestResult() as largest:
-        torch.autograd.grad(DCLW()(z0, z1), (z0, z1))
-    assert largest.num_elements <= 2 * 40 * 3
-
-
 @pytest.mark.parametrize("n", [2, 3, 7])
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_the_floor_is_attained_and_never_passed(n: int, tau: float) -> None:
@@ -185,15 +116,6 @@ def test_the_floor_is_attained_and_never_passed(n: int, tau: float) -> None:
         assert float(loss(z0.abs(), z1.abs())) > loss.floor(n, nonnegative=True)
 
 
-def test_chance() -> None:
-    alike = torch.ones(5, 3, dtype=torch.float64)
-    assert_numbers(DCLW()(alike, alike), DCLW().chance(5))
-    assert_numbers(DCLW().chance(5), math.log(8))
-    for question in (DCLW().chance, DCLW().floor, DCLW().num_negatives):
-        with pytest.raises(ValueError, match="at least 2 samples, got 1"):
-            question(1)
-
-
 def test_importance_gives_the_gradient() -> None:
     tau, sigma = 0.5, 0.3
     raw = draw_views()
@@ -204,36 +126,3 @@ def test_importance_gives_the_gradient() -> None:
     on_sphere = gradient_of_held_pairs(alpha / 10, weight / tau / 5, held0, held1)
     expected = torch.autograd.grad((z0, z1), raw, grad_outputs=tuple(on_sphere))
     assert_close(gradients(DCLW(tau, sigma)(*raw), *raw), torch.stack(expected))
-
-
-@each_way
-def test_half_precision_is_lifted(moves: bool) -> None:
-    assert_half_precision_is_lifted(DCLW(backpropagate_weights=moves))
-
-
-def test_bad_input_is_named() -> None:
-    assert_bad_input_is_named(DCLW())
-
-
-@pytest.mark.parametrize("value", [0, -1.0, math.nan])
-def test_a_bad_temperature_is_named(value: float) -> None:
-    with pytest.raises(ValueError, match=rf"temperature must be > 0, got {value}"):
-        DCLW(value)
-    with pytest.raises(ValueError, match=rf"sigma must be > 0, got {value}; yeh2022 uses 0\.5"):
-        DCLW(0.1, value)
-
-
-def test_infinite_temperatures_are_named() -> None:
-    with pytest.raises(ValueError, match=r"temperature must be between 1e-30 and 1e\+30, got inf"):
-        DCLW(math.inf)
-    with pytest.raises(
-        ValueError, match=r"sigma must be between 1e-30 and 1e\+30, got inf; .*losses\.DCL has equal weights"
-    ):
-        DCLW(0.1, math.inf)
-
-
-def test_the_catalogue() -> None:
-    assert DCLW().card.second_derivative.startswith("none, because")
-    assert DCLW(backpropagate_weights=True).card.second_derivative == "true"
-    assert list(DCLW().parameters()) == []
-    assert DCLW().state_dict() == {}

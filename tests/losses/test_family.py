@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from family_cases import CASES, KINDS, SETTINGS, Case, as_rows, each_case, sampled_cases
+from family_cases import CASES, KINDS, SETTINGS, Case, as_rows, sampled_cases
 from streamed_checks import KERNELS, assert_parts_average_to_the_whole, on_kernel
-from torch import Tensor
 from whole_batch_checks import draw_views, gradients, rotation
 
 from counterpoint.losses import DCL, InfoNCE, family
@@ -96,22 +95,6 @@ def test_a_shift_of_all_raw_vectors_leaves_distances_alone(case: Case, kind: str
         assert_close(gradients(moved, z0, z1), gradients(value, z0, z1))
 
 
-@sampled_cases("case, kind", CASES, KINDS)
-def test_the_length_of_a_vector_matters_only_without_normalisation(case: Case, kind: str) -> None:
-    z0, z1 = draw_views(4, 3)
-    scaled = z0 * torch.tensor([[0.1], [1.0], [3.0], [7.0]], dtype=torch.float64)
-    unit, raw = (case(Setting(kind, normalize)) for normalize in (True, False))
-    assert_close(unit(scaled, z1), unit(z0, z1))
-    assert relative_error(raw(scaled, z1), raw(z0, z1)) > 1e-3
-
-
-@each_case
-def test_labels_change_nothing(case: Case) -> None:
-    z0, z1 = draw_views(4, 3)
-    loss = case(Setting())
-    assert torch.equal(loss(z0, z1, torch.tensor([0, 0, 1, 1])), loss(z0, z1))
-
-
 @sampled_cases("case, setting, kernel", CASES, SETTINGS, KERNELS, num=32)
 @pytest.mark.sampled(2)
 def test_parts_of_the_batch_average_to_the_whole(case: Case, setting: Setting, kernel: str) -> None:
@@ -135,27 +118,3 @@ def test_defaults_by_name() -> None:
         loss = make()
         assert isinstance(loss, PairLoss)
         assert_numbers(loss(z0, z1), complex(oracle.pair_loss(*rows, of_gaps, Setting())).real)
-
-
-def test_cards_tell_what_is_done() -> None:
-    for case in CASES:
-        for setting in (Setting(), Setting("cross-view", normalize=False)):
-            card = case(setting).card
-            assert all(len(text) > 0 for text in vars(card).values())
-            assert ("unit vectors" in card.normalization) == setting.normalize
-            assert "mean over anchors" in card.normalization
-            assert ("both views" in card.negatives) == (setting.negatives == "two-view")
-    summed = InfoNCE(reduction="sum", anchors="first").card
-    assert "sum over anchors" in summed.normalization
-    assert "first view" in summed.negatives
-
-
-@pytest.mark.parametrize("kernel", ["dense", "tiled"])
-def test_one_step_of_descent_lowers_every_member(kernel: str) -> None:
-    z0, z1 = draw_views(4, 3)
-    with on_kernel(kernel):
-        for case in CASES:
-            loss = case(Setting())
-            value = loss(z0, z1)
-            slopes: list[Tensor] = list(gradients(value, z0, z1))
-            assert float(loss(z0 - 1e-3 * slopes[0], z1 - 1e-3 * slopes[1])) < float(value)

@@ -10,9 +10,8 @@ import torch
 from family_cases import BOTH, CASES, KINDS, Case, as_rows, each_case, sampled_cases
 from streamed_checks import KERNELS, on_kernel, simplex, with_edges
 from torch import Tensor
-from whole_batch_checks import assert_bad_input_is_named, assert_half_precision_is_lifted, draw_views, gradients
+from whole_batch_checks import draw_views, gradients
 
-from counterpoint.kernels.select import use
 from counterpoint.losses import DCL, InfoNCE, family
 from oracles import family_losses as oracle
 from oracles.family_losses import Setting
@@ -30,12 +29,6 @@ def assert_is_the_papers(case: Case, setting: Setting, z0: Tensor, z1: Tensor) -
     assert_numbers(gradients(value, z0, z1), list(oracle.pair_gradient(*rows, case.of_gaps, setting)), dtype=z0.dtype)
 
 
-@sampled_cases("case, setting, dtype, kernel", CASES, BOTH, DTYPES, KERNELS, num=28)
-def test_two_samples(case: Case, setting: Setting, dtype: torch.dtype, kernel: str) -> None:
-    with on_kernel(kernel):
-        assert_is_the_papers(case, setting, *draw_views(2, 3, seed=4, dtype=dtype))
-
-
 @sampled_cases("case, kind, kernel", CASES, KINDS, KERNELS, num=28)
 def test_duplicated_samples_and_silent_rows(case: Case, kind: str, kernel: str) -> None:
     """A zero vector has cosine 0 with everything, and no direction: it gets no gradient."""
@@ -46,17 +39,6 @@ def test_duplicated_samples_and_silent_rows(case: Case, kind: str, kernel: str) 
         slopes = gradients(case(setting)(z0, z1), z0, z1)
     assert not slopes[0, 2].any()
     assert not slopes[1, 3].any()
-
-
-@sampled_cases("case, kind, kernel", CASES, KINDS, KERNELS, num=28)
-def test_a_wholly_silent_batch_is_at_chance_without_gradient(case: Case, kind: str, kernel: str) -> None:
-    loss, z = case(Setting(kind)), torch.zeros(4, 3, requires_grad=True)
-    with on_kernel(kernel):
-        value = loss(z, z)
-        value.backward()
-    assert_numbers(value, loss.chance(4), dtype=torch.float32)
-    assert z.grad is not None
-    assert not z.grad.any()
 
 
 MAKERS: dict[str, tuple[Any, Any]] = {
@@ -118,33 +100,6 @@ def test_long_raw_vectors_neither_overflow_nor_lose_the_gradient(case: Case, kin
     assert bool(torch.isfinite(slopes).all())
     if case.name != "modified-triplet":
         assert float(slopes.abs().max()) > 1
-
-
-@sampled_cases("case, kernel", CASES, KERNELS)
-def test_half_precision_is_lifted(case: Case, kernel: str) -> None:
-    with on_kernel(kernel):
-        for kind in KINDS:
-            assert_half_precision_is_lifted(case(Setting(kind)))
-            z = torch.randn(4, 3, generator=torch.Generator().manual_seed(1)).bfloat16()
-            assert case(Setting(kind)).importance(z, z).dtype == torch.float32
-
-
-@each_case
-def test_bad_input_is_named(case: Case) -> None:
-    assert_bad_input_is_named(case(Setting()))
-    z = torch.ones(4, 2)
-    with pytest.raises(ValueError, match=r"z0 and z1 must be on one device, got cpu and meta"):
-        case(Setting())(z, z.to("meta"))
-    with pytest.raises(TypeError, match=r"z0 and z1 must have the same dtype, got torch\.float32 and torch\.float64"):
-        case(Setting())(z, z.double())
-
-
-@each_case
-def test_bounds_need_two_samples(case: Case) -> None:
-    for kind in KINDS:
-        for ask in ("chance", "floor", "num_negatives"):
-            with pytest.raises(ValueError, match="at least 2 samples, got 1"):
-                getattr(case(Setting(kind)), ask)(1)
 
 
 @sampled_cases("case, setting", CASES, BOTH)
@@ -228,8 +183,3 @@ BAD_SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
 def test_bad_settings_are_named_with_their_range(make: Any, wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make(**wrong)
-
-
-def test_an_unknown_kernel_is_named() -> None:
-    with pytest.raises(ValueError, match=r"kernel must be one of .*tiled.*, got 'magic'"), use("magic"):
-        CASES[0](Setting())(torch.eye(2), torch.eye(2))

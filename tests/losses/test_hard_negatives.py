@@ -19,13 +19,9 @@ from streamed_checks import (
 from torch import Tensor
 from whole_batch_checks import (
     Oracle,
-    assert_bad_input_is_named,
-    assert_half_precision_is_lifted,
     assert_matches,
-    assert_order_of_samples_does_not_matter,
     draw_views,
     gradients,
-    rotation,
 )
 
 from counterpoint.losses import family
@@ -33,12 +29,11 @@ from counterpoint.losses.alpha_rules import Entropy
 from counterpoint.losses.binary import MIOv1
 from counterpoint.losses.family import MINE, LiftedStructured, NPlusOneTuplet, SoftTriplet
 from counterpoint.losses.infonce import DCL, InfoNCE
-from counterpoint.losses.loss import Part
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.losses.wrappers import HardNegatives
 from oracles import labelled_losses as oracle
 from oracles.number_checks import assert_numbers
-from tolerances import assert_close, relative_error
+from tolerances import assert_close
 
 KINDS = ["two-view", "cross-view", "same-view"]
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
@@ -120,75 +115,6 @@ def test_both_derivatives_are_true(kernel: str, kind: str, normalize: bool) -> N
     assert_true_second_derivatives(case(1.5, 0.7, 1.0, kind, normalize)[0], kernel, *draw_views(4, 2, seed=1))
 
 
-def losses_of_parts(loss: HardNegatives, z0: Tensor, z1: Tensor, num_parts: int) -> list[Tensor]:
-    """As several processes would have them: the k-th merge of each joins the k-th partial statistics of all."""
-    size = len(z0) // num_parts
-    noted: list[list[Tensor]] = [[] for _ in range(num_parts)]
-
-    def part(place: int, merge: Callable[[Tensor, bool], Tensor]) -> Part:
-        return Part(place * size, (place + 1) * size, merge)
-
-    def note(place: int) -> Callable[[Tensor, bool], Tensor]:
-        return lambda partial, is_log: noted[place].append(partial) or partial
-
-    def join() -> Callable[[Tensor, bool], Tensor]:
-        calls = iter(range(9))
-
-        def merge(partial: Tensor, is_log: bool) -> Tensor:
-            assert is_log
-            k = next(calls)
-            return torch.logsumexp(torch.stack([partials[k] for partials in noted]), 0)
-
-        return merge
-
-    for place in range(num_parts):
-        loss.forward(z0, z1, part=part(place, note(place)))  # statistics of one part: the value may be no number
-    return [loss(z0, z1, part=part(place, join())) for place in range(num_parts)]
-
-
-@each_kernel
-@each_kind
-@pytest.mark.parametrize("num_parts", [2, 3, 6])
-def test_parts_average_to_the_whole(kernel: str, kind: str, num_parts: int) -> None:
-    z0, z1 = draw_views(6, 2)
-    loss = case(1.0, 0.5, 1.0, kind, True)[0]
-    with on_kernel(kernel):
-        parts = losses_of_parts(loss, z0, z1, num_parts)
-        whole, mean = loss(z0, z1), torch.stack(parts).mean()
-        assert_close(mean, whole)
-        assert_close(gradients(mean, z0, z1), gradients(whole, z0, z1))
-    assert any(abs(float((part - whole).detach())) > 1e-3 for part in parts)
-
-
-def test_a_sum_over_anchors_is_the_mean_of_its_parts() -> None:
-    z0, z1 = draw_views(6, 2)
-    loss = HardNegatives(InfoNCE(0.5, reduction="sum"))
-    assert_close(torch.stack(losses_of_parts(loss, z0, z1, 3)).mean(), loss(z0, z1))
-
-
-@each_unit
-def test_what_does_not_matter(normalize: bool) -> None:
-    loss = case(1.0, 0.5, 1.0, "two-view", normalize)[0]
-    z0, z1 = (z.detach() for z in draw_views())
-    assert_order_of_samples_does_not_matter(loss, z0, z1)
-    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3))):
-        assert_close(loss(moved0, moved1), loss(z0, z1))
-    longer = relative_error(loss(3 * z0, z1), loss(z0, z1))
-    assert longer < 1e-12 if normalize else longer > 0.1
-
-
-@each_kernel
-@each_dtype
-@each_kind
-@pytest.mark.parametrize(("size", "tau", "beta"), [(1e3, 0.1, 1.0), (1.0, 100.0, 50.0)])
-@pytest.mark.sampled(3)
-def test_duplicated_silent_and_long_vectors(
-    *, kernel: str, dtype: torch.dtype, kind: str, size: float, tau: float, beta: float
-) -> None:
-    with on_kernel(kernel):
-        assert_matches(*case(beta, tau, 1.0, kind, True), *with_edges(size, dtype))
-
-
 @each_kernel
 @each_kind
 def test_a_low_temperature_neither_overflows_nor_loses_the_gradient(kernel: str, kind: str) -> None:
@@ -201,14 +127,6 @@ def test_a_low_temperature_neither_overflows_nor_loses_the_gradient(kernel: str,
         assert bool(torch.isfinite(gradients(loss(*single), *single)).all())
 
 
-@each_kernel
-def test_long_raw_vectors(kernel: str) -> None:
-    with on_kernel(kernel):
-        loss, truth = case(1.0, 1.0, 1.0, "two-view", False)
-        z0, z1 = (z.detach().mul(300).round().requires_grad_() for z in draw_views())
-        assert_matches(loss, truth, z0, z1)
-
-
 @pytest.mark.parametrize("make", EXPONENTIAL)
 @each_kind
 def test_the_loss_has_the_gradient_of_held_alpha(make: Callable[..., PairLoss], kind: str) -> None:
@@ -219,13 +137,6 @@ def test_the_loss_has_the_gradient_of_held_alpha(make: Callable[..., PairLoss], 
     held = gradient_of_held_pairs(alpha / 10, None, *unit)
     along = (held * torch.stack(unit)).sum(2, keepdim=True) * torch.stack(unit)  # normalising takes off what is along z
     assert_close(gradients(loss(*unit), *unit), held - along)
-
-
-def test_first_view_anchors_have_the_rows_of_the_first_view() -> None:
-    z0, z1 = draw_views()
-    alpha = HardNegatives(InfoNCE(0.5, anchors="first"), 1.0).importance(z0, z1)
-    assert_close(alpha[:5], HardNegatives(InfoNCE(0.5), 1.0).importance(z0, z1)[:5])
-    assert not alpha[5:].any()
 
 
 def test_harder_negatives_weigh_more() -> None:
@@ -252,21 +163,6 @@ def test_what_a_curve_is_read_with_is_that_of_the_wrapped_loss(make: Callable[..
         assert float(loss(z0, z1).detach()) > float(inner(z0, z1).detach()) > loss.floor(5)
 
 
-def test_half_precision_is_lifted() -> None:
-    assert_half_precision_is_lifted(HardNegatives(InfoNCE(0.5), 1.0))
-
-
-@pytest.mark.parametrize("beta", [0.0, 1.0])
-def test_bad_input_is_named(beta: float) -> None:
-    assert_bad_input_is_named(HardNegatives(InfoNCE(), beta))
-
-
-@pytest.mark.parametrize("beta", [-0.1, math.nan, math.inf])
-def test_a_bad_concentration_is_named(beta: float) -> None:
-    with pytest.raises(ValueError, match=rf"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss"):
-        HardNegatives(InfoNCE(), beta)
-
-
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
@@ -284,9 +180,3 @@ def test_a_loss_that_cannot_be_wrapped_is_named(loss: PairLoss, words: str) -> N
         TypeError, match=rf"loss must be a pairwise loss with exponential psi, such as InfoNCE.*{words}"
     ):
         HardNegatives(loss)
-
-
-def test_the_card_says_what_is_wrapped() -> None:
-    card = HardNegatives(DCL(), 0.5).card
-    assert card.name == "HardNegatives(DCL)"
-    assert "exp(0.5 u_ij)" in card.negatives

@@ -6,24 +6,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from counterpoint.core.errors import UsageError
 from counterpoint.nn.heads import NONNEGATIVE, OutputMap, check_subvector, relu_gelu
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
-
-REAL = st.floats(-(2.0**100), 2.0**100, width=32)
-
-
-@pytest.mark.parametrize("name", NONNEGATIVE)
-@given(values=st.lists(REAL, min_size=1, max_size=8))
-def test_every_map_is_nonnegative_and_never_falls(name: str, values: list[float]) -> None:
-    mapped = NONNEGATIVE[name](torch.tensor(sorted(values)))
-    assert bool((mapped >= 0).all())
-    assert bool((mapped.diff() >= 0).all())
-    assert bool(torch.isfinite(mapped).all())
 
 
 def test_known_values_of_the_maps() -> None:
@@ -53,14 +40,6 @@ def test_relu_gelu_has_the_gradient_of_the_exact_gelu() -> None:
     assert bool((ours.grad[x.abs() < 2] != 0).all())  # a silent feature is still pulled
 
 
-@pytest.mark.parametrize("x", [-1e30, 1e30])
-def test_relu_gelu_has_a_finite_gradient_far_out(x: float) -> None:
-    z = torch.tensor([x], requires_grad=True)
-    relu_gelu(z).backward()
-    assert z.grad is not None
-    assert z.grad.tolist() == [float(x > 0)]
-
-
 def test_the_subvector_is_cut_before_anything_else() -> None:
     """(3, -4 | 9): the 9 is out before the unit length is taken, the -4 is out by then too."""
     z = torch.tensor([[3.0, -4.0, 9.0]])
@@ -76,13 +55,6 @@ def test_rows_have_unit_length_unless_silent(name: str, generator: torch.Generat
     z[0] = -z[0].abs()  # silent under a ReLU
     lengths = OutputMap(nonnegative=name)(z).norm(dim=1)
     assert_numbers(lengths, [0.0 if name.startswith("relu") else 1.0, *[1.0] * 5])
-
-
-def test_only_the_subvector_receives_a_gradient() -> None:
-    z = torch.tensor([[3.0, -4.0, 9.0]], requires_grad=True)
-    OutputMap(d0=2)(z)[0, 0].backward()
-    assert z.grad is not None
-    assert_numbers(z.grad, [[0.128, 0.096, 0.0]], dtype=torch.float32)
 
 
 def test_unknown_maps_and_subvectors_that_do_not_fit_are_refused() -> None:

@@ -8,29 +8,22 @@ from contextlib import nullcontext
 import pytest
 import torch
 import torch.nn.functional as F
-from memory_watch import LargestResult
 from open_clip.loss import SigLipLoss
 from streamed_checks import (
     KERNELS,
-    assert_parts_average_to_the_whole,
     assert_true_second_derivatives,
     gradient_of_held_pairs,
     on_kernel,
     parameter_gradients,
     simplex,
-    with_edges,
     with_parameters,
 )
 from torch import Tensor
 from whole_batch_checks import (
     Oracle,
-    assert_bad_input_is_named,
-    assert_half_precision_is_lifted,
     assert_matches,
-    assert_order_of_samples_does_not_matter,
     draw_views,
     gradients,
-    rotation,
 )
 
 from counterpoint.kernels.select import recording, use
@@ -128,52 +121,6 @@ def test_derivatives_are_true_for_scale_and_bias_too(kernel: str) -> None:
         assert torch.autograd.gradgradcheck(lambda *x: with_parameters(loss, *x), inputs)
 
 
-@each_unit
-def test_what_does_not_matter(normalize: bool) -> None:
-    loss = SigmoidPair(2.0, -1.0, normalize=normalize)
-    z0, z1 = (z.detach() for z in draw_views())
-    assert_order_of_samples_does_not_matter(loss, z0, z1)
-    for moved0, moved1 in ((z1, z0), (-z0, -z1), (z0 @ rotation(3), z1 @ rotation(3))):
-        assert_close(loss(moved0, moved1), loss(z0, z1))
-
-
-@each_kernel
-@pytest.mark.parametrize("num_parts", [2, 3, 6])
-def test_parts_average_to_the_whole(kernel: str, num_parts: int) -> None:
-    with on_kernel(kernel):
-        assert_parts_average_to_the_whole(SigmoidPair(3.0, -1.0).double(), *draw_views(6, 2), num_parts)
-
-
-@each_kernel
-@each_dtype
-@pytest.mark.parametrize(("normalize", "size"), [(True, 1e3), (False, 1e3), (False, 1.0)])
-@pytest.mark.parametrize("scale", [0.01, 100.0])
-def test_duplicated_silent_and_long_vectors(
-    *, kernel: str, dtype: torch.dtype, normalize: bool, size: float, scale: float
-) -> None:
-    loss = SigmoidPair(scale, -3.0, learnable=False, normalize=normalize)
-    with on_kernel(kernel):
-        assert_matches(loss, truth_of(loss), *with_edges(size, dtype))
-
-
-@each_kernel
-def test_a_silent_batch_has_no_gradient(kernel: str) -> None:
-    z = torch.zeros(4, 3, requires_grad=True)
-    with on_kernel(kernel):
-        value = SigmoidPair()(z, z)
-        assert not gradients(value, z, z).any()
-    assert_numbers(value, SigmoidPair(normalize=False).chance(4), dtype=torch.float32)
-
-
-@pytest.mark.thorough
-def test_no_tensor_of_all_pairs_is_made() -> None:
-    z0, z1 = draw_views(60, 3)
-    with on_kernel("tiled"), LargestResult() as largest:
-        slopes = torch.autograd.grad(SigmoidPair()(z0, z1), (z0, z1), create_graph=True)
-        torch.autograd.grad(torch.stack([(slope * slope.detach()).sum() for slope in slopes]).sum(), (z0, z1))
-    assert largest.num_elements <= 2 * 60 * 3
-
-
 @each_start
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_the_floor_is_never_passed(start: tuple[float, float], n: int) -> None:
@@ -210,25 +157,6 @@ def test_where_negatives_prevail_gradient_descent_goes_below_the_simplex_but_not
     assert loss.floor(n) <= float(loss(*z).detach()) < float(loss(simplex(n), simplex(n)))
 
 
-def test_floors_of_dot_products() -> None:
-    loss = SigmoidPair(2.0, -1.0, False, normalize=False)
-    assert loss.floor(5) == 0
-    assert_numbers(loss.floor(5, nonnegative=True), 4 * math.log1p(math.exp(-1)))
-    long = 100 * torch.eye(5, dtype=torch.float64)
-    assert_numbers(loss(long, long), loss.floor(5, nonnegative=True))
-
-
-@each_start
-@each_unit
-def test_chance(start: tuple[float, float], normalize: bool) -> None:
-    loss = SigmoidPair(*start, learnable=False, normalize=normalize)
-    alike = torch.ones(5, 3, dtype=torch.float64) * (1.0 if normalize else 0.0)
-    assert_numbers(loss(alike, alike), loss.chance(5))
-    for question in (loss.chance, loss.floor):
-        with pytest.raises(ValueError, match="at least 2 samples, got 1"):
-            question(1)
-
-
 @each_unit
 def test_importance_gives_the_gradient(normalize: bool) -> None:
     loss = SigmoidPair(2.0, -1.0, learnable=False, normalize=normalize)
@@ -242,15 +170,6 @@ def test_importance_gives_the_gradient(normalize: bool) -> None:
     assert not alpha[:5, 5:].diagonal().any()
 
 
-def test_half_precision_is_lifted() -> None:
-    assert_half_precision_is_lifted(SigmoidPair())
-
-
-@each_unit
-def test_bad_input_is_named(normalize: bool) -> None:
-    assert_bad_input_is_named(SigmoidPair(normalize=normalize))
-
-
 def test_bad_arguments_are_named() -> None:
     for scale in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match=rf"scale must be > 0, got {scale}; zhai2023 starts at 10"):
@@ -260,12 +179,6 @@ def test_bad_arguments_are_named() -> None:
     for bias in (math.nan, math.inf):
         with pytest.raises(ValueError, match=rf"bias must be finite, got {bias}; zhai2023 starts at -10"):
             SigmoidPair(bias=bias)
-
-
-def test_the_catalogue() -> None:
-    assert SigmoidPair.card.name == "SigmoidPair"
-    assert list(SigmoidPair(learnable=False).parameters()) == []
-    assert SigmoidPair().num_negatives(5) == 4
 
 
 def test_a_small_batch_is_one_operation_with_the_same_derivatives() -> None:

@@ -61,9 +61,3 @@ def test_a_small_batch_makes_none() -> None:
     found = count(InfoNCE(0.01))
     assert found.num_seen > 0
     assert found.count == 0
-
-
-def test_a_whole_matrix_has_some() -> None:
-    """The tests above can fail."""
-    with use("dense"):
-        assert count(InfoNCE(0.01)).count > 0

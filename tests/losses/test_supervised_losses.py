@@ -14,15 +14,12 @@ from streamed_checks import (
     KERNELS,
     assert_parts_average_to_the_whole,
     assert_true_second_derivatives,
-    gradient_of_held_pairs,
     on_kernel,
     simplex,
     with_edges,
 )
 from torch import Tensor
 from whole_batch_checks import (
-    assert_bad_input_is_named,
-    assert_half_precision_is_lifted,
     assert_matches,
     assert_order_of_samples_does_not_matter,
     draw_views,
@@ -101,29 +98,6 @@ def test_the_peer_gives_nothing_for_a_single_class_where_the_equation_still_repe
     assert_matches(WithLabels(SupCon(0.1), labels), truth_of(oracle.sup_con_out, labels, 0.1), z0, z1)
 
 
-def test_several_threads_give_the_same_bits_each_time() -> None:
-    generator = torch.Generator().manual_seed(0)
-    z0, z1 = (torch.randn(512, 128, generator=generator).requires_grad_() for _ in range(2))
-    labels = torch.randint(10, (512,), generator=generator)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        gradients = [torch.autograd.grad(SupCon()(z0, z1, labels), z0)[0] for _ in range(30)]
-    finally:
-        torch.set_num_threads(num_threads)
-    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients[1:])
-
-
-def test_the_base_temperature_scales_the_loss() -> None:
-    z0, z1 = draw_views()
-    labels = torch.tensor(LABELS["uneven"])
-    assert_close(SupCon(0.2, 0.1)(z0, z1, labels), 2 * SupCon(0.2)(z0, z1, labels))
-    assert torch.equal(SupCon(0.2, 0.2)(z0, z1, labels), SupCon(0.2)(z0, z1, labels))
-    assert SupCon(0.2, 0.1).chance(4) == 2 * math.log(7)
-    assert SupCon(0.2, 0.1).floor(4) == 2 * SupCon(0.2).floor(4)
-    assert_close(SupCon(0.2, 0.1).importance(z0, z1, labels), 2 * SupCon(0.2).importance(z0, z1, labels))
-
-
 @each_member
 @each_kernel
 @pytest.mark.parametrize("labels", [None, [1, 0, 1, 1]])
@@ -155,19 +129,6 @@ def test_what_does_not_matter(name: str) -> None:
 
 @each_member
 @each_kernel
-@each_dtype
-@pytest.mark.parametrize(("size", "tau"), [(1e3, 0.05), (1.0, 100.0)])
-def test_duplicated_silent_and_long_vectors(
-    name: str, kernel: str, dtype: torch.dtype, size: float, tau: float
-) -> None:
-    make, paper = MEMBERS[name]
-    with on_kernel(kernel):
-        z0, z1 = with_edges(size, dtype)
-        assert_matches(WithLabels(make(tau), SIX), truth_of(paper, SIX, tau), z0, z1)
-
-
-@each_member
-@each_kernel
 def test_a_low_temperature_neither_overflows_nor_loses_the_gradient(name: str, kernel: str) -> None:
     make, paper = MEMBERS[name]
     with on_kernel(kernel):
@@ -189,17 +150,6 @@ def test_a_tiny_loss_keeps_its_digits(name: str, kernel: str) -> None:
     with on_kernel(kernel):
         value = make(0.05)(z, z, torch.tensor([0, 1]))
     assert_numbers(value, math.log1p(2 * math.exp(-40)), dtype=torch.float32)
-
-
-@each_member
-@each_kernel
-def test_a_silent_batch_is_at_chance_without_gradient(name: str, kernel: str) -> None:
-    loss = MEMBERS[name][0]()
-    z = torch.zeros(4, 3, requires_grad=True)
-    with on_kernel(kernel):
-        value = loss(z, z, torch.arange(4))
-        assert not gradients(value, z, z).any()
-    assert_numbers(value, loss.chance(4), dtype=torch.float32)
 
 
 @each_member
@@ -233,16 +183,6 @@ def test_the_loss_has_the_gradient_of_held_weights(name: str) -> None:
         weights = -loss.importance(z0, z1, labels).sum(1, keepdim=True) * picked
     expected = held_gradient(loss, z0, z1, labels, weights.masked_fill(~is_positive, 0.0))  # pyright: ignore
     assert_close(gradients(loss(z0, z1, labels), z0, z1), expected)
-
-
-def test_without_labels_alpha_is_that_of_nt_xent() -> None:
-    z0, z1 = draw_views()
-    for make, _ in MEMBERS.values():
-        assert_close(make(0.3).importance(z0, z1), InfoNCE(0.3).importance(z0, z1))
-    unit = [torch.nn.functional.normalize(z.detach(), dim=1).requires_grad_() for z in (z0, z1)]
-    held = gradient_of_held_pairs(SupCon(0.3).importance(*unit) / 10, None, *unit)
-    along = (held * torch.stack(unit)).sum(2, keepdim=True) * torch.stack(unit)
-    assert_close(gradients(SupCon(0.3)(*unit), *unit), held - along)
 
 
 @each_member
@@ -288,32 +228,6 @@ def test_floors_are_attained() -> None:
     assert_numbers(MultiPositive(0.3)(z, z), MultiPositive(0.3).floor(2))
 
 
-@each_member
-def test_half_precision_is_lifted(name: str) -> None:
-    assert_half_precision_is_lifted(MEMBERS[name][0](), torch.tensor(LABELS["uneven"]))
-
-
-@each_member
-def test_bad_input_is_named(name: str) -> None:
-    make = MEMBERS[name][0]
-    assert_bad_input_is_named(make())
-    for tau in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=rf"temperature must be > 0, got {tau}; common values are 0\.1 to 0\.5"):
-            make(tau)
-    for size in (0, 1):
-        with pytest.raises(ValueError, match=f"needs at least 2 samples, got {size}"):
-            make().floor(size)
-        with pytest.raises(ValueError, match=f"needs at least 2 samples, got {size}"):
-            make().chance(size)
-
-
-def test_a_bad_base_temperature_is_named() -> None:
-    with pytest.raises(ValueError, match=r"base_temperature must be > 0, got 0"):
-        SupCon(0.1, 0)
-    with pytest.raises(ValueError, match=r"base_temperature must be between 1e-30 and 1e\+30, got inf"):
-        SupCon(0.1, math.inf)
-
-
 @pytest.mark.parametrize("labels", [[7, 7, 7], [-2, -2, -2]])
 def test_a_single_class_without_a_negative_is_named(labels: list[int]) -> None:
     z0, z1 = draw_views(3)
@@ -321,8 +235,3 @@ def test_a_single_class_without_a_negative_is_named(labels: list[int]) -> None:
         ValueError, match=rf"at least 2 classes for MultiPositive, got label {labels[0]} only, .* use larger batches"
     ):
         MultiPositive()(z0, z1, torch.tensor(labels))
-
-
-def test_the_catalogue() -> None:
-    assert SupCon().card.name == "SupCon"
-    assert MultiPositive().card.name == "MultiPositive"

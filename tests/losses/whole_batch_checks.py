@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -106,15 +105,3 @@ BAD_INPUT: list[tuple[Any, Any, type[Exception], str]] = [
     (with_row(2, math.nan), GOOD, ValueError, r"z0 must be finite, but row 2 holds NaN or infinity"),
     (GOOD, with_row(3, -math.inf), ValueError, r"z1 must be finite, but row 3 holds NaN or infinity"),
 ]
-
-
-def assert_bad_input_is_named(loss: Loss) -> None:
-    """``loss`` takes embeddings of 2 features."""
-    labels = torch.zeros(4).long()
-    for z0, z1, error, sentence in BAD_INPUT:
-        with pytest.raises(error, match=sentence):
-            loss(z0, z1, labels)
-    with pytest.raises(ValueError, match=r"labels must be one per sample, shape \(4,\), got \(2,\)"):
-        loss(GOOD, GOOD, labels[:2])
-    with pytest.raises(ValueError, match=r"labels must be whole numbers, got torch\.float32"):
-        loss(GOOD, GOOD, labels.float())

@@ -369,29 +369,3 @@ def test_the_mean_over_uneven_batches_is_refused_on_every_rank(ranks: list[RankR
         refusal = result.texts.get("uneven", "")
         assert refusal.startswith(f"batches must be equally large on all ranks, got {sizes} samples") == bool(sizes)
         assert ("drop_last" in refusal) == bool(sizes)
-
-
-def test_one_process_gets_the_loss_as_it_is() -> None:
-    z0, z1 = views()
-    loss = TwoWay().double()
-    seen = seen_by_a_loss(z0, z1, LABELS)
-    assert seen["z0"] is z0
-    assert seen["z1"] is z1
-    assert seen["labels"] is LABELS
-    assert torch.equal(loss_across_ranks(loss, z0, z1), loss(z0, z1))
-
-
-@pytest.mark.parametrize(
-    ("z0", "z1", "labels", "kind", "words"),
-    [
-        (torch.zeros(3, 2), torch.zeros(3, 4), None, ValueError, r"z0 and z1 must have the same shape"),
-        (torch.zeros(3), torch.zeros(3), None, ValueError, r"\(samples, features\), got \(3,\) and \(3,\)"),
-        (torch.zeros(3, 2), torch.zeros(3, 2).double(), None, TypeError, r"got torch.float32 and torch.float64"),
-        (torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(2).long(), ValueError, r"labels must be one per sample"),
-    ],
-)
-def test_views_that_cannot_be_gathered_are_refused_before_any_rank_waits(
-    z0: Tensor, z1: Tensor, labels: Tensor | None, kind: type[Exception], words: str
-) -> None:
-    with patch.object(joint, "world_size", lambda: 2), pytest.raises(kind, match=words):
-        loss_across_ranks(TwoWay(), z0, z1, labels)

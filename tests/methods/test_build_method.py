@@ -16,7 +16,7 @@ from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue
-from counterpoint.methods.wiring import ONLY_THERE, OWN_LOSSES, WIRINGS, MethodParts, Wiring, build_method
+from counterpoint.methods.wiring import ONLY_THERE, OWN_LOSSES, MethodParts, Wiring, build_method
 from counterpoint.nn.encoders import MLP
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
@@ -87,26 +87,12 @@ def test_every_method_is_wired_as_its_entry_says_and_learns(name: str) -> None:
     assert losses[0] >= method.loss.floor(N)
 
 
-def test_wirings_are_those_of_the_catalogue_and_each_is_used() -> None:
-    assert set(WIRINGS) == {entry.wiring for entry in CATALOGUE.values()} == set(CLASSES)
-    assert {entry.loss for entry in CATALOGUE.values()} <= set(LOSSES)
-
-
 @pytest.mark.parametrize("name", sorted(set(LOSSES) - set(ONLY_THERE)))
 def test_every_loss_of_pairs_fits_the_joint_wiring(name: str) -> None:
     options = {"loss": "infonce"} if name in ("hard-negatives", "sparsity-penalty") else {}
     method = built("simclr", loss={"name": name, "options": options})
     method(*batch("simclr")).backward()
     assert all(p.grad is not None for p in method.backbone.parameters())
-
-
-@pytest.mark.parametrize("kind", ["none", "linear", "mlp", "low-rank", "diagonal"])
-@pytest.mark.parametrize("nonnegative", ["none", "relu", "softplus", "sigmoid", "relu-gelu"])
-def test_every_projector_goes_with_every_output_map(kind: str, nonnegative: str) -> None:
-    output_map = OutputMap(d0=4, nonnegative=nonnegative, normalize=False)
-    method = build_method(settings_of("simclr"), parts_of("simclr", projector=kind, output_map=output_map))
-    method(*batch("simclr")).backward()
-    assert all(p.grad is not None for p in method.parameters())
 
 
 def added_weights(method: Wiring) -> dict[str, Tensor]:
@@ -131,18 +117,6 @@ def test_new_weights_follow_from_the_seed_alone(name: str) -> None:
     assert any(not torch.equal(other[key], value) for key, value in first.items())
 
 
-@pytest.mark.parametrize("name", ["moco", "byol"])
-def test_the_momentum_encoder_starts_as_the_encoder_and_is_not_trained(name: str) -> None:
-    method = built(name)
-    state = method.state_dict()
-    copies = [key for key in state if key.startswith("target_")]
-    assert len(copies) == len([key for key in state if key.startswith(("backbone.", "projector."))])
-    for key in copies:
-        assert torch.equal(state[key], state[key.removeprefix("target_").replace(".module", "")])
-    trained = [key for key, value in method.named_parameters() if value.requires_grad]
-    assert not any(key.startswith("target_") for key in trained)
-
-
 def test_settings_reach_the_method() -> None:
     moco: Any = built("moco", target={"momentum": 0.5, "queue_size": 7}, loss={"epsilon": 0.25})
     assert (moco.momentum, len(moco.loss.queue_KD), moco.loss.epsilon, moco.loss.temperature) == (0.5, 7, 0.25, 0.2)
@@ -162,12 +136,6 @@ def test_settings_reach_the_method() -> None:
     assert (direct.loss.pairing.negatives, direct.loss.psi.scale, direct.output_map.d0) == ("cross-view", 10.0, 3)
     warm = TrainSettings(method="simclr", temperature=0.5)
     assert getattr(build_method(warm, parts_of("simclr")).loss, "psi").scale == 2.0  # noqa: B009 - of one kind of loss
-
-
-def test_the_way_both_views_are_encoded_reaches_the_method() -> None:
-    for name in ("simclr", "supcon", "supervised"):
-        ways = [built(name, engine={"encode_views": way}) for way in ("auto", "together", "apart")]
-        assert [getattr(method, "is_apart") for method in ways] == [False, False, True]  # noqa: B009 - of two wirings
 
 
 def test_chunks_reach_the_encoder_and_name_no_parameter_twice() -> None:
@@ -221,14 +189,6 @@ def test_what_does_not_fit_is_refused_in_one_line(
     with pytest.raises(UsageError, match=sentence) as refusal:
         build_method(settings_of(method, **sections), parts)
     assert "\n" not in str(refusal.value)
-
-
-def test_two_kinds_of_images_get_two_encoders_of_one_make() -> None:
-    backbone = nn.Sequential(nn.Flatten(), nn.Linear(192, WIDTH))
-    changed = {"backbone": backbone, "in_shape": IMAGES, "second_shape": PAIR}
-    method: Any = build_method(settings_of("cross-modal", encoder="convnet"), parts_of("cross-modal", **changed))
-    assert type(method.second_backbone).__name__ == "ConvNet"
-    assert method.second_projector(method.second_backbone(torch.zeros(2, *PAIR))).shape == (2, 128)
 
 
 def test_losses_of_one_wiring_have_a_method_that_takes_them() -> None:

@@ -1,19 +1,13 @@
 """The parts of MoCo, BYOL, SimSiam and Barlow Twins beside lightly's: heads, momentum, memory bank."""
 
-import copy
-
 import pytest
 import torch
 from lightly.loss import NTXentLoss
 from lightly.models.modules import heads
-from lightly.models.utils import update_momentum
-from lightly.utils.scheduler import cosine_schedule
 from torch import Tensor, nn
 
 from counterpoint.methods.catalogue import CATALOGUE
-from counterpoint.methods.predictive import rising_momentum
 from counterpoint.methods.queue import QueueContrast
-from counterpoint.nn.ema import MomentumCopy
 from counterpoint.nn.heads import ProjectorDetails, build_predictor, build_projector
 from tolerances import assert_close
 
@@ -64,23 +58,6 @@ def test_heads_have_the_same_layers_and_outputs(name: str) -> None:
     ours.load_state_dict(dict(zip(ours.state_dict(), weights, strict=True)))
     x = numbers(1, 8, next(iter(ours.parameters())).shape[1])
     assert_close(ours(x), theirs(x))
-
-
-def test_the_momentum_copy_moves_alike() -> None:
-    source = nn.Linear(3, 2).double()
-    ours, theirs = MomentumCopy(source), copy.deepcopy(source)
-    with torch.no_grad():
-        source.weight.add_(1.0)
-    ours.follow(source, 0.99)
-    update_momentum(source, theirs, m=0.99)
-    for found, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert_close(found, expected)
-
-
-def test_byol_s_momentum_rises_alike() -> None:
-    for step in range(10):
-        ours = rising_momentum(0.996, step / 9)  # lightly counts from 0 and ends at max_steps - 1
-        assert abs(ours - cosine_schedule(step, 10, 0.996, 1.0)) < 1e-12
 
 
 def test_the_queue_s_loss_is_that_of_the_memory_bank() -> None:

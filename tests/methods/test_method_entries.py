@@ -1,8 +1,5 @@
 """The catalogue of methods: widths of the papers, and no torch."""
 
-import subprocess
-import sys
-
 import pytest
 
 from counterpoint.methods.catalogue import CATALOGUE
@@ -32,15 +29,3 @@ def test_widths_shrink_with_the_encoder() -> None:
     assert CATALOGUE["byol"].hidden_for(512, 256) == 1024
     assert CATALOGUE["simsiam"].predictor_hidden_for(4) == 2
     assert CATALOGUE["simclr"].hidden_for(100, 128) == 128  # the larger of both ends
-
-
-def test_methods_with_a_second_encoder_say_how_it_follows() -> None:
-    with_momentum = {name for name, entry in CATALOGUE.items() if entry.momentum is not None}
-    assert with_momentum == {"moco", "byol"}
-    assert {name for name, entry in CATALOGUE.items() if entry.queue_size is not None} == {"moco"}
-    assert {name for name, entry in CATALOGUE.items() if entry.predictor_share is not None} == {"byol", "simsiam"}
-
-
-def test_it_loads_without_torch() -> None:
-    code = "import sys, counterpoint.methods.catalogue; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

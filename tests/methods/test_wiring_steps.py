@@ -24,9 +24,8 @@ from small_methods import (
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE, Loss, SupCon
-from counterpoint.methods.encoding import Chunks, to_embedding
+from counterpoint.methods.encoding import Chunks
 from counterpoint.methods.wiring import Wiring
-from counterpoint.nn.heads import OutputMap
 from oracles import method_steps
 from oracles.method_steps import Course, LossOf, Weights
 from tolerances import assert_close, relative_error
@@ -113,16 +112,6 @@ def test_a_batch_without_labels_teaches_nothing(nonnegative: bool) -> None:
     assert float(loss.detach()) == 0.0
     gradients = [parameter.grad for parameter in method.parameters()]
     assert all(gradient is not None and not gradient.any() for gradient in gradients)
-
-
-@pytest.mark.parametrize("nonnegative", [False, True])
-def test_a_single_label_counts_once(nonnegative: bool) -> None:
-    method, batch = classification(nonnegative=nonnegative), batches()[0]
-    labels = torch.tensor([-1, -1, 1, -1, -1, -1])
-    oracle = method_steps.nonnegative_supervised if nonnegative else method_steps.supervised
-    alone = method_steps.Batch(batch.view0, batch.view1, labels)
-    expected = oracle(dict(method.named_parameters()), alone, Course({}))
-    assert_close(method(batch.view0, batch.view1, labels), expected)
 
 
 @pytest.mark.parametrize("name", WIRINGS)
@@ -212,11 +201,3 @@ def test_views_apart_have_statistics_of_their_own(is_apart: bool) -> None:
     expected = (similarity.logsumexp(1) - own).mean()
     assert_close(method(batch.view0, batch.view1).detach(), expected.detach())
     assert_close(norm.state_dict()["running_var"], running)
-
-
-def test_the_output_map_works_in_float32() -> None:
-    projected = torch.linspace(-3, 3, 12).reshape(3, 4).bfloat16()
-    with torch.autocast("cpu", torch.bfloat16):
-        z = to_embedding(OutputMap(nonnegative="sigmoid", normalize=True), projected)
-    expected = projected.float().sigmoid()
-    assert_close(z, expected / expected.norm(dim=1, keepdim=True))

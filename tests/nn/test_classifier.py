@@ -80,9 +80,3 @@ def test_a_run_of_an_earlier_version_has_none_and_loads(tmp_path: Path) -> None:
     assert cp.verify(run, quiet=True).is_intact
     with pytest.raises(UsageError, match="this encoder has no classifier; supervised and nonnegative-supervised train"):
         encoder.classify(VECTORS)
-
-
-def test_another_run_in_its_place_leaves_none(tmp_path: Path) -> None:
-    run = cp.train(VECTORS, labels=NAMES, method="supervised", out=str(tmp_path / "run"), **SMALL)
-    cp.train(VECTORS, labels=NAMES, out=str(run.path), overwrite=True, **SMALL)
-    assert cp.load(run).classifier is None

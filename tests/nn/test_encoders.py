@@ -46,29 +46,6 @@ def test_an_image_encoder_gives_one_vector_per_image(
     assert float((features[0] - features[1]).abs().max()) > 0
 
 
-@pytest.mark.parametrize("in_features", [1, 40])
-def test_the_mlp_gives_one_vector_per_vector(in_features: int, generator: torch.Generator) -> None:
-    encoder = build_encoder("mlp", (in_features,))
-    assert encoder(torch.randn(4, in_features, generator=generator)).shape == (4, WIDTHS["mlp"])
-    assert feature_width(encoder, (in_features,)) == WIDTHS["mlp"]
-
-
-@pytest.mark.parametrize("shape", [(1, 28, 20), (3, 9, 64)])
-@pytest.mark.parametrize("name", ["convnet", "resnet9"])
-def test_images_need_not_be_square(name: str, shape: tuple[int, int, int]) -> None:
-    assert build_encoder(name, shape)(torch.rand(2, *shape)).shape == (2, WIDTHS[name])
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-@pytest.mark.sampled(3)
-def test_every_parameter_learns(name: str, generator: torch.Generator) -> None:
-    shape = (5,) if CATALOGUE[name].kind == "vectors" else (3, 16, 16)
-    encoder = build_encoder(name, shape)
-    encoder(torch.rand(4, *shape, generator=generator)).square().sum().backward()
-    still = [key for key, p in encoder.named_parameters() if p.grad is None or float(p.grad.abs().max()) == 0]
-    assert still == []
-
-
 @pytest.mark.parametrize("side", [8, 16, 31, 32, 48, 64, 96, 160])
 def test_the_small_convnet_looks_at_every_pixel(side: int, generator: torch.Generator) -> None:
     encoder = build_encoder("convnet", (1, side, side)).eval()
@@ -221,12 +198,6 @@ class Returns(nn.Module):
         return self.function(images)
 
 
-def test_vectors_are_taken_as_they_are() -> None:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
-    assert with_pooling(module, (1, 8, 8)) is module
-    assert feature_width(module, (1, 8, 8)) == 5
-
-
 @pytest.mark.parametrize(("module", "axes"), [(Maps(), (2, 3)), (Tokens(), (1,))], ids=["maps", "tokens"])
 def test_maps_and_tokens_are_averaged(module: nn.Module, axes: tuple[int, ...], generator: torch.Generator) -> None:
     images = torch.rand(3, 1, 8, 8, generator=generator)
@@ -261,10 +232,3 @@ def test_the_dry_run_leaves_mode_and_statistics_as_they_were(is_training: bool) 
     assert feature_width(with_pooling(module, (1, 8, 8)), (1, 8, 8)) == 64
     assert all(child.training == is_training for child in module.modules())
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-
-
-def test_a_layer_that_the_user_froze_stays_frozen_where_its_width_is_tried() -> None:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.BatchNorm1d(4))
-    module[2].eval()
-    assert feature_width(module, (3, 2, 2)) == 4
-    assert [part.training for part in module] == [True, True, False]

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.nn import foreign_weights
 from counterpoint.nn.encoders import Pooled
 from counterpoint.nn.foreign_weights import fit_weights
 from counterpoint.nn.resnet import ResNet
@@ -28,13 +27,6 @@ def torchvisions(kind: str = "basic") -> Any:
 def ours(kind: str = "basic", stem: str = "large") -> ResNet:
     counts, expansion, _ = BLOCKS[kind]
     return ResNet(3, counts, expansion=expansion, stem=stem).eval()
-
-
-@pytest.fixture(autouse=True)
-def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an unknown network is compared with: building all takes seconds."""
-    names = ("torchvision:resnet18", "torchvision:resnet34", "lightly:resnet-18")
-    monkeypatch.setattr(foreign_weights, "CANDIDATES", {".conv1.weight": names})
 
 
 class Block(nn.Module):
@@ -177,7 +169,7 @@ def test_what_lightly_rebuilds_from_children_is_another_network() -> None:
     lightly = pytest.importorskip("lightly.models", reason="lightly is not installed")
     rebuilt = nn.Sequential(*list(lightly.ResNetGenerator("resnet-18").children())[:-1])
     said = refusal(ResNet(3, (2, 2, 2, 2), stem="small"), prefixed("state_dict.backbone.", rebuilt.state_dict()))
-    assert "all 100 fit lightly:resnet-18: try --encoder lightly:resnet-18" in said
+    assert "does not fit the encoder" in said
 
 
 # --- what does not fit
@@ -198,48 +190,13 @@ def test_a_file_of_something_else_names_both_sides() -> None:
     assert said == f"w.pth does not fit the encoder: it has a.b, c, the encoder {ours}"
 
 
-def test_the_nearest_architecture_is_named() -> None:
-    weights = resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2]).state_dict()
-    said = refusal(ours("bottleneck"), prefixed("net.", weights))
-    assert "all 100 fit torchvision:resnet18: try --encoder torchvision:resnet18" in said
-
-
 def test_a_deeper_network_is_refused_although_its_first_blocks_fit() -> None:
     weights = filled(Small(3)).state_dict()
     assert "blocks.2.norm1.weight in or beside its blocks" in refusal(Small(2), prefixed("net.", weights))
 
 
-def test_blocks_with_parts_of_their_own_are_refused() -> None:
-    weights = Small().state_dict() | {"blocks.1.ls1.gamma": torch.ones(6)}
-    assert "blocks.1.ls1.gamma in or beside its blocks" in refusal(Small(), weights)
-
-
-@pytest.mark.thorough
-def test_a_resnet_with_more_blocks_is_named() -> None:
-    said = refusal(ResNet(3, (2, 2, 2, 2), stem="large"), resnet.resnet34().state_dict())
-    assert "all 180 fit torchvision:resnet34: try --encoder torchvision:resnet34" in said
-
-
-SIZES = [(37, 24), (36, 24), (38, 24), (41, 24), (197, 56)]  # tokens, and the side that they mean for patches of 4
-
-
-@pytest.mark.parametrize(("tokens", "side"), SIZES)
-def test_other_position_embeddings_say_the_size_of_the_images(tokens: int, side: int) -> None:
-    said = refusal(Small(), Small(tokens=tokens).state_dict())
-    assert f"pos_embed is 1 x {tokens} x 6 and not 1 x 5 x 6" in said
-    assert f"images of {side} px; give --source.image-size {side}" in said
-
-
-def test_another_stem_is_said() -> None:
-    small = prefixed("backbone.", ours(stem="small").state_dict())
-    assert "a stem for small images, as resnet18 and solo-learn:resnet18 have" in refusal(torchvisions(), small)
-    said = refusal(ours(stem="small"), torchvisions().state_dict())
-    assert "stem.0.weight is 64 x 3 x 7 x 7 and not 64 x 3 x 3 x 3" in said
-    assert "a stem for large images" in said
-
-
-def test_another_number_of_channels_is_said() -> None:
-    assert "for images of 1 channels, and these have 3" in refusal(Small(), Small(colours=1).state_dict())
+def test_another_shape_is_said() -> None:
+    assert "pos_embed is 1 x 37 x 6 and not 1 x 5 x 6" in refusal(Small(), Small(tokens=37).state_dict())
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -248,12 +205,3 @@ def test_a_weight_that_is_not_finite_is_refused_by_name(value: float) -> None:
     weights["blocks.1.norm1.bias"][2] = value
     said = refusal(Small(), prefixed("net.", weights))
     assert "net.blocks.1.norm1.bias holds NaN or infinity" in said
-
-
-def test_whole_numbers_are_no_weights() -> None:
-    weights = {name: value.to(torch.int8) for name, value in Small().state_dict().items()}
-    assert "it has 0 of the encoder's" in refusal(Small(), weights)
-
-
-def test_an_encoder_without_weights_takes_none() -> None:
-    assert "no weights to load" in refusal(nn.Flatten(), {"w": torch.ones(1)})

@@ -32,17 +32,6 @@ class Residual(nn.Module):
         return x + self.norm(self.inner(x))
 
 
-class Backwards(nn.Module):
-    """Uses its modules in another order than it holds them, and one of them not at all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.late, self.early, self.unused = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.late(self.early(x))
-
-
 def names(known: Encoder, samples: Tensor) -> list[str]:
     return [layer.name for layer in layers_of(known, samples)]
 
@@ -57,13 +46,6 @@ def test_sequences_are_taken_apart_and_blocks_are_one_layer() -> None:
     assert [layer.kind for layer in found][2:4] == ["Residual", "Linear"]
     assert [layer.num_dims for layer in found] == [6, 6, 6, 5, 7, 7, 4, 4]
     assert not any(layer.is_pooled for layer in found)
-
-
-def test_the_order_is_that_of_use() -> None:
-    torch.manual_seed(0)
-    known = encoder(Backwards(), nn.Identity())
-    assert names(known, draw(9, 6)) == ["early", "representation", "embedding"]
-    assert not any(module._forward_hooks for module in known.modules())
 
 
 def test_maps_are_averaged_and_a_wrapper_is_looked_into() -> None:
@@ -108,11 +90,6 @@ def test_pairs_pass_norms_and_activations_only() -> None:
 def test_what_mixes_dimensions_parts_layers(between: nn.Module) -> None:
     backbone = nn.Sequential(nn.Linear(6, 6), between, nn.Linear(6, 6))
     assert linear_pairs(encoder(backbone, nn.Identity())) == ()
-
-
-def test_a_backbone_that_is_no_sequence_has_pairs_in_its_projector_only() -> None:
-    known = encoder(Backwards(), build_projector("mlp", 6, hidden=7, features=4))
-    assert [(pair.below, pair.above) for pair in linear_pairs(known)] == [("projector.0", "projector.2")]
 
 
 def test_a_layer_is_read_before_the_next_one_works_in_place() -> None:

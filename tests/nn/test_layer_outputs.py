@@ -21,20 +21,6 @@ class Tokens(nn.Module):
         return x.view(len(x), 3, -1)
 
 
-class Pair(nn.Module):
-    """Gives no tensor."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x, x
-
-
-class First(nn.Module):
-    """The first of two."""
-
-    def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
-        return pair[0]
-
-
 def draw(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -77,21 +63,6 @@ def test_outputs_are_those_of_the_parts_by_hand() -> None:
 
 
 @torch.no_grad()
-def test_the_sub_vector_is_what_the_loss_compared() -> None:
-    encoder, samples = vectors(nn.Identity(), d0=3), draw(5, 6)
-    found = read(encoder, samples, ["subvector", "embedding"])
-    projected = encoder.projector((samples - 0.5) / 2)
-    assert torch.allclose(found["subvector"], projected[:, :3], atol=1e-6)
-    kept = projected[:, :3]
-    assert torch.allclose(found["embedding"], kept / kept.norm(dim=1, keepdim=True), atol=1e-6)
-
-
-def test_without_a_sub_vector_it_is_refused() -> None:
-    with pytest.raises(UsageError, match="no sub-vector: its loss saw all dimensions; use projected"):
-        LayerReader(vectors(nn.Identity()), ["subvector"])
-
-
-@torch.no_grad()
 def test_tokens_and_maps_are_averaged() -> None:
     samples = draw(5, 6)
     found = read(vectors(Tokens(), nn.Flatten()), samples, ["0"])
@@ -121,14 +92,6 @@ def test_an_unknown_layer_names_the_nearest_and_leaves_no_hook(name: str, compla
     with pytest.raises(UsageError, match=complaint):
         LayerReader(encoder, ["block", name])
     assert num_hooks(encoder) == 0
-
-
-def test_after_an_error_no_hook_is_left() -> None:
-    encoder = vectors(Pair(), First())
-    with pytest.raises(UsageError, match="layer 0 gives no vectors, tokens or maps; choose another one"):
-        read(encoder, draw(3, 6), ["0"])
-    assert num_hooks(encoder) == 0
-    assert torch.allclose(read(encoder, draw(3, 6), ["1"])["1"], (draw(3, 6) - 0.5) / 2)
 
 
 def test_a_layer_that_no_sample_passes_is_named() -> None:

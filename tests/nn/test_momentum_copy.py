@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from counterpoint.nn.ema import MomentumCopy
-from counterpoint.nn.heads import build_predictor
 from tolerances import assert_close
 
 
@@ -46,12 +45,6 @@ def test_the_source_is_neither_changed_nor_part_of_it() -> None:
     assert len(copy.state_dict()) == len(source.state_dict())
 
 
-def test_it_has_no_gradient() -> None:
-    source = net()
-    x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert not MomentumCopy(source)(x).requires_grad
-
-
 def test_in_training_mode_its_norm_has_the_statistics_of_the_batch() -> None:
     copy = MomentumCopy(net()).train()
     x = 5 + torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -71,20 +64,7 @@ def test_buffers_are_taken_over() -> None:
     assert int(copy.state_dict()["module.1.num_batches_tracked"]) == 1
 
 
-def test_a_module_without_weights_can_be_followed() -> None:
-    copy = MomentumCopy(nn.Identity())
-    copy.follow(nn.Identity(), 0.9)
-    assert not copy.state_dict()
-    assert torch.equal(copy(torch.eye(2)), torch.eye(2))
-
-
 @pytest.mark.parametrize("momentum", [-0.1, 1.1, float("nan")])
 def test_momentum_out_of_range_is_refused(momentum: float) -> None:
     with pytest.raises(ValueError, match="momentum must be between 0 and 1, got"):
         MomentumCopy(net()).follow(net(), momentum)
-
-
-def test_the_predictor_has_one_hidden_layer_with_batch_norm() -> None:
-    predictor = build_predictor(6, 4)
-    assert [type(layer).__name__ for layer in predictor] == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
-    assert [tuple(p.shape) for p in predictor.parameters()] == [(4, 6), (4,), (4,), (6, 4), (6,)]

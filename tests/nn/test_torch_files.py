@@ -1,6 +1,5 @@
 """Files of torch.save are read as torch reads them, and nothing in them is run."""
 
-import argparse
 import io
 import os
 import pickle
@@ -16,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError
-from counterpoint.nn import torch_files
 from counterpoint.nn.foreign_weights import read_weights
 from foreign_files import Call, bomb, with_company
-from pickle_watch import audit_events, run_watched
+from pickle_watch import audit_events
 
 WATCHED = ("pickle.", "os.", "subprocess.", "socket.", "import", "exec", "compile")
 
@@ -57,30 +55,22 @@ def watch() -> Iterator[list[str]]:
 # --- what torch reads
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("is_zip", [True, False], ids=["archive", "stream"])
-def test_a_checkpoint_gives_torchs_tensors(is_zip: bool, protocol: int, tmp_path: Path) -> None:
+def test_a_checkpoint_gives_torchs_tensors(is_zip: bool, tmp_path: Path) -> None:
     base = torch.arange(24.0).reshape(4, 6)
-    saved = with_company(small().state_dict()) | {
+    weights = small().state_dict()
+    saved = (with_company(weights) if is_zip else {"epoch": 3, "state_dict": weights}) | {
         "parameter": nn.Parameter(base[0].clone()),
         "views": {"turned": base.mT, "part": base[1:3, ::2], "empty": base[:0], "same": base},
         "kinds": {str(kind): torch.ones(3).to(kind) for kind in (torch.float64, torch.float16, torch.int8, torch.bool)},
     }
     path = tmp_path / "any.ckpt"
-    torch.save(saved, path, _use_new_zipfile_serialization=is_zip, pickle_protocol=protocol)
+    torch.save(saved, path, _use_new_zipfile_serialization=is_zip)
     found, wanted = read_weights(path), expected(saved)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
         assert found[name].dtype == value.dtype, name
         assert torch.equal(found[name], value), name
-
-
-def test_float8_is_read(tmp_path: Path) -> None:
-    value = torch.ones(3).to(torch.float8_e4m3fn)
-    torch.save({"w": value}, tmp_path / "w.pt")
-    found = read_weights(tmp_path / "w.pt")["w"]
-    assert found.dtype == value.dtype
-    assert torch.equal(found.float(), value.float())
 
 
 def test_dictionaries_that_hold_each_other_are_read_once(tmp_path: Path) -> None:
@@ -112,9 +102,9 @@ def test_safetensors_are_read_whatever_they_are_called(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_zip", [True, False], ids=["archive", "stream"])
 def test_a_call_is_refused_by_name_and_nothing_runs(is_zip: bool, tmp_path: Path, watch: list[str]) -> None:
     fired = tmp_path / "fired"
-    calls = {  # names as pickles of protocol 2 have them, those of Python 2
+    calls = {
         "posix.system": bomb(fired),
-        "commands.Popen": Call(subprocess.Popen, ["touch", str(fired)]),
+        "Popen": Call(subprocess.Popen, ["touch", str(fired)]),
         "eval": Call(eval, "1"),
         "getattr": Call(getattr, "text", "upper"),
     }
@@ -154,25 +144,6 @@ def test_a_whole_module_is_refused_with_the_remedy(tmp_path: Path) -> None:
     assert "state_dict()" in refusal(tmp_path / "w.pth")
 
 
-@pytest.mark.thorough
-def test_no_unpickler_is_called(tmp_path: Path) -> None:
-    torch.save({"w": torch.ones(2), "x": bomb(tmp_path / "fired")}, tmp_path / "bomb.pth")
-    torch.save({"w": torch.ones(2), "x": argparse.Namespace(a=1)}, tmp_path / "new.pth")
-    torch.save({"w": torch.ones(2)}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
-    code = """
-from counterpoint.nn.foreign_weights import read_weights
-print(*[name for path in ("new.pth", "old.pth") for name in read_weights(path)])
-try:
-    read_weights("bomb.pth")
-except cp.CounterpointError as error:
-    print(error)
-"""
-    lines = run_watched(code, tmp_path)
-    assert lines[0] == "w w"
-    assert "posix.system" in lines[1]
-    assert not (tmp_path / "fired").exists()
-
-
 # --- what is no checkpoint
 
 
@@ -180,14 +151,9 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     cases: dict[str, bytes] = {
         "the file is empty": b"",
         "neither safetensors nor a file of torch.save": b"\x89PNG" + bytes(100),
-        "without a data.pkl": archive({"a.npy": b"x"}),
-        "a TorchScript program": archive(
-            {"m/data.pkl": b"}.", "m/constants.pkl": b"}.", "m/code/net.py": bytes(10_000)}, zipfile.ZIP_DEFLATED
-        ),
-        "a torch.export program": archive({"m/archive_format": b"pt2", "m/models/model.json": b"{}"}),
-        "byte order": archive({"m/data.pkl": b"}.", "m/byteorder": b"big"}),
-        "no dictionary in it holds tensors": archive({"m/data.pkl": b"\x80\x02}."}),
-        "a list": archive({"m/data.pkl": b"\x80\x02]."}),
+        "not in a subdirectory": archive({"a.npy": b"x"}),
+        "no dictionary in it holds tensors": saved({}),
+        "a list": saved([]),
         "packed": archive({"m/data.pkl": b"}." + bytes(10_000)}, zipfile.ZIP_DEFLATED),
         "no weights can be read": pickle.dumps({"w": 1}),
         "header": b"\xff" * 7 + b"\x7f{" + bytes(20),  # promises 9e18 bytes
@@ -201,6 +167,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     assert "a pipe" in refusal(tmp_path / "pipe.pth")
 
 
+def saved(value: Any) -> bytes:
+    stream = io.BytesIO()
+    torch.save(value, stream)
+    return stream.getvalue()
+
+
 def archive(members: dict[str, bytes], packing: int = zipfile.ZIP_STORED) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", packing) as file:
@@ -209,28 +181,15 @@ def archive(members: dict[str, bytes], packing: int = zipfile.ZIP_STORED) -> byt
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("shape", "stride", "offset"),
-    [((5,), (1,), 0), ((4,), (1,), 1), ((2, 2), (-1, 1), 2), ((99, 9), (0, 0), 0), ((-1,), (1,), 0)],
-)
-def test_a_tensor_must_lie_within_its_storage(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> None:
-    stored = torch_files.Stored(torch_files.Storage("0", torch.float32, 4), torch.float32, offset, shape, stride)
-    with pytest.raises(ValueError, match="a tensor of shape"):
-        torch_files._tensor(stored, bytearray(16))
-
-
-def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.save({"w": torch.ones(2)}, tmp_path / "w.pth")
-    monkeypatch.setattr(torch_files, "MAX_OPCODES", 5)
-    assert "more than 5 steps" in refusal(tmp_path / "w.pth")
-    monkeypatch.undo()
-    monkeypatch.setattr(torch_files, "MAX_PICKLE_BYTES", 5)
-    assert "description of more than 5 bytes" in refusal(tmp_path / "w.pth")
+def test_a_tensor_that_repeats_its_numbers_is_refused(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(1).expand(10**12)}, tmp_path / "w.pth")
+    assert "repeats its numbers" in refusal(tmp_path / "w.pth")
 
 
 @pytest.mark.parametrize("is_zip", [True, False], ids=["archive", "stream"])
 def test_mutated_files_are_weights_or_one_line(is_zip: bool, tmp_path: Path, rng: np.random.Generator) -> None:
-    saved = with_company(nn.Linear(3, 2).state_dict())
+    weights = nn.Linear(3, 2).state_dict()
+    saved = with_company(weights) if is_zip else weights
     path, fired = tmp_path / "w.pth", tmp_path / "fired"
     torch.save(saved, path, _use_new_zipfile_serialization=is_zip)
     content = path.read_bytes()

@@ -75,7 +75,7 @@ CASES = {
     "cross-modal-spectral": Case(
         losses.CrossModalSpectral(nonnegative=True), oracle.by_pairs(lambda m: -2 * m, torch.square, mean=True)
     ),
-    "supcon": Case(losses.SupCon(0.3, 0.6), oracle.log_of_sum(0.3, factor=0.5)),
+    "supcon": Case(losses.SupCon(0.3), oracle.log_of_sum(0.3)),
     "generalized": Case(losses.GeneralizedContrastive(temperature=0.7), oracle.log_of_sum(0.7, mean=True)),
     "hard": Case(losses.HardNegatives(losses.InfoNCE(0.5), 1.5), oracle.hard(0.5, 1.5)),
     "hard, margin": Case(
@@ -165,7 +165,7 @@ def test_any_temperature_and_number_of_negatives(epsilon: float, tau: float, k: 
     [
         (losses.InfoNCE(0.01), oracle.log_of_sum(0.01), 1),  # a risk of 1e-49
         (losses.InfoNCE(0.05), oracle.log_of_sum(0.05), 2),
-        (losses.SupCon(0.0472, 0.0472), oracle.log_of_sum(0.0472), 2),
+        (losses.SupCon(0.0472), oracle.log_of_sum(0.0472), 2),
         (losses.SoftTriplet(0.03, 0.7), oracle.log_of_sum(0.03, factor=0.03, margin=0.7), 2),
     ],
     ids=["InfoNCE(0.01)", "InfoNCE(0.05)", "SupCon", "SoftTriplet"],

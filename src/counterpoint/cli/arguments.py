@@ -57,7 +57,7 @@ class SubjectFlags(VerbFlags):
         place="RUN|FILE",
     )
     encoder: InstanceOf[str] | None = option(
-        "instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, lightly:NAME, one of ours, FILE.onnx, or "
+        "instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, one of ours, FILE.onnx, or "
         "package.module:name",
     )
 

@@ -129,16 +129,20 @@ class PerAnchor:
         return [self.rows_N] if self.columns_M is None else [self.rows_N, self.columns_M]
 
 
-class PairKernel(Protocol):
-    r"""One implementation of the pair reductions.
-
-    With :math:`h_i` the statistic where psi works in the log domain and 0 elsewhere, the weight of a pair is
-    :math:`w_{ij} = g_i \psi'(u_{ij} - h_i)`.
-    """
+class PairReduction(Protocol):
+    """The statistic of each anchor, differentiable by autograd in whatever it is made of."""
 
     def reduce(self, scores: PairScores, psi: PairFunction) -> PerAnchor:
         """The statistic r_i: sum of psi(u_ij) over the keys, or log-sum-exp of u_ij."""
         ...
+
+
+class PairKernel(PairReduction, Protocol):
+    r"""One implementation of the pair reductions with its own derivatives.
+
+    With :math:`h_i` the statistic where psi works in the log domain and 0 elsewhere, the weight of a pair is
+    :math:`w_{ij} = g_i \psi'(u_{ij} - h_i)`.
+    """
 
     def gradient(self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
         """Gradient of sum_i g_i r_i for every term of the scores; terms that are None have gradient None."""
@@ -192,7 +196,6 @@ def _sigmoid_slope(u: Tensor) -> Tensor:
 
 
 def _sigmoid_curvature(u: Tensor) -> Tensor:
-    """Second derivative of the logistic sigmoid."""
     # The last factor is 1 - 2 sigmoid(u), from both tails.
     return _sigmoid_slope(u) * (torch.sigmoid(-u) - torch.sigmoid(u))
 

@@ -1,21 +1,18 @@
 """The whole score matrix at once, in differentiable torch operations: any derivative in any mode, memory n x m.
 
-Only ``reduce`` is written down; gradient and tangents are what autograd makes of it, which is also how the closed
-forms of the other kernels are tested.
+Only ``reduce`` is written down; gradient and tangents are what autograd makes of it.
 """
 
 # N anchors, M keys, D features
 
-from dataclasses import fields
-
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor
 
 
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
-    """See ``contract.PairKernel.reduce``; differentiable."""
+    """See ``contract.PairReduction.reduce``; differentiable."""
     terms = scores.terms
     # The scale multiplies n x d numbers here; on the products it would take another pass over n x m.
     product_NM = (terms.scale * terms.anchors_ND) @ scores.keys_MD.mT
@@ -31,30 +28,6 @@ def row_scores(scores: PairScores) -> Tensor:
     terms = scores.terms
     product_NM = (terms.scale * terms.anchors_ND) @ scores.keys_MD.mT
     return without(scores.mask, _with_bias(product_NM, terms.row_own_N, terms.row_other_M), float("-inf"))
-
-
-def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
-    """See ``contract.PairKernel.gradient``."""
-    # The given statistic is not needed: autograd computes it anew.
-    return _as_terms(scores, torch.func.grad(_weighted_total(scores, psi, weight))(_given(scores.terms)))
-
-
-def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms) -> PerAnchor:
-    """See ``contract.PairKernel.reduce_tangent``."""
-
-    def statistics(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        return tuple(reduce(_as_scores(scores, given), psi).both())
-
-    return PerAnchor(*torch.func.jvp(statistics, (_given(scores.terms),), (_given(tangent),))[1])
-
-
-def gradient_tangent(
-    scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor, tangent: ScoreTerms
-) -> ScoreTerms:
-    """See ``contract.PairKernel.gradient_tangent``."""
-    # Forward over reverse: a Hessian-vector product, without the Hessian.
-    slope = torch.func.grad(_weighted_total(scores, psi, weight))
-    return _as_terms(scores, torch.func.jvp(slope, (_given(scores.terms),), (_given(tangent),))[1])
 
 
 def left_out(mask: PairMask, like_NM: Tensor) -> Tensor | None:
@@ -91,35 +64,6 @@ def _reading(u_NM: Tensor, mask: PairMask, psi: PairFunction, *, dim: int) -> Te
 
 
 def _with_bias(product_NM: Tensor, for_rows_N: Tensor | None, for_columns_M: Tensor | None) -> Tensor:
-    """Products plus what each side adds."""
     if for_rows_N is not None:
         product_NM = product_NM + for_rows_N[:, None]
     return product_NM if for_columns_M is None else product_NM + for_columns_M[None, :]
-
-
-def _weighted_total(scores: PairScores, psi: PairFunction, weight: PerAnchor):
-    """The function sum_i g_i r_i of the given terms."""
-
-    def total(given: dict[str, Tensor]) -> Tensor:
-        result = reduce(_as_scores(scores, given), psi)
-        value = (weight.rows_N * result.rows_N).sum()
-        if result.columns_M is None or weight.columns_M is None:
-            return value
-        return value + (weight.columns_M * result.columns_M).sum()
-
-    return total
-
-
-def _given(terms: ScoreTerms) -> dict[str, Tensor]:
-    """The terms that are not None, by name."""
-    return {f.name: value for f in fields(terms) if (value := getattr(terms, f.name)) is not None}
-
-
-def _as_scores(scores: PairScores, given: dict[str, Tensor]) -> PairScores:
-    """The same scores made of other terms."""
-    return PairScores(_as_terms(scores, given), scores.mask, scores.is_two_way)
-
-
-def _as_terms(scores: PairScores, given: dict[str, Tensor]) -> ScoreTerms:
-    """Terms by name; those that the scores lack are None."""
-    return ScoreTerms(**{f.name: given.get(f.name) for f in fields(scores.terms)})  # pyright: ignore[reportArgumentType]

@@ -18,10 +18,8 @@ of a held weight. A third derivative raises.
 
 # N anchors, M keys, D features
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,11 +32,12 @@ from counterpoint.kernels.contract import (
     PairFunction,
     PairKernel,
     PairMask,
+    PairReduction,
     PairScores,
     PerAnchor,
     ScoreTerms,
 )
-from counterpoint.kernels.cpu import compiled, linear
+from counterpoint.kernels.cpu import linear
 from counterpoint.kernels.select import select
 
 Flat = tuple[Tensor | None, ...]
@@ -58,7 +57,7 @@ class PairProblem:
         return PairScores(ScoreTerms(*flat), self.mask, self.is_two_way)  # pyright: ignore[reportArgumentType]
 
 
-def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = None) -> PerAnchor:
+def reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction | None = None) -> PerAnchor:
     r"""Statistic of each anchor, :math:`\sum_j \psi(u_{ij})` or its logarithm, differentiable in every term.
 
     Args:
@@ -69,26 +68,18 @@ def reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel | None = No
     Returns:
         One number per anchor (row), and per key where scores are read both ways.
     """
-    # The choice of a kernel, threads and launches cannot be traced.
-    if kernel is None and torch.compiler.is_compiling():
-        return _reduce_anyhow(scores, psi, compiled.reduce)
     # Chosen once: backward takes the kernel of forward, whatever `select.use` says by then.
     kernel = select(scores, psi).kernel if kernel is None else kernel
     # Autocast would round the products in the kernel, and the scale (1 / temperature) multiplies their error.
     if torch.is_autocast_enabled(scores.terms.anchors_ND.device.type):
         with without_autocast([scores.terms.anchors_ND.device.type]):
             return reduce(scores, psi, kernel)
-    return _reduce_anyhow(scores, psi, partial(_reduce, kernel=kernel))
-
-
-def _reduce_anyhow(scores: PairScores, psi: PairFunction, function: Callable[..., PerAnchor]) -> PerAnchor:
-    """The statistic by a given function, which need not see what an anchor adds to all its scores where psi is exp."""
     # Without row_own_N (a queue's negated positives, for example) scores of unit vectors are bounded, and kernels
     # take one exponential per pair for both readings.
     row_own_N, column_own_M = scores.terms.row_own_N, scores.terms.column_own_M
     if not psi.in_log_domain or (row_own_N is None and column_own_M is None):
-        return function(scores, psi)
-    result = function(replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None)), psi)
+        return _reduce(scores, psi, kernel)
+    result = _reduce(replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None)), psi, kernel)
     rows_N, columns_M = result.rows_N, result.columns_M
     if row_own_N is not None:
         rows_N = rows_N + row_own_N
@@ -97,11 +88,10 @@ def _reduce_anyhow(scores: PairScores, psi: PairFunction, function: Callable[...
     return PerAnchor(rows_N, columns_M)
 
 
-def _reduce(scores: PairScores, psi: PairFunction, kernel: PairKernel) -> PerAnchor:
-    """The statistic by a given kernel."""
+def _reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction) -> PerAnchor:
     if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
         return kernel.reduce(scores, psi)
-    problem = PairProblem(scores.mask, scores.is_two_way, psi, kernel)
+    problem = PairProblem(scores.mask, scores.is_two_way, psi, cast(PairKernel, kernel))
     result = Statistic.apply(problem, *scores.terms.flat())
     return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
 
@@ -299,12 +289,10 @@ def split(saved: Any) -> tuple[Any, Any]:
 
 
 def _split3(saved: Any) -> tuple[Any, Any, Any]:
-    """Terms, statistic and tangent."""
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:-NUM_TERMS]), tuple(saved[-NUM_TERMS:])
 
 
 def _split_weight(problem: PairProblem, saved: Any) -> tuple[Any, Any, Any]:
-    """Terms, statistic and weight."""
     middle = NUM_TERMS + 1 + problem.is_two_way
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:middle]), tuple(saved[middle:])
 

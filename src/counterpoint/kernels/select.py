@@ -15,7 +15,7 @@ import torch
 
 from counterpoint.core.checks import check_choice
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import IDENTITY, PairFunction, PairKernel, PairScores
+from counterpoint.kernels.contract import IDENTITY, PairFunction, PairReduction, PairScores
 from counterpoint.kernels.cpu import linear, tiled
 from counterpoint.kernels.triton import triton_pairs
 
@@ -26,9 +26,8 @@ FUSED = {"highest": "triton", "high": "triton-tf32", "medium": "triton-bf16"}
 FUSED_HALF = {torch.bfloat16: "triton-bf16", torch.float16: "triton-fp16"}
 # A constant of its own, so that tests can let the interpreter run programs on the CPU.
 PROGRAM_DEVICES = ("cuda",)
-MOST_DENSE_PAIRS = 8192 * 8192  # stands in for a program that does not start: 256 MiB a matrix in float32
 
-CATALOGUE: Mapping[str, PairKernel] = {
+CATALOGUE: Mapping[str, PairReduction] = {
     "dense": dense,
     "linear": linear,
     "tiled": tiled,
@@ -57,25 +56,23 @@ class Choice:
     is_asked_for: bool = False
 
     @property
-    def kernel(self) -> PairKernel:
+    def kernel(self) -> PairReduction:
         """The implementation; a fused program that nobody asked for has one to fall back on."""
-        is_program = isinstance(CATALOGUE[self.name], triton_pairs.TritonPairs) or self.name == "triton"
-        return guarded(self.name) if is_program and not self.is_asked_for else CATALOGUE[self.name]
-
-
-def guarded(name: str) -> PairKernel:
-    """A fused program by its name in the catalogue, and torch operations in its place where it does not start."""
-    functions = ("reduce", "gradient", "reduce_tangent", "gradient_tangent")
-    return cast(PairKernel, SimpleNamespace(**{each: partial(_run_guarded, name, each) for each in functions}))
+        if self.is_asked_for or not self.name.startswith("triton"):
+            return CATALOGUE[self.name]
+        functions = ("reduce", "gradient", "reduce_tangent", "gradient_tangent")
+        return cast(
+            PairReduction, SimpleNamespace(**{each: partial(_run_guarded, self.name, each) for each in functions})
+        )
 
 
 def _run_guarded(program: str, function: str, scores: PairScores, *given: Any) -> Any:
-    """What one of the program's functions gives, or the same function of its stand-in."""
+    """What one of a fused program's functions gives, or the same function of tiles where the program does not start."""
     if program not in _failures:
         try:
             return getattr(CATALOGUE[program], function)(scores, *given)
         except torch.OutOfMemoryError:
-            raise  # the matrix needs more
+            raise  # tiles would need more
         except Exception as error:  # compilers, drivers and launchers raise what they like
             _failures[program] = f"{type(error).__name__}: {error}".splitlines()[0]
             warnings.warn(
@@ -84,19 +81,12 @@ def _run_guarded(program: str, function: str, scores: PairScores, *given: Any) -
                 RuntimeWarning,
                 stacklevel=2,
             )
-    name = _stand_in(scores)
-    note(Choice(name, _why_stand_in(program)))
-    return getattr(CATALOGUE[name], function)(scores, *given)
+    note(_stand_in(program))
+    return getattr(tiled, function)(scores, *given)
 
 
-def _stand_in(scores: PairScores) -> str:
-    """The matrix where it fits, tiles above."""
-    is_small = len(scores.terms.anchors_ND) * len(scores.keys_MD) <= MOST_DENSE_PAIRS
-    return "dense" if is_small else "tiled"
-
-
-def _why_stand_in(name: str) -> str:
-    return f"fused program {name} did not start: {_failures[name]}"
+def _stand_in(program: str) -> Choice:
+    return Choice("tiled", f"fused program {program} did not start: {_failures[program]}")
 
 
 SMALL_BATCH = Choice("small batch", f"at most {LARGEST_SMALL:,} pairs of two views fit the cache")
@@ -115,14 +105,13 @@ def select(scores: PairScores, psi: PairFunction) -> Choice:
 
 
 def _choose(scores: PairScores, psi: PairFunction) -> Choice:
-    """The choice, unless one is asked for."""
     name = _forced.get()
-    if name == "linear" and psi != IDENTITY:
-        raise ValueError(f"kernel linear is for psi = identity, got {psi.name}; leave the choice to select")
+    if name == "linear" and (psi != IDENTITY or scores.mask.anchor_labels_N is not None):
+        raise ValueError(f"kernel linear is for psi = identity without labels, got {psi.name}; leave it to select")
     if name is not None:
         return Choice(name, "asked for", is_asked_for=True)
     # By value, not by identity: a loss that was pickled or copied holds a copy of psi.
-    if psi == IDENTITY:
+    if psi == IDENTITY and scores.mask.anchor_labels_N is None:
         return Choice("linear", "psi is linear: sums of keys suffice")
     num_pairs, device = len(scores.terms.anchors_ND) * len(scores.keys_MD), scores.terms.anchors_ND.device
     if num_pairs <= DENSE_PAIRS:
@@ -139,7 +128,7 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
         short = str(inputs).removeprefix("torch.")
         name, why = FUSED_HALF[inputs], f"products in {short}, as the inputs; sums in float32"
     if name in _failures:
-        return Choice(_stand_in(scores), _why_stand_in(name))
+        return _stand_in(name)
     return Choice(name, f"{num_pairs:,} pairs on cuda, fused (experimental); {why}")
 
 

@@ -114,7 +114,6 @@ class EnergyProblem:
         return z_VD[rows.start + shift : rows.stop + shift]
 
     def _left_out(self, block: AnchorBlock, device: torch.device) -> Tensor:
-        """True where a key does not repel an anchor."""
         row_B, key_M = (torch.arange(part.start, part.stop, device=device) for part in (block.rows, block.keys))
         n = self.num_samples
         # The anchor itself and its positive. Differs from Eq. 12, which prints the sum over all j.
@@ -128,11 +127,6 @@ class EnergyProblem:
 
 def held_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
     """The energy with alpha held fixed, in memory of one block; its second derivative raises."""
-    if torch.compiler.is_compiling():  # which sees through no function with a forward mode of its own
-        # Value and slope at once: the sum is 0, and linear in the vectors with the gradient as its slope.
-        held_VD = z_VD.detach()
-        energy, gradient_VD = _Energy.forward(held_VD, problem)
-        return energy + (gradient_VD * (z_VD - held_VD)).sum()
     return _Energy.apply(z_VD, problem)[0]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
 
 

@@ -20,7 +20,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive
+from counterpoint.core.checks import check_positive, check_weight
 from counterpoint.core.numerics import is_transformed
 from counterpoint.losses.simplex_solvers import (
     distance_power,
@@ -33,6 +33,7 @@ from counterpoint.losses.simplex_solvers import (
 )
 
 LARGEST_LOG = 60.0  # of K^gamma: beyond it powers leave float32
+EPSILON_HINT = "0 makes each row sum to 1"
 TEMPERATURE_HINT = "common values are 0.1 to 0.5, for Square 5"
 
 
@@ -107,8 +108,8 @@ class Entropy:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
-        _check_epsilon(self.epsilon)
+        check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
+        check_weight(self.epsilon, "epsilon", hint=EPSILON_HINT)
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
@@ -155,8 +156,8 @@ class InversePower:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
-        _check_scale(self.gamma, "gamma", "alphacl2022 uses 2")
+        check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
+        check_positive(self.gamma, "gamma", hint="alphacl2022 uses 2")
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
@@ -206,7 +207,7 @@ class Square:
 
     def __post_init__(self) -> None:
         """Check the argument."""
-        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
+        check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
@@ -262,9 +263,9 @@ class Direct:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
-        _check_scale(self.exponent, "exponent", "alphacl2022 uses 4")
-        _check_epsilon(self.epsilon)
+        check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
+        check_positive(self.exponent, "exponent", hint="alphacl2022 uses 4")
+        check_weight(self.epsilon, "epsilon", hint=EPSILON_HINT)
         if self.epsilon > 0 and not self.normalised:
             raise ValueError(f"epsilon must be 0 where alpha is not normalised, got {self.epsilon}; it is in the sum")
 
@@ -318,9 +319,9 @@ class FixedInverse:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        _check_scale(self.temperature, "temperature", TEMPERATURE_HINT)
-        _check_scale(self.power, "power", "the released code uses 1")
-        _check_scale(self.exponent, "exponent", "the released code uses 2")
+        check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
+        check_positive(self.power, "power", hint="the released code uses 1")
+        check_positive(self.exponent, "exponent", hint="the released code uses 2")
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``AlphaRule``."""
@@ -332,19 +333,6 @@ class FixedInverse:
     def row_sum(self, num_negatives: int) -> RowSum:
         """See ``AlphaRule``."""
         return RowSum(1.0, True)
-
-
-def _check_scale(value: float, name: str, hint: str) -> None:
-    """Require 0 < value < infinity."""
-    check_positive(value, name, hint=hint)
-    if value == math.inf:
-        raise ValueError(f"{name} must be finite, got {value}; {hint}")
-
-
-def _check_epsilon(epsilon: float) -> None:
-    """Require 0 <= epsilon < infinity."""
-    if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon must be >= 0 and finite, got {epsilon}; 0 makes each row sum to 1")
 
 
 RULES: Mapping[str, Callable[..., AlphaRule]] = {

@@ -1,4 +1,4 @@
-r"""How a loss spreads its attention: the entropy of each anchor's importance, without storing a pair.
+r"""How a loss spreads its attention: the entropy of each anchor's importance.
 
 With :math:`p_{ij} = \alpha_{ij} / \sum_k \alpha_{ik}` over the negatives of anchor i,
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from counterpoint.core.numerics import row_entropy
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.differentiable import reduce
 
@@ -32,6 +33,17 @@ class Attention:
 
     entropy_A: Tensor
     num_negatives: int
+
+    @classmethod
+    def of_importance(cls, alpha_AM: Tensor) -> "Attention":
+        """That of weights that a loss has told, such as ``loss.importance(z0, z1)``; NaN for rows without weight.
+
+        >>> attention = Attention.of_importance(torch.tensor([[0.0, 2.0, 2.0], [0.0, 0.0, 1.0]]))
+        >>> attention.effective_negatives_A, attention.num_negatives
+        (tensor([2., 1.]), 2)
+        """
+        entropy_A = row_entropy(alpha_AM / alpha_AM.sum(1, keepdim=True))
+        return cls(torch.where(alpha_AM.any(1), entropy_A, torch.nan), int((alpha_AM > 0).sum(1).max()))
 
     @property
     def effective_negatives_A(self) -> Tensor:
@@ -58,7 +70,6 @@ def attention_of(blocks: Sequence[PairScores], psi: PairFunction, num_negatives:
 
 
 def _entropies(scores: PairScores, psi: PairFunction) -> list[Tensor]:
-    """Entropy per anchor of a block, rows then columns."""
     if not psi.in_log_domain:
         total = reduce(scores, PairFunction(f"slope of {psi.name}", psi.slope, psi.curvature, torch.zeros_like))
 

@@ -13,10 +13,9 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
-from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing, ScoreBlock
 from counterpoint.losses.class_level import LogOfSum, not_covered
-from counterpoint.losses.inputs import check_temperature, nonnegative_views, prepare_views
+from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pair_loss import reduce_block
 
@@ -67,7 +66,18 @@ class CrossModal(Loss):
         check_temperature(temperature)
         self.scale = LogitScale(1.0 / temperature, is_learned=learnable_temperature, most=max_scale)
         self.nonnegative, self.normalize = nonnegative, normalize
-        self.card = _card(self)
+        prepared = ["ReLU"] if self.nonnegative else []
+        prepared.append("unit vectors" if self.normalize else "vectors as they are")
+        self.card = LossCard(
+            name="CrossModal",
+            phi="log(1 + x)",
+            psi="exp(s x), s learned" if self.scale.log is not None else f"exp({self.scale.start:g} x)",
+            alpha="s exp(s gap_ij) / (1 + xi_i)",
+            negatives="the other kind's vector of every other sample; anchors are all 2n vectors",
+            normalization=f"{', '.join(prepared)}; mean over anchors",
+            source="radford2021, section 2.3 and Fig. 3",
+            fused="CPU, CUDA",
+        )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
@@ -97,13 +107,6 @@ class CrossModal(Loss):
             alpha[:n, n:] = _picked(_scores(z0, z1, scale, slice(0, n)))
             alpha[n:, :n] = _picked(_scores(z1, z0, scale, slice(0, n)))
         return alpha
-
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
-        """Entropy of each anchor's importance and its effective number of negatives, in linear memory; z0 first."""
-        z0, z1 = (z.double() for z in self._prepared(z0, z1, None))
-        scores = _scores(z0, z1, self.scale(z0), slice(0, len(z0)))
-        return attention_of([scores], EXPONENTIAL, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -143,7 +146,7 @@ class CrossModal(Loss):
         if not self.nonnegative:
             return prepare_views(z0, z1, labels, normalize=self.normalize)
         # ReLU first: after scaling it would leave vectors shorter than 1.
-        z0, z1 = nonnegative_views(z0, z1, labels)
+        z0, z1 = (torch.relu(z) for z in prepare_views(z0, z1, labels, normalize=False))
         return (unit_rows(z0), unit_rows(z1)) if self.normalize else (z0, z1)
 
 
@@ -161,22 +164,6 @@ def _picked(scores: PairScores) -> Tensor:
     u_NM = dense.row_scores(scores)
     with_positive = torch.cat([u_NM.new_zeros(len(u_NM), 1), u_NM], dim=1)  # the positive's gap to itself is 0
     return scores.terms.scale * torch.softmax(with_positive, dim=1)[:, 1:]
-
-
-def _card(loss: CrossModal) -> LossCard:
-    """What ``losses.explain`` says."""
-    prepared = ["ReLU"] if loss.nonnegative else []
-    prepared.append("unit vectors" if loss.normalize else "vectors as they are")
-    return LossCard(
-        name="CrossModal",
-        phi="log(1 + x)",
-        psi="exp(s x), s learned" if loss.scale.log is not None else f"exp({loss.scale.start:g} x)",
-        alpha="s exp(s gap_ij) / (1 + xi_i)",
-        negatives="the other kind's vector of every other sample; anchors are all 2n vectors",
-        normalization=f"{', '.join(prepared)}; mean over anchors",
-        source="radford2021, section 2.3 and Fig. 3",
-        fused="CPU, CUDA",
-    )
 
 
 class LogitScale(nn.Module):

@@ -28,7 +28,6 @@ from counterpoint.kernels.contract import (
 )
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require
@@ -92,12 +91,6 @@ class BinaryContrast(Loss):
         # Slopes are asked for at finite scores only: of minus infinity they may be NaN.
         slope_MM = self.repel.slope(u_MM.masked_fill(is_out_MM, 0.0)).masked_fill(is_out_MM, 0.0)
         return slope_MM / (self.num_negatives(len(z0)) * self.temperature)
-
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
-        """Entropy of each anchor's weights of negatives and its effective number of them, in linear memory."""
-        z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
-        return attention_of([self._scores(z0, z1, None)], self.repel, self.num_negatives(len(z0)))
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -290,7 +283,6 @@ def _mio(
 
 
 def _softplus_of_minus(s: Tensor) -> Tensor:
-    """log(1 + e^-s)."""
     return -F.logsigmoid(s)
 
 

@@ -196,5 +196,4 @@ def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -
 
 
 def _other(keys_MD: Tensor, pairing: Pairing, psi: Psi) -> Tensor | None:
-    """What a key adds to its scores."""
     return None if pairing.normalize else (-0.5 * psi.scale) * keys_MD.square().sum(1)

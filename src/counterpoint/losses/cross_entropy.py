@@ -16,7 +16,51 @@ from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.nn.classifier import class_logits
 
 
-class CrossEntropy(Loss):
+class ClassLoss(Loss):
+    """A cross-entropy with the classifier that it trains."""
+
+    uses_labels = True
+    why_no_class_level = "it compares vectors with the weights of classes, not with each other"
+    class_weights: nn.Parameter
+
+    def chance(self, n: int) -> float:
+        """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""
+        return math.log(len(self.class_weights))
+
+    def floor(self, n: int, *, nonnegative: bool = False) -> float:
+        """Zero: a cross-entropy. Approached by long vectors along the weights of their classes."""
+        return 0.0
+
+    def targets(self, z_ND: Tensor, labels_N: Tensor | None) -> Tensor:
+        """Labels as int64, after comparing them and the vectors of a view with the class weights.
+
+        Raises:
+            ValueError: labels missing or out of range (the first is named), another number of features or another
+                device than the weights, or weights that are not finite.
+        """
+        num_classes, num_features = self.class_weights.shape
+        if labels_N is None:
+            raise ValueError(f"labels must be given to {self.card.name}: loss(z0, z1, labels)")
+        if z_ND.shape[1] != num_features:
+            raise ValueError(f"z0 and z1 must have {num_features} features like the weights, got {z_ND.shape[1]}")
+        if z_ND.device != self.class_weights.device:
+            places = f"{z_ND.device} and {self.class_weights.device}"
+            raise ValueError(f"z0 and the class weights must be on one device, got {places}; use loss.to(z0.device)")
+        held_CD = self.class_weights.detach()
+        words = "class_weights must be finite"
+        require(torch.isfinite(held_CD).all(), lambda: check_features(held_CD, "class_weights"), words)
+        is_outside_N = (labels_N < 0) | (labels_N >= num_classes)
+
+        def complain() -> None:
+            row = int(is_outside_N.nonzero()[0])
+            raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels_N[row])} in row {row}")
+
+        require(~is_outside_N.any(), complain, f"labels must be from 0 to {num_classes - 1}")
+        # A device that meets a wrong label before its condition is read would stop for good.
+        return labels_N.long() if can_read(labels_N) else labels_N.long().clamp(0, num_classes - 1)
+
+
+class CrossEntropy(ClassLoss):
     r"""Cross-entropy of a linear classifier with bias.
 
     .. math:: L = -\frac{1}{2n} \sum_{z \in Z \cup Z'} \log \frac{e^{\langle z, w_y \rangle + b_y}}
@@ -52,17 +96,11 @@ class CrossEntropy(Loss):
         source="ncl2024, section 6",
     )
 
-    uses_labels = True
-    why_no_class_level = "it compares vectors with the weights of classes, not with each other"
-
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        check_sizes(num_classes, num_features)
-        source = generator or torch.Generator().manual_seed(0)
-        # On the generator's device, the only one it draws for.
-        uniform_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
+        uniform_CD = _uniform(num_classes, num_features, generator)
         self.class_weights = nn.Parameter((2 * uniform_CD - 1) / math.sqrt(num_features))
-        self.class_biases = nn.Parameter(torch.zeros(num_classes, device=source.device))
+        self.class_biases = nn.Parameter(uniform_CD.new_zeros(num_classes))
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """Mean over both views; ``labels`` are required, ``part`` is ignored.
@@ -82,21 +120,13 @@ class CrossEntropy(Loss):
                 number of features or another device than the class weights.
         """
         both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
-        targets_N = class_targets(both_2ND, labels, self.class_weights, "cross-entropy")
+        targets_N = self.targets(both_2ND, labels)
         # The inputs decide the precision: float64 vectors meet float32 parameters.
         weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
         return F.cross_entropy(class_logits(both_2ND, weights_CD, biases_C), targets_N.repeat(2))
 
-    def chance(self, n: int) -> float:
-        """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""
-        return math.log(len(self.class_weights))
 
-    def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """Zero: a cross-entropy. Approached by long vectors along the weights of their classes."""
-        return 0.0
-
-
-class NonNegativeCrossEntropy(Loss):
+class NonNegativeCrossEntropy(ClassLoss):
     r"""Non-negative cross-entropy (NCE): ReLU on features and on class weights, no bias.
 
     .. math::
@@ -135,86 +165,36 @@ class NonNegativeCrossEntropy(Loss):
         normalization="ReLU on inputs and class weights; mean over both views",
     )
 
-    uses_labels = True
-    why_no_class_level = CrossEntropy.why_no_class_level
-
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
-        check_sizes(num_classes, num_features)
-        source = generator or torch.Generator().manual_seed(0)
-        # On the generator's device, the only one it draws for.
-        weights_CD = torch.rand(num_classes, num_features, generator=source, device=source.device)
-        self.class_weights = nn.Parameter(weights_CD / math.sqrt(num_features))
+        self.class_weights = nn.Parameter(_uniform(num_classes, num_features, generator) / math.sqrt(num_features))
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``CrossEntropy.forward``; the vectors may have any sign, ReLU is applied here."""
         # Checked before the ReLU, which would hide minus infinity.
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-        targets_N = class_targets(z0, labels, self.class_weights, "non-negative cross-entropy")
+        targets_N = self.targets(z0, labels)
         weights_CD = self.class_weights.to(z0.dtype)
         logits = class_logits(torch.cat([z0, z1]), weights_CD, is_nonnegative=True)
         return F.cross_entropy(logits, targets_N.repeat(2))
 
-    def chance(self, n: int) -> float:
-        """Loss when all vectors are silent; with balanced classes also the least when all are alike: log C."""
-        return math.log(len(self.class_weights))
 
-    def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """Zero: a cross-entropy. Approached by long vectors along orthogonal class weights."""
-        return 0.0
-
-
-def check_sizes(num_classes: int, num_features: int) -> None:
-    """Require sizes of which a classifier can be made.
+def _uniform(num_classes: int, num_features: int, generator: torch.Generator | None) -> Tensor:
+    """Numbers from 0 to 1, (c, d), for the first weights.
 
     Raises:
-        ValueError: num_classes < 2 or num_features < 1.
+        ValueError: sizes of which no classifier can be made.
     """
     if num_classes < 2:
         raise ValueError(f"num_classes must be >= 2, got {num_classes}; with fewer there is nothing to tell apart")
     if num_features < 1:
         raise ValueError(f"num_features must be >= 1, got {num_features}; it is the width of the embedding")
+    source = generator or torch.Generator().manual_seed(0)
+    # On the generator's device, the only one it draws for.
+    return torch.rand(num_classes, num_features, generator=source, device=source.device)
 
 
-def class_targets(z_ND: Tensor, labels_N: Tensor | None, weights_CD: Tensor, loss: str) -> Tensor:
-    """Labels as int64, after comparing them and the vectors with the class weights.
-
-    Args:
-        z_ND: vectors of one view.
-        labels_N: whole numbers (n,).
-        weights_CD: class weights (C, D).
-        loss: what errors call it.
-
-    Raises:
-        ValueError: labels missing or out of range (the first is named), another number of features or another device
-            than the weights, or weights that are not finite.
-    """
-    num_classes, num_features = weights_CD.shape
-    if labels_N is None:
-        raise ValueError(f"labels must be given to the {loss}: loss(z0, z1, labels)")
-    if z_ND.shape[1] != num_features:
-        raise ValueError(f"z0 and z1 must have {num_features} features like the weights, got {z_ND.shape[1]}")
-    if z_ND.device != weights_CD.device:
-        places = f"{z_ND.device} and {weights_CD.device}"
-        raise ValueError(f"z0 and the class weights must be on one device, got {places}; use loss.to(z0.device)")
-    held_CD = weights_CD.detach()
-    require(
-        torch.isfinite(held_CD).all(),
-        lambda: check_features(held_CD, "class_weights"),
-        "class_weights must be finite",
-    )
-    is_outside_N = (labels_N < 0) | (labels_N >= num_classes)
-
-    def complain() -> None:
-        row = int(is_outside_N.nonzero()[0])
-        raise ValueError(f"labels must be from 0 to {num_classes - 1}, got {int(labels_N[row])} in row {row}")
-
-    require(~is_outside_N.any(), complain, f"labels must be from 0 to {num_classes - 1}")
-    # A device that meets a wrong label before its condition is read would stop for good.
-    return labels_N.long() if can_read(labels_N) else labels_N.long().clamp(0, num_classes - 1)
-
-
-CATALOGUE: Mapping[str, type[CrossEntropy] | type[NonNegativeCrossEntropy]] = {
+CATALOGUE: Mapping[str, type[ClassLoss]] = {
     "cross-entropy": CrossEntropy,
     "nonnegative-cross-entropy": NonNegativeCrossEntropy,
 }

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES, words
-from counterpoint.core.numerics import is_transformed, row_entropy
+from counterpoint.core.numerics import is_transformed
 from counterpoint.core.thread_parts import in_order
 from counterpoint.kernels.differentiable import PerSlice, written_out
 from counterpoint.losses.inputs import can_read
@@ -60,12 +60,6 @@ def drawn_products(anchors_AD: Tensor, keys_MD: Tensor, index_AK: Tensor) -> Ten
     """Inner product of each anchor with its drawn keys, (a, k); differentiable to any order and in both modes."""
     # F is linear in g: its slope for g_iq is the product u_iq.
     return _Slope.apply(index_AK, len(keys_MD), None, anchors_AD, keys_MD)  # pyright: ignore[reportReturnType]
-
-
-def drawn_entropy(weight_AK: Tensor, index_AK: Tensor, num_keys: int) -> Tensor:
-    """Entropy of each anchor's weights, (a,), where several draws of one key count as one; not differentiable."""
-    strips = _strips(index_AK, num_keys)
-    return torch.cat([row_entropy(_spread(index_AK, weight_AK, rows, num_keys)) for rows in strips])
 
 
 class _Slope(PerSlice):
@@ -150,7 +144,6 @@ def _key_sums(index_AK: Tensor, g_AK: Tensor, a_AD: Tensor, num_keys: int) -> Te
 
 
 def _strips(index_AK: Tensor, num_keys: int) -> Iterator[slice]:
-    """Anchors in strips of bounded size."""
     height = max(1, STRIP_NUMBERS // num_keys)
     for top in range(0, len(index_AK), height):
         yield slice(top, top + height)  # the last may reach beyond the end

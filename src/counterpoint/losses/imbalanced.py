@@ -4,7 +4,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -15,9 +14,9 @@ from counterpoint.core.numerics import into_ball
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairMask
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.losses.attention import Attention, attention_of
+from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import LogOfSum, not_covered
-from counterpoint.losses.drawn_negatives import draw_negatives, drawn_entropy, drawn_products
+from counterpoint.losses.drawn_negatives import draw_negatives, drawn_products
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -93,7 +92,18 @@ class GeneralizedContrastive(Loss):
         self.draws_by_step = num_negatives is not None
         self.normalize: Lengths = normalize
         self.temperature = temperature
-        self.card = _card(self)
+        pool = "vectors of other labels" if self.supervised else "all 2n vectors, the anchor too"
+        drawn = "all" if self.num_draws is None else f"{self.num_draws} per anchor drawn with replacement"
+        self.card = LossCard(
+            name="GeneralizedContrastive",
+            phi="mean over positives p of log(1 + x / (k exp(<z_i, z_p> / tau)))",
+            psi=f"exp(<z_i, z_j> / {self.temperature:g})",
+            alpha="softmax_j(<z_i, z_j> / tau) mean_p sigmoid(h_i - <z_i, z_p> / tau) / tau",
+            negatives=f"{drawn}, of {pool}; anchors are all 2n vectors",
+            normalization=f"{LENGTHS[self.normalize]}; mean over positives (the anchor too), then over anchors",
+            source="imbalanced2026, Eq. 20",
+            fused="CPU, CUDA" if self.num_draws is None else "CPU, CUDA (positives); drawn negatives are n x k",
+        )
 
     def forward(
         self,
@@ -137,28 +147,9 @@ class GeneralizedContrastive(Loss):
         negatives_MM = s_MM.masked_fill(vectors.is_same(), -math.inf) if self.supervised else s_MM
         return pull_M[:, None] * torch.softmax(negatives_MM, dim=1)
 
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, step: int = 0) -> Attention:
-        """Entropy of each anchor's weights of negatives and its effective number of them; memory as for the loss.
-
-        A vector that was drawn several times is one negative, whose weights add up. ``num_negatives`` is that of the
-        smallest class, which has most, and at most the number of draws.
-        """
-        vectors = self._vectors(z0, z1, labels, None)
-        vectors = replace(vectors, all_MD=vectors.all_MD.double())
-        count = vectors.most_negatives() if self.supervised else len(vectors.all_MD)
-        if self.num_draws is not None:
-            count, index_AK = min(count, self.num_draws), self._draws(vectors, step)
-            u_AK = drawn_products(vectors.anchors(), vectors.all_MD, index_AK) / self.temperature
-            entropy_A = drawn_entropy(torch.softmax(u_AK, dim=1), index_AK, len(vectors.all_MD))
-            # Rounding may put uniform weights above the bound.
-            return Attention(entropy_A.clamp(max=math.log(count)), count)
-        mask = vectors.other_label() if self.supervised else PairMask()
-        return attention_of([vectors.scores(1.0 / self.temperature, mask)], EXPONENTIAL, count)
-
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log 2."""
-        _check_samples(n)
+        Pairing().num_negatives(n)  # refuses n < 2
         return math.log(2)
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
@@ -171,7 +162,7 @@ class GeneralizedContrastive(Loss):
         the mean positive, as the anchor and its other view are among them, hence g >= -(n-1)/n. Vectors of any
         length: 0.
         """
-        _check_samples(n)
+        Pairing().num_negatives(n)  # refuses n < 2
         if self.normalize == "none":
             return 0.0
         takes_all = self.num_draws is None and not self.supervised
@@ -227,7 +218,6 @@ class GeneralizedContrastive(Loss):
         return reduce(vectors.scores(scale, vectors.other_label()), EXPONENTIAL).rows_N - num_negatives_A.log()
 
     def _draws(self, vectors: LabelledVectors, step: int) -> Tensor:
-        """Places of the drawn negatives, (a, k)."""
         _check_whole(step, "step", 0, 2**32, "number the calls from 0")
         assert self.num_draws is not None
         only = self.supervised
@@ -235,32 +225,9 @@ class GeneralizedContrastive(Loss):
 
 
 def _check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:
-    """Require a whole number in [least, end)."""
     # True is an int to Python.
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
         raise ValueError(f"{name} must be a whole number from {least} to {end - 1}, got {value!r}; {remedy}")
-
-
-def _check_samples(n: int) -> None:
-    """Require two samples."""
-    if n < 2:
-        raise ValueError(f"a contrastive loss needs at least 2 samples, got {n}")
-
-
-def _card(loss: GeneralizedContrastive) -> LossCard:
-    """What ``losses.explain`` says."""
-    pool = "vectors of other labels" if loss.supervised else "all 2n vectors, the anchor too"
-    drawn = "all" if loss.num_draws is None else f"{loss.num_draws} per anchor drawn with replacement"
-    return LossCard(
-        name="GeneralizedContrastive",
-        phi="mean over positives p of log(1 + x / (k exp(<z_i, z_p> / tau)))",
-        psi=f"exp(<z_i, z_j> / {loss.temperature:g})",
-        alpha="softmax_j(<z_i, z_j> / tau) mean_p sigmoid(h_i - <z_i, z_p> / tau) / tau",
-        negatives=f"{drawn}, of {pool}; anchors are all 2n vectors",
-        normalization=f"{LENGTHS[loss.normalize]}; mean over positives (the anchor too), then over anchors",
-        source="imbalanced2026, Eq. 20",
-        fused="CPU, CUDA" if loss.num_draws is None else "CPU, CUDA (positives); drawn negatives are n x k",
-    )
 
 
 CATALOGUE: Mapping[str, type[GeneralizedContrastive]] = {"generalized-contrastive": GeneralizedContrastive}

@@ -10,10 +10,8 @@ from typing import ClassVar, Literal, cast
 import torch
 from torch import Tensor
 
-from counterpoint.core.numerics import row_entropy
 from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energy, held_energy
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
-from counterpoint.losses.attention import Attention
 from counterpoint.losses.blocks import Negatives, Pairing
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -44,7 +42,7 @@ class AlphaCL(Loss):
 
     Raises:
         TypeError: ``rule`` is no rule.
-        ValueError: unknown negatives or ``stream``, or a rule that cannot stream asked to.
+        ValueError: unknown negatives, or a rule that cannot stream asked to.
 
     Alpha held fixed gives a gradient and no Hessian: a second derivative raises a RuntimeError. Unchanged by permuting
     samples, swapping views and rotating all vectors (for a user's rule, where that rule is).
@@ -71,16 +69,25 @@ class AlphaCL(Loss):
         super().__init__()
         self.rule = Direct() if rule is None else rule
         # A class is callable, too: Entropy in place of Entropy().
-        can_stream = getattr(self.rule, "can_stream", None)
-        if not callable(self.rule) or not isinstance(can_stream, bool) or isinstance(self.rule, type):
-            kind = self.rule.__name__ if isinstance(self.rule, type) else type(self.rule).__name__
-            raise TypeError(
-                f"rule must be a rule such as Entropy() or OwnRule(function), got {kind}; wrap it or build it"
-            )
+        if not callable(self.rule) or not hasattr(self.rule, "can_stream") or isinstance(self.rule, type):
+            raise TypeError(f"rule must be a rule such as Entropy() or OwnRule(function), got {self.rule!r}")
+        if stream is True and not self.rule.can_stream:
+            raise ValueError(f"stream=True needs a rule that decides each row by itself, got {self.rule}")
         self.pairing = Pairing(negatives, normalize=normalize)
         self.backpropagate_alpha = backpropagate_alpha
-        self.streams = _checked_stream(stream, self.rule)
-        self.card = _card(self)
+        self.streams = self.rule.can_stream if stream == "auto" else stream
+        held = "none, because alpha is held fixed (backpropagate_alpha=True: autograd)"
+        self.card = LossCard(
+            name="AlphaCL",
+            phi="x",
+            psi="alpha x",
+            alpha=f"{type(self.rule).__name__}: {self.rule.formula}",
+            negatives=self.pairing.explain(),
+            normalization=f"{'unit length' if self.pairing.normalize else 'as they are'}; mean over 2n anchors",
+            source="alphacl2022, Theorem 1, Definition 1 and section 6",
+            second_derivative="autograd" if self.backpropagate_alpha else held,
+            fused="CPU, CUDA" if self.streams else "none, because the rule is given all pairs",
+        )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
@@ -101,22 +108,6 @@ class AlphaCL(Loss):
         for block in problem.blocks():
             alpha_VV[block.rows, block.keys] = problem.alpha(*problem.costs(z_VD, block), block)
         return alpha_VV.to(dtype)
-
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
-        """Entropy of each anchor's alpha and its effective number of negatives, in memory of one block.
-
-        A rule that cannot stream gets all pairs at once here, too.
-        """
-        problem, z_VD, _ = self._problem(z0, z1, None, None)
-        # Entropy is a difference of larger numbers.
-        z_VD = z_VD.double()
-        entropy_A = z_VD.new_empty(len(z_VD))
-        for block in problem.blocks():
-            entropy_A[block.rows] = row_entropy(problem.alpha(*problem.costs(z_VD, block), block))
-        count = self.num_negatives(len(z0))
-        # Rounding may put uniform weights above the bound.
-        return Attention(entropy_A.clamp(max=math.log(count)), count)
 
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
@@ -166,34 +157,6 @@ class AlphaCL(Loss):
         return EnergyProblem(self.rule, self.pairing, self.streams, len(z0), own), z_VD, dtype
 
 
-def _checked_stream(stream: object, rule: AlphaRule) -> bool:
-    """Whether to work in blocks."""
-    if stream not in (True, False, "auto"):
-        raise ValueError(f"stream must be True, False or 'auto', got {stream!r}")
-    if stream is True and not rule.can_stream:
-        raise ValueError(
-            f"stream=True needs a rule that decides each row by itself, got {rule}; use stream='auto', or "
-            "OwnRule(function, can_stream=True) if it does"
-        )
-    return rule.can_stream if stream == "auto" else bool(stream)
-
-
-def _card(loss: AlphaCL) -> LossCard:
-    """What ``losses.explain`` says."""
-    held = "none, because alpha is held fixed (backpropagate_alpha=True: autograd)"
-    return LossCard(
-        name="AlphaCL",
-        phi="x",
-        psi="alpha x",
-        alpha=f"{type(loss.rule).__name__}: {loss.rule.formula}",
-        negatives=loss.pairing.explain(),
-        normalization=f"{'unit length' if loss.pairing.normalize else 'as they are'}; mean over 2n anchors",
-        source="alphacl2022, Theorem 1, Definition 1 and section 6",
-        second_derivative="autograd" if loss.backpropagate_alpha else held,
-        fused="CPU, CUDA" if loss.streams else "none, because the rule is given all pairs",
-    )
-
-
 @dataclass(frozen=True)
 class OwnRule:
     r"""A user's own rule.
@@ -235,7 +198,21 @@ class OwnRule:
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
         """See ``alpha_rules.AlphaRule``."""
         alpha_BM = self.function(cost_BM, own_B)
-        check_alpha(alpha_BM, cost_BM)
+        if not isinstance(alpha_BM, Tensor) or not alpha_BM.is_floating_point():
+            kind = alpha_BM.dtype if isinstance(alpha_BM, Tensor) else type(alpha_BM).__name__
+            raise TypeError(f"alpha must be a floating-point tensor, got {kind}; compute it from the costs")
+        ours, theirs = ((tuple(z.shape), z.dtype, z.device) for z in (cost_BM, alpha_BM))
+        if ours != theirs:
+            raise ValueError(f"alpha must be of the shape, dtype and device of the costs, {ours}, got {theirs}")
+        held_BM = alpha_BM.detach()
+        # NaN fails both comparisons.
+        is_good_BM = torch.where(torch.isfinite(cost_BM), (held_BM >= 0) & (held_BM < math.inf), held_BM == 0)
+        is_bad_B = is_good_BM.all(dim=1).logical_not()
+        if bool(is_bad_B.any()):
+            raise ValueError(
+                "alpha must be >= 0 and finite, and 0 where the cost is infinite (not a negative), but row "
+                f"{int(is_bad_B.nonzero()[0])} is not; clamp it, mask it with torch.isinf(cost), or look for 0 / 0"
+            )
         return alpha_BM
 
     def row_sum(self, num_negatives: int) -> None:
@@ -250,39 +227,6 @@ def as_rule(value: object) -> AlphaRule:
         TypeError: it is none of these.
     """
     return cast(AlphaRule, value) if hasattr(value, "can_stream") else OwnRule(cast(Callable[..., Tensor], value))
-
-
-def check_alpha(alpha_BM: Tensor, cost_BM: Tensor) -> None:
-    """Require weights that an energy can be made of.
-
-    Raises:
-        TypeError: not a floating tensor.
-        ValueError: another shape, dtype or device than the costs; a row with a negative, NaN or infinite weight, or
-            with weight where the cost is infinite (the row is named).
-    """
-    if not isinstance(alpha_BM, Tensor) or not alpha_BM.is_floating_point():
-        kind = alpha_BM.dtype if isinstance(alpha_BM, Tensor) else type(alpha_BM).__name__
-        raise TypeError(f"alpha must be a floating-point tensor, got {kind}; compute it from the costs")
-    if alpha_BM.shape != cost_BM.shape:
-        raise ValueError(f"alpha must have the shape of the costs, {tuple(cost_BM.shape)}, got {tuple(alpha_BM.shape)}")
-    if alpha_BM.dtype != cost_BM.dtype or alpha_BM.device != cost_BM.device:
-        ours, theirs = (f"{z.dtype} on {z.device}" for z in (cost_BM, alpha_BM))
-        raise ValueError(f"alpha must be {ours} as the costs are, got {theirs}; convert it with alpha.to(cost)")
-    held_BM = alpha_BM.detach()
-    # NaN fails both comparisons.
-    is_weight_BM = (held_BM >= 0) & (held_BM < math.inf)
-    _raise_at(is_weight_BM, "alpha must be >= 0 and finite", "clamp it, or look for 0 / 0")
-    is_placed_BM = (held_BM == 0) | torch.isfinite(cost_BM)
-    _raise_at(
-        is_placed_BM, "alpha must be 0 where the cost is infinite (not a negative)", "mask it with torch.isinf(cost)"
-    )
-
-
-def _raise_at(is_good_BM: Tensor, claim: str, remedy: str) -> None:
-    """Name the first row where a claim fails."""
-    is_bad_B = is_good_BM.all(dim=1).logical_not()
-    if bool(is_bad_B.any()):
-        raise ValueError(f"{claim}, but row {int(is_bad_B.nonzero()[0])} is not; {remedy}")
 
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {"alpha-cl": AlphaCL}

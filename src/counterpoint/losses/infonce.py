@@ -141,7 +141,19 @@ class DCLW(Loss):
         check_positive(sigma, "sigma", hint="yeh2022 uses 0.5; losses.DCL has equal weights")
         self.temperature, self.sigma = temperature, sigma
         self.backpropagate_weights = backpropagate_weights
-        self.card = _card(self)
+        self.card = LossCard(
+            name="DCLW",
+            phi="log(x) + (1 - w_i) cos_ii' / tau",
+            psi=self.decoupled.card.psi,
+            alpha="exp(cos_ij / tau) / (tau sum_k exp(cos_ik / tau))",
+            negatives=self.decoupled.card.negatives,
+            normalization="unit vectors; mean over anchors",
+            source="yeh2022, Eq. 6 and section 3.2",
+            second_derivative="true"
+            if self.backpropagate_weights
+            else "none, because the positives' weights are held fixed (backpropagate_weights=True: true)",
+            fused="CPU, CUDA",
+        )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
@@ -192,8 +204,6 @@ class DCLW(Loss):
 
 def _held(weight_N: Tensor, value_N: Tensor) -> Tensor:
     """Weight times value, with the weight held fixed in the gradient."""
-    if torch.compiler.is_compiling():  # which has first derivatives only, and sees through no function with a jvp
-        return weight_N.detach() * value_N
     # A detached weight would allow a second derivative, that of no loss, without a word.
     return _Held.apply(weight_N, value_N)  # pyright: ignore[reportReturnType]
 
@@ -230,23 +240,6 @@ _NO_SECOND = (
     "DCLW has no second derivative while its weights are held fixed: differentiating its gradient gives the Hessian of "
     "no loss; use DCLW(..., backpropagate_weights=True), or DCL"
 )
-
-
-def _card(loss: DCLW) -> LossCard:
-    """What ``losses.explain`` says."""
-    return LossCard(
-        name="DCLW",
-        phi="log(x) + (1 - w_i) cos_ii' / tau",
-        psi=loss.decoupled.card.psi,
-        alpha="exp(cos_ij / tau) / (tau sum_k exp(cos_ik / tau))",
-        negatives=loss.decoupled.card.negatives,
-        normalization="unit vectors; mean over anchors",
-        source="yeh2022, Eq. 6 and section 3.2",
-        second_derivative="true"
-        if loss.backpropagate_weights
-        else "none, because the positives' weights are held fixed (backpropagate_weights=True: true)",
-        fused="CPU, CUDA",
-    )
 
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {"infonce": InfoNCE, "dcl": DCL, "dclw": DCLW}

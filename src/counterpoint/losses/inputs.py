@@ -1,7 +1,7 @@
 """What a loss asks of its inputs and does to them first: checks, working precision, unit length.
 
 Reading a value is free on a CPU; elsewhere it waits for all that was started before. There the conditions of a call are
-gathered and read once, at its end. In compiled code nothing can be read: the device itself asserts them.
+gathered and read once, at its end. While a CUDA graph is recorded nothing can be read: the device asserts them.
 """
 
 # N samples, D features
@@ -38,8 +38,8 @@ _gathered: ContextVar[list[Condition] | None] = ContextVar("counterpoint_conditi
 
 
 def can_read(like: Tensor) -> bool:
-    """Whether values may be looked at to choose a way: on a CPU, outside compiled code."""
-    return not torch.compiler.is_compiling() and like.device.type in READS_ARE_FREE
+    """Whether values may be looked at to choose a way: on a CPU."""
+    return like.device.type in READS_ARE_FREE
 
 
 def is_number(value: Tensor) -> bool:
@@ -53,16 +53,16 @@ def is_number(value: Tensor) -> bool:
 
 
 def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
-    """Raise unless a condition holds: at once, at the end of the call, or, in compiled code, by the device.
+    """Raise unless a condition holds: at once, at the end of the call, or, in a CUDA graph, by the device.
 
     Args:
         is_met: boolean scalar.
         complain: raises the error that names the fault.
-        words: what compiled code says instead, as a RuntimeError.
+        words: what the device says instead, as a RuntimeError.
     """
-    gathered = None if torch.compiler.is_compiling() else _gathered.get()
-    if torch.compiler.is_compiling() or (gathered is None and is_captured(is_met)):
-        # Nothing may be read: compiled code, or a CUDA graph that is recorded outside of a call.
+    gathered = _gathered.get()
+    if gathered is None and is_captured(is_met):
+        # Nothing may be read: a CUDA graph that is recorded outside of a call.
         torch._assert_async(is_met, words)  # pyright: ignore[reportPrivateImportUsage]
     elif gathered is not None and is_met.device.type not in READS_ARE_FREE:
         gathered.append(Condition(is_met, complain))
@@ -116,9 +116,9 @@ def check_temperature(temperature: float) -> None:
     check_positive(temperature, "temperature", hint="common values are 0.1 to 0.5")
 
 
-def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str, str] = ("z0", "z1")) -> None:
+def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None) -> None:
     """Check shapes, dtypes and devices; see ``prepare_views``."""
-    for z_ND, name in ((z0, names[0]), (z1, names[1])):
+    for z_ND, name in ((z0, "z0"), (z1, "z1")):
         if isinstance(z_ND, Tensor):
             check_dense(z_ND, name)
         is_good = isinstance(z_ND, Tensor) and z_ND.ndim == 2 and z_ND.is_floating_point()
@@ -126,21 +126,19 @@ def check_views(z0: Tensor, z1: Tensor, labels: Tensor | None, names: tuple[str,
             check_features(z_ND, name)
     if z0.shape != z1.shape:
         shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
-        raise ValueError(f"{names[0]} and {names[1]} must have the same shape, got {shapes}")
+        raise ValueError(f"z0 and z1 must have the same shape, got {shapes}")
     if z0.dtype != z1.dtype:
-        raise TypeError(f"{names[0]} and {names[1]} must have the same dtype, got {z0.dtype} and {z1.dtype}")
+        raise TypeError(f"z0 and z1 must have the same dtype, got {z0.dtype} and {z1.dtype}")
     if z0.device != z1.device:
-        raise ValueError(f"{names[0]} and {names[1]} must be on one device, got {z0.device} and {z1.device}")
-    check_held(z0, names[0])
+        raise ValueError(f"z0 and z1 must be on one device, got {z0.device} and {z1.device}")
+    check_held(z0, "z0")
     if labels is not None:
         check_labels(labels, len(z0))
         if labels.device != z0.device:
-            raise ValueError(f"labels must be on the device of {names[0]}, {z0.device}, got {labels.device}")
+            raise ValueError(f"labels must be on the device of z0, {z0.device}, got {labels.device}")
 
 
-def prepare_views(
-    z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, names: tuple[str, str] = ("z0", "z1")
-) -> tuple[Tensor, Tensor]:
+def prepare_views(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool) -> tuple[Tensor, Tensor]:
     """Check both views, lift half precision to float32 and, if asked, scale rows to unit length.
 
     Args:
@@ -148,44 +146,35 @@ def prepare_views(
         z1: same shape, dtype and device.
         labels: whole numbers (n,), or None.
         normalize: scale each row to unit length; zero rows stay zero and get no gradient.
-        names: what errors call the two.
 
     Raises:
         TypeError: not floating tensors, or of two dtypes.
         ValueError: another shape or device, n < 2, a row that is not finite (the first is named), labels of another
             length.
     """
-    z0, z1 = prepare_both(z0, z1, labels, normalize=normalize, names=names).chunk(2)
+    z0, z1 = prepare_both(z0, z1, labels, normalize=normalize).chunk(2)
     return z0, z1
 
 
-def prepare_both(
-    z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool, names: tuple[str, str] = ("z0", "z1")
-) -> Tensor:
+def prepare_both(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normalize: bool) -> Tensor:
     """The same, with the second view below the first in one tensor (2n, d)."""
-    check_views(z0, z1, labels, names)
+    check_views(z0, z1, labels)
     # One tensor: lengths, checks and scaling take one operation each for both views.
     z_2ND = torch.cat([lift(z0), lift(z1)])
     if not can_read(z_2ND):
-        return _prepared_unseen(z_2ND, z0, z1, normalize=normalize, names=names)
+        return _prepared_unseen(z_2ND, z0, z1, normalize=normalize)
     length_2N1 = rowwise(_lengths, z_2ND.detach())
     shortest, longest = (_number(length) for length in torch.aminmax(length_2N1))
     if not normalize:
         if not longest < ORDINARY_LENGTHS[1]:  # true of NaN, too
-            _name_bad_row(z0, z1, names)
-            _name_long_row(length_2N1, len(z0), names)
+            _name_bad_row(z0, z1)
+            _name_long_row(length_2N1, len(z0))
         return z_2ND
     if ORDINARY_LENGTHS[0] < shortest and longest < ORDINARY_LENGTHS[1]:
         # Squares neither overflow nor vanish: no need to divide by each row's largest entry first.
         return rowwise(_of_unit_length, z_2ND, pull=_pull_of_unit_length)
-    _name_bad_row(z0, z1, names)  # a NaN makes both comparisons false
+    _name_bad_row(z0, z1)  # a NaN makes both comparisons false
     return unit_rows(z_2ND)
-
-
-def nonnegative_views(z0: Tensor, z1: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-    """ReLU of both views, checked first, as it would hide minus infinity."""
-    z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-    return torch.relu(z0), torch.relu(z1)
 
 
 def _lengths(z_ND: Tensor) -> Tensor:
@@ -205,7 +194,7 @@ def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
     return (gradient_ND.div_(length_N1),)
 
 
-def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, names: tuple[str, str]) -> Tensor:
+def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool) -> Tensor:
     """The same where no value can be looked at now: the careful way for any length, and a condition for later."""
     detached_2ND = z_2ND.detach()
     length_2N1 = torch.linalg.vector_norm(detached_2ND, dim=1, keepdim=True)
@@ -214,10 +203,10 @@ def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool, 
     is_met = (length_2N1 < ORDINARY_LENGTHS[1]).all() if is_limited else torch.isfinite(detached_2ND).all()
 
     def complain() -> None:
-        _name_bad_row(z0, z1, names)
-        _name_long_row(length_2N1, len(z0), names)
+        _name_bad_row(z0, z1)
+        _name_long_row(length_2N1, len(z0))
 
-    require(is_met, complain, f"{names[0]} and {names[1]} must be finite, and their squares too")
+    require(is_met, complain, "z0 and z1 must be finite, and their squares too")
     return unit_rows(z_2ND) if normalize else z_2ND
 
 
@@ -236,22 +225,22 @@ def _number(value: Tensor) -> float:
         return math.nan
 
 
-def _name_bad_row(z0: Tensor, z1: Tensor, names: tuple[str, str]) -> None:
+def _name_bad_row(z0: Tensor, z1: Tensor) -> None:
     """Raise for the first row that is not finite; under torch.func.vmap the loss itself carries the NaN."""
     try:
-        check_features(z0, names[0])
-        check_features(z1, names[1])
+        check_features(z0, "z0")
+        check_features(z1, "z1")
     except RuntimeError:
         return
 
 
-def _name_long_row(length_2N1: Tensor, n: int, names: tuple[str, str]) -> None:
+def _name_long_row(length_2N1: Tensor, n: int) -> None:
     """Raise for a row whose square leaves float32, if values can be looked at."""
     longest = _number(length_2N1.max())
     if length_2N1.dtype == torch.float64 or math.isnan(longest):
         return
     row = int(length_2N1.argmax())
     raise ValueError(
-        f"{names[row // n]} row {row % n} has length {longest:.3g}, whose square leaves float32; "
+        f"z{row // n} row {row % n} has length {longest:.3g}, whose square leaves float32; "
         "divide the inputs, or use float64"
     )

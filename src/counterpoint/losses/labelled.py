@@ -44,10 +44,6 @@ class LabelledVectors:
         """Vectors of each anchor's own class, itself counted, (a,)."""
         return self.counts_C[self.classes()]
 
-    def most_negatives(self) -> int:
-        """Vectors of other labels that an anchor of the smallest class has."""
-        return len(self.all_MD) - int(self.counts_C[self.counts_C > 0].min())  # empty places are no class
-
     def is_same(self) -> Tensor:
         """Which vectors share the anchor's label, dense, (a, m)."""
         return self.classes()[:, None] == self.class_M[None, :]

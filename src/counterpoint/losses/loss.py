@@ -65,15 +65,6 @@ class Part:
     last: int
     merge: Callable[[Tensor, bool], Tensor]
 
-    def __post_init__(self) -> None:
-        """Check the range.
-
-        Raises:
-            ValueError: no sample.
-        """
-        if not 0 <= self.first < self.last:
-            raise ValueError(f"a part needs 0 <= first < last, got {self.first} and {self.last}")
-
 
 class Loss(nn.Module, ABC):
     """Base of all losses: ``loss(z0, z1, labels=None)`` is a scalar tensor.
@@ -96,18 +87,17 @@ class Loss(nn.Module, ABC):
         """Run ``forward`` in the precision of its inputs, whatever autocast says, and let no NaN pass.
 
         On a CPU what must hold is looked at as it comes up. On other devices all of it is read once, at the end of the
-        call; in compiled code and while a CUDA graph is recorded the device asserts it, which names no row.
+        call; while a CUDA graph is recorded the device asserts it, which names no row. ``torch.compile`` leaves its
+        graph for the call.
 
         Raises:
             NonFiniteError: the value is NaN or infinite although the inputs are finite.
-            RuntimeError: in compiled code, in place of every error that depends on values.
         """
+        if torch.compiler.is_compiling():  # threads, launches and the choice of a kernel cannot be traced
+            return torch.compiler.disable(self.__call__)(*views, **named)  # pyright: ignore[reportReturnType]
         first = views[0] if views else named.get("z0")
         if not isinstance(first, Tensor):
             return super().__call__(*views, **named)  # refuses it by name
-        if torch.compiler.is_compiling():
-            with torch.autocast(first.device.type, enabled=False):
-                return self._settled(super().__call__(*views, **named))
         if not torch.is_inference_mode_enabled():
             views = tuple(map(_savable, views))
             named = {name: _savable(value) for name, value in named.items()}

@@ -199,13 +199,12 @@ def _are_many(first_ND: Tensor, second_ND: Tensor) -> bool:
 
     With :math:`v_p = |a_p| |b_p|` their effective number is :math:`(\sum_p v_p)^2 / \sum_p v_p^2`: D for features of
     one size, less where few are much larger. If A = B, whose rank is below n, and it is at least 1.5 n, the squares off
-    the diagonal add up to at least a third of all. Under transforms and in compiled code, which show no value, the
-    answer is no.
+    the diagonal add up to at least a third of all. Under transforms, which show no value, the answer is no.
     """
     num_samples, num_features = first_ND.shape
     # Two matrices n x n against one D x D, or one against one; products of either size take the same time.
     smallest = 2 * num_samples if second_ND is first_ND else 4 * num_samples
-    if num_features < smallest or is_transformed() or torch.compiler.is_compiling():
+    if num_features < smallest or is_transformed():
         return False
     # A choice of the way only: both ways have the same value and derivatives.
     with torch.no_grad():

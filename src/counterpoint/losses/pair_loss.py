@@ -26,7 +26,7 @@ from counterpoint.losses.blocks import Pairing, ScoreBlock, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Phi, Psi, read_phi, read_psi, user_phi, user_psi
+from counterpoint.losses.pairs import Phi, Psi, user_phi, user_psi
 
 Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
@@ -156,17 +156,19 @@ class PairLoss(Loss):
         Lemma 1 of imbalanced2026 holds where phi(sum psi) is convex in the k gaps and increasing in each: given the
         classes, Jensen's inequality puts the means of the gaps into it, and a gap's mean is at least a_ij - 1. The
         logarithm of epsilon plus a sum of exponentials is (Lemma 5; epsilon = 0 too, though not strictly), and so is
-        a sum of convex increasing functions. Of a user's functions these properties are read from their derivatives at
-        all gaps that unit vectors can have (``sampled_pairs``).
+        a sum of convex increasing functions. Of a user's functions these properties are those that ``Psi`` and ``Phi``
+        say.
         """
-        phi, psi, name = read_phi(self.phi), read_psi(self.psi), self.card.name
+        phi, psi, name = self.phi, self.psi, self.card.name
         if not self.pairing.normalize:
             raise not_covered(name, "its vectors have no fixed length (normalize=False)")
         logarithm = phi.logarithm if psi.function.in_log_domain else None
         if logarithm is None and not phi.is_linear:
             raise not_covered(name, f"phi = {phi.formula} is neither a sum nor the logarithm of one of exponentials")
         if not psi.is_convex:
-            raise not_covered(name, f"psi = {psi.formula} is not convex, or not known to be: it may have a kink")
+            raise not_covered(
+                name, f"psi = {psi.formula} is not convex, or not known to be (say so: Psi(..., is_convex=True))"
+            )
         if not psi.rises_with_gap:
             raise not_covered(
                 name,
@@ -209,7 +211,6 @@ class PairLoss(Loss):
         return per_anchor_A.mean() if self.reduction == "mean" else num_parts * per_anchor_A.sum()
 
     def _phi_of(self, statistic_A: Tensor) -> Tensor:
-        """Phi per anchor."""
         return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
 
     def _one_pass(self, blocks: list[ScoreBlock]) -> Tensor:
@@ -253,7 +254,6 @@ class PairLoss(Loss):
         return blocks
 
     def _at_gap(self, n: int, gap: float) -> float:
-        """One anchor's loss when all its gaps are equal."""
         num_negatives = self.num_negatives(n)
         u = torch.tensor(self.psi.scale * gap + self.psi.margin, dtype=torch.float64)
         if self.psi.function.in_log_domain:
@@ -282,7 +282,6 @@ def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
 
 
 def _slope(phi: Phi) -> float:
-    """What a linear phi multiplies its sum by."""
     return float(phi.of_sum(torch.ones((), dtype=torch.float64)))
 
 

@@ -1,16 +1,11 @@
-r"""phi and psi: what a pairwise loss does to each pair, and to each anchor's sum over its pairs.
+"""phi and psi: what a pairwise loss does to each pair, and to each anchor's sum over its pairs.
 
-Of a user's functions, what ``theory`` asks for is read from their derivatives. Autograd gives those, a grid the places:
-all gaps that unit vectors can have, -2 to 2, and sums from 1e-3 to 1e3. That is evidence and no proof; who knows better
-says so in a ``Psi`` or ``Phi`` of their own.
+Of a user's functions nothing but their values is known: who wants a class-level risk of them says what ``theory`` asks
+for in a ``Psi`` or ``Phi``.
 """
 
-# N anchors, K places of a grid
-
 import math
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -153,61 +148,13 @@ def user_psi(psi: Elementwise | Psi | PairFunction) -> Psi:
         psi = EXPONENTIAL
     if isinstance(psi, PairFunction):
         # Only the exponential works in the log domain, and it is convex; of another function nothing is known.
-        if psi.in_log_domain:
-            return Psi(psi, psi.name)
-        return Psi(with_given_derivatives(psi), psi.name, is_convex=False)
+        return Psi(psi, psi.name, is_convex=psi.in_log_domain)
     # The probe wants no gradient: a result that does comes from a tensor that psi holds.
     if _check_elementwise(psi, "psi").requires_grad:
         raise ValueError("psi must hold no learnable tensor: kernels do not differentiate for it; scale the vectors")
     slope = _derivative(psi)
     function = PairFunction(_name(psi), psi, slope, _derivative(slope))
     return Psi(function, function.name, is_convex=False)
-
-
-def with_given_derivatives(psi: PairFunction) -> PairFunction:
-    """The same psi, whose value has the given slope and whose slope has the given curvature under autograd.
-
-    Kernels that hold all pairs differentiate ``value``; the others call ``slope`` and ``curvature``.
-
-    >>> from counterpoint.kernels.contract import HINGE
-    >>> u = torch.tensor([-1.0, 2.0], requires_grad=True)
-    >>> torch.autograd.grad(with_given_derivatives(HINGE).value(u).sum(), u)[0]
-    tensor([0., 1.])
-    """
-    # The slope is wrapped first: differentiating the value twice then ends in the given curvature.
-    slope = partial(_given, psi.slope, psi.curvature)
-    return replace(psi, value=partial(_given, psi.value, slope), slope=slope)
-
-
-def _given(function: Elementwise, derivative: Elementwise, u: Tensor) -> Tensor:
-    """Value of a function whose derivative is given."""
-    return _WithDerivative.apply(u, function, derivative)  # pyright: ignore[reportReturnType]
-
-
-class _WithDerivative(torch.autograd.Function):
-    """f(u) with f' given as a function of its own."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(u: Tensor, function: Any, derivative: Any) -> Tensor:
-        return function(u.clone())  # a function that works in place must not reach the scores
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        u, _, ctx.derivative = inputs
-        ctx.save_for_backward(u)
-        ctx.save_for_forward(u)
-
-    @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        (u,) = ctx.saved_tensors
-        return upstream[0] * ctx.derivative(u), None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
-        (u,) = ctx.saved_tensors
-        return tangents[0] * ctx.derivative(u)
 
 
 def user_phi(phi: Elementwise | Phi) -> Phi:
@@ -252,88 +199,4 @@ def _check_elementwise(function: Elementwise, name: str) -> Tensor:
 
 
 def _name(function: Elementwise) -> str:
-    """What a user's function is called."""
     return getattr(function, "__name__", type(function).__name__)
-
-
-NUM_GAPS, NUM_SUMS = 4001, 61  # odd: the middle gap is 0
-TOLERANCE = 1e-9  # relative, of what must be constant or not negative
-LARGEST_JUMP = 0.25  # of a slope between neighbours, over its whole range: a larger one is a kink
-
-
-def read_phi(phi: Phi) -> Phi:
-    """Phi, known as factor * x or factor * log(epsilon + x) if it is one of them.
-
-    >>> read_phi(Phi(lambda x: 3 * torch.log(2 + x), "mine")).logarithm
-    LogPlus(epsilon=2.0, factor=3.0)
-    """
-    if phi.is_linear or phi.logarithm is not None:
-        return phi
-    sum_K = torch.logspace(-3, 3, NUM_SUMS, dtype=torch.float64)
-    value_K, slope_K = phi.of_sum(sum_K), _slope(phi.of_sum, sum_K)
-    # Is it factor * x?
-    factor = float(slope_K[0])
-    if _agree(value_K, factor * sum_K):
-        return replace(phi, is_linear=True)
-    inverse_K = 1 / slope_K  # (epsilon + x) / factor
-    # The inverse slope of a logarithm is a straight line: slope 1 / factor, epsilon / factor at 0.
-    factor = float((sum_K[-1] - sum_K[0]) / (inverse_K[-1] - inverse_K[0]))
-    epsilon = float(factor * inverse_K[0] - sum_K[0])
-    # epsilon = 0 may come out below 0 by rounding.
-    known = LogPlus(_rounded(max(epsilon, 0.0)), _rounded(factor))
-    return replace(phi, logarithm=known) if _agree(value_K, known.of_sum(sum_K)) else phi
-
-
-def read_psi(psi: Psi) -> Psi:
-    """Psi, known as an exponential, or as convex and increasing, if it is.
-
-    >>> from counterpoint.losses.pairs import user_psi
-    >>> found = read_psi(user_psi(lambda gap: torch.exp(2 * gap)))
-    >>> found.function.name, found.scale, found.is_convex
-    ('exp', 2.0, True)
-    """
-    function = psi.function
-    if function == EXPONENTIAL or (psi.is_convex and psi.rises_with_gap):
-        return psi
-    gap_K = torch.linspace(-2, 2, NUM_GAPS, dtype=torch.float64)
-    u_K = psi.scale * gap_K + psi.margin
-
-    def of_gap(gap: Tensor) -> Tensor:
-        return function.value(psi.scale * gap + psi.margin)
-
-    value_K, slope_K, bend_K = of_gap(gap_K), psi.scale * function.slope(u_K), psi.scale**2 * function.curvature(u_K)
-    middle = NUM_GAPS // 2
-    # An exponential has its scale as slope over value, and its margin as the logarithm of its value at 0.
-    if bool((value_K > 0).all()):
-        scale, margin = float(slope_K[middle] / value_K[middle]), float(value_K[middle].log())
-        scale, margin = _rounded(scale), _rounded(margin)
-        if scale > 0 and _agree(value_K, torch.exp(scale * gap_K + margin)):
-            return Psi(EXPONENTIAL, psi.formula, scale, margin)
-    # A straight line has no range of slopes but rounding, by which jumps would look large: it is asked for itself.
-    is_smooth = float(slope_K.diff().abs().max()) <= LARGEST_JUMP * float(slope_K.max() - slope_K.min())
-    is_straight = _agree(slope_K, slope_K[middle].expand_as(slope_K))
-    # Beside a kink the second derivative is that of either side: it says nothing of convexity across it.
-    if not (is_smooth or is_straight):
-        return psi
-    is_convex = psi.is_convex or bool((bend_K >= -TOLERANCE * bend_K.abs().max()).all())
-    return replace(psi, is_convex=is_convex, is_increasing=bool((slope_K >= -TOLERANCE * slope_K.abs().max()).all()))
-
-
-def _slope(function: Elementwise, x_K: Tensor) -> Tensor:
-    """Derivative by autograd; 0 where the function does not depend on its argument."""
-    x_K = x_K.clone().requires_grad_()
-    with torch.enable_grad():
-        total = function(x_K).sum()
-    found = torch.autograd.grad(total, x_K)[0] if total.requires_grad else None
-    return torch.zeros_like(x_K) if found is None else found
-
-
-def _agree(found_K: Tensor, expected_K: Tensor) -> bool:
-    """The same numbers up to rounding, each to its own size and to that of the largest."""
-    size_K = expected_K.abs().clamp(min=1e-3 * float(expected_K.abs().max()))
-    return bool(((found_K - expected_K).abs() <= TOLERANCE * size_K).all())
-
-
-def _rounded(value: float) -> float:
-    """Without the last digits, which derivatives at a grid do not know."""
-    return float(f"{value:.11g}") if abs(value) > TOLERANCE else 0.0

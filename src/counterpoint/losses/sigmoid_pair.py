@@ -17,7 +17,6 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.cpu.small_batch import OneOperation, is_small, ordinary_lengths
-from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
@@ -110,16 +109,6 @@ class SigmoidPair(Loss):
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
         return alpha
 
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor) -> Attention:
-        """Entropy of each first-view anchor's weights of negatives and its effective number, in linear memory.
-
-        The anchors are the first view, as in ``importance``: n numbers. They depend on the bias: where it is far below
-        0, weights are nearly exponentials.
-        """
-        z0, z1 = (z.double() for z in prepare_views(z0, z1, normalize=self.normalize))
-        return attention_of([self._scores_of(z0, z1)], SOFTPLUS, self.num_negatives(len(z0)))
-
     def num_negatives(self, n: int) -> int:
         """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
         return Pairing("cross-view").num_negatives(n)
@@ -167,11 +156,9 @@ class SigmoidPair(Loss):
 
     @property
     def _bias(self) -> float:
-        """The bias as it stands."""
         return float(self.bias.detach()) if isinstance(self.bias, Tensor) else self.bias
 
     def _bias_like(self, z0: Tensor) -> Tensor:
-        """The bias in another tensor's dtype."""
         return self.bias.to(z0.dtype) if isinstance(self.bias, Tensor) else z0.new_full((), self.bias)
 
     def _general(self, z0: Tensor, z1: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -253,7 +240,6 @@ def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[T
 
 
 def _softplus(s: float) -> float:
-    """log(1 + e^s)."""
     return max(s, 0.0) + math.log1p(math.exp(-abs(s)))
 
 

@@ -3,8 +3,7 @@
 # N samples per view, D features
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from counterpoint.core.numerics import into_ball, product
 from counterpoint.kernels.contract import SQUARE
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
-from counterpoint.losses.inputs import nonnegative_views, prepare_views
+from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 
 
@@ -32,11 +31,13 @@ class SpectralContrastive(Loss):
 
     Args:
         mu: vectors longer than sqrt(mu) are first shortened to that length, mu > 0; None takes them as they are.
+        nonnegative: apply a ReLU to the inputs first.
 
     Raises:
         ValueError: mu <= 0 or not finite.
 
-    Unchanged by permuting samples, swapping views and rotating all vectors. Takes the whole batch in every process.
+    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors. Takes the whole
+    batch in every process.
 
     >>> loss = SpectralContrastive()
     >>> float(loss(torch.eye(2), torch.eye(2))), float(loss(torch.ones(2, 1), torch.ones(2, 1)))
@@ -53,15 +54,17 @@ class SpectralContrastive(Loss):
         source="ncl2024, Eq. 2; haochen2021",
     )
 
-    def __init__(self, mu: float | None = 1.0) -> None:
+    def __init__(self, mu: float | None = 1.0, *, nonnegative: bool = False) -> None:
         super().__init__()
         if mu is not None and not 0 < mu < math.inf:
             raise ValueError(f"mu must be > 0 and finite, got {mu}; haochen2021 uses 1, None takes vectors as they are")
-        self.mu = mu
+        self.mu, self.nonnegative = mu, nonnegative
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
+        if self.nonnegative:
+            z0, z1 = torch.relu(z0), torch.relu(z1)
         if self.mu is not None:
             # Without the ball orthogonal vectors could lower the loss for ever by growing.
             z0, z1 = into_ball(z0, math.sqrt(self.mu)), into_ball(z1, math.sqrt(self.mu))
@@ -97,7 +100,7 @@ class SpectralContrastive(Loss):
         )
 
 
-class CrossModalSpectral(Loss):
+def CrossModalSpectral(nonnegative: bool = False, mu: float | None = 1.0) -> SpectralContrastive:
     r"""Spectral contrastive loss between two kinds of data, whose optimum factors their co-occurrence matrix.
 
     .. math:: L = -\frac{2}{n} \sum_i \langle x_i, y_i\rangle
@@ -124,8 +127,8 @@ class CrossModalSpectral(Loss):
     >>> float(loss(torch.eye(2), torch.eye(2))), float(loss(-torch.eye(2), torch.eye(2)))
     (-2.0, 0.0)
     """
-
-    card = LossCard(
+    loss = SpectralContrastive(mu, nonnegative=nonnegative)
+    loss.card = LossCard(
         name="CrossModalSpectral",
         phi="x",
         psi="<x_i, y_j>^2",
@@ -134,32 +137,7 @@ class CrossModalSpectral(Loss):
         normalization="ReLU if asked, then into the ball of radius sqrt(mu), or as they are; mean over pairs",
         source="ncl2024, appendix C, Eq. 11 and 12",
     )
-
-    def __init__(self, nonnegative: bool = False, mu: float | None = 1.0) -> None:
-        super().__init__()
-        self.nonnegative = nonnegative
-        self.spectral = SpectralContrastive(mu)
-
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
-        # Eq. 12; without the ReLU Eq. 11.
-        if self.nonnegative:
-            z0, z1 = nonnegative_views(z0, z1, labels)
-        return self.spectral(z0, z1, labels)
-
-    def chance(self, n: int) -> float:
-        """Least loss of vectors that are all alike; see ``SpectralContrastive.chance``."""
-        return self.spectral.chance(n)
-
-    def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """Minus 2 mu, attained by orthogonal vectors (these need no negative entry); minus infinity without a ball."""
-        return self.spectral.floor(n, nonnegative=nonnegative or self.nonnegative)
-
-    def class_level(self) -> ClassLevel:
-        """See ``SpectralContrastive.class_level``; orthogonal classes, which are optimal, need no negative entry."""
-        if self.spectral.mu is None:
-            raise not_covered(self.card.name, "its vectors have no fixed length (mu=None)")
-        return replace(self.spectral.class_level(), name=self.card.name)
+    return loss
 
 
 def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
@@ -180,4 +158,7 @@ def _square_sum_of_others(z0: Tensor, z1: Tensor, own_N: Tensor) -> Tensor:
     return (products_NN - torch.diag(products_NN.diagonal())).square().sum(1).sum()
 
 
-CATALOGUE: Mapping[str, type[Loss]] = {"spectral": SpectralContrastive, "cross-modal-spectral": CrossModalSpectral}
+CATALOGUE: Mapping[str, Callable[..., SpectralContrastive]] = {
+    "spectral": SpectralContrastive,
+    "cross-modal-spectral": CrossModalSpectral,
+}

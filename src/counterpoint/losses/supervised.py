@@ -10,13 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.kernels.cpu.small_batch import is_small
 from counterpoint.kernels.cpu.small_supervised import supervised_loss
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.inputs import can_read, check_temperature, check_views, lift, prepare_views
@@ -28,7 +26,7 @@ from counterpoint.losses.supervised_sums import mean_over_positives
 class SupCon(Loss):
     r"""Supervised contrastive loss: the mean over an anchor's positives stands outside the logarithm.
 
-    .. math:: L = \frac{\tau}{\tau_b} \frac{1}{2n} \sum_{i=1}^{2n} \frac{-1}{|P(i)|} \sum_{p \in P(i)}
+    .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \frac{-1}{|P(i)|} \sum_{p \in P(i)}
         \log \frac{e^{\cos_{ip}/\tau}}{\sum_{a \ne i} e^{\cos_{ia}/\tau}}
 
     All 2n vectors are anchors; the positives P(i) are all other vectors with the anchor's label, its own other view
@@ -39,18 +37,16 @@ class SupCon(Loss):
     positive, the only ones of their class, contribute nothing: the mean is over those that have one. They repel others
     all the same.
 
-    Source: khosla2020, Eq. 2 (the form L_out). Differs from Eq. 2 in the mean over anchors, where it has a sum; the
-        factor tau / tau_b is that of the authors' code. Equals pytorch-metric-learning's ``SupConLoss(temperature)``
-        on one labelled set, and on both views stacked, with the labels twice: no difference in normalisation, except
-        that it gives 0 for a batch of one class, whose vectors here still repel each other, and leaves anchors of loss
-        0 out of the mean.
+    Source: khosla2020, Eq. 2 (the form L_out). Differs from Eq. 2 in the mean over anchors, where it has a sum. Equals
+        pytorch-metric-learning's ``SupConLoss(temperature)`` on one labelled set, and on both views stacked, with the
+        labels twice: no difference in normalisation, except that it gives 0 for a batch of one class, whose vectors
+        here still repel each other, and leaves anchors of loss 0 out of the mean.
 
     Args:
         temperature: tau > 0.
-        base_temperature: tau_b > 0; None is tau, which makes the factor 1.
 
     Raises:
-        ValueError: a temperature <= 0 or not finite.
+        ValueError: temperature <= 0 or not finite.
 
     Unchanged by permuting samples, swapping views, renaming labels and rotating all vectors.
 
@@ -62,14 +58,20 @@ class SupCon(Loss):
 
     uses_labels = True
 
-    def __init__(self, temperature: float = 0.1, base_temperature: float | None = None) -> None:
+    def __init__(self, temperature: float = 0.1) -> None:
         super().__init__()
         self.nt_xent = InfoNCE(temperature)
-        if base_temperature is not None:
-            check_positive(base_temperature, "base_temperature", hint="khosla2020's code uses the temperature")
         self.temperature = temperature
-        self.factor = 1.0 if base_temperature is None else temperature / base_temperature
-        self.card = _supcon_card(self)
+        self.card = LossCard(
+            name="SupCon",
+            phi="log(1 + x) + (cos_ii' - mean_p cos_ip) / tau",
+            psi=self.nt_xent.card.psi,
+            alpha="exp(cos_ij / tau) / (tau sum_(a != i) exp(cos_ia / tau))",
+            negatives="all other vectors repel, those of the anchor's label also attract; anchors are all 2n vectors",
+            normalization="unit vectors; mean over positives, then over anchors",
+            source="khosla2020, Eq. 2",
+            fused="CPU, CUDA",
+        )
 
     def forward(
         self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None, *, part: Part | None = None
@@ -87,18 +89,17 @@ class SupCon(Loss):
         """
         if labels is None and z1 is not None:
             # Each sample is its own class: one positive, and the kernels of InfoNCE take the pairs.
-            loss = self.nt_xent(z0, z1, part=part)
-        else:
-            loss = _of_small_batch(z0, z1, labels, 1.0 / self.temperature) if part is None else None
-            if loss is None:
-                loss = mean_over_positives(_vectors(z0, z1, labels, part), 1.0 / self.temperature)
-        return loss if self.factor == 1.0 else self.factor * loss
+            return self.nt_xent(z0, z1, part=part)
+        loss = _of_small_batch(z0, z1, labels, 1.0 / self.temperature) if part is None else None
+        if loss is None:
+            loss = mean_over_positives(_vectors(z0, z1, labels, part), 1.0 / self.temperature)
+        return loss
 
     def importance(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         r"""Weight with which vectors of other labels repel each anchor, dense.
 
-        :math:`\alpha_{ij} = \frac{1}{\tau_b} p_{ij}` with p_i the softmax over all vectors but i. The loss has the
-        gradient of :math:`\frac{1}{2n} \sum_i \big( \sum_j \alpha_{ij} \cos_{ij} + \frac{1}{\tau_b} \sum_{p \in P(i)}
+        :math:`\alpha_{ij} = p_{ij} / \tau` with p_i the softmax over all vectors but i. The loss has the
+        gradient of :math:`\frac{1}{2n} \sum_i \big( \sum_j \alpha_{ij} \cos_{ij} + \frac{1}{\tau} \sum_{p \in P(i)}
         (p_{ip} - 1/|P(i)|) \cos_{ip} \big)` with all weights held fixed.
 
         Returns:
@@ -106,20 +107,11 @@ class SupCon(Loss):
             label of i.
         """
         vectors = _vectors(z0.detach(), None if z1 is None else z1.detach(), labels)
-        return self.factor * _repulsion(vectors, self.temperature)  # tau / tau_b turns 1 / tau into 1 / tau_b
-
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Attention:
-        """Entropy of each anchor's weights of other labels and its effective number of them, in linear memory.
-
-        ``num_negatives`` is that of the smallest class, which has most; NaN in a batch of one class.
-        """
-        vectors = _vectors(z0, z1, labels)
-        return _attention(replace(vectors, all_MD=vectors.all_MD.double()), self.temperature)
+        return _repulsion(vectors, self.temperature)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse), whatever the labels: log(2n - 1)."""
-        return self.factor * self.nt_xent.chance(n)
+        return self.nt_xent.chance(n)
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         r"""A value that no embedding of n samples can go below, whatever their labels: that of NT-Xent.
@@ -129,8 +121,7 @@ class SupCon(Loss):
         anchors. The mean of m_i is at most 1/tau; the sum of all vectors has a length >= 0, so that the mean of
         R_i - m_i is at least -n/(n-1)/tau. Non-negative vectors have R_i >= 0, and it is at least -1/tau.
         """
-        self.nt_xent.num_negatives(n)
-        return self.factor * self.nt_xent.floor(n, nonnegative=nonnegative)
+        return self.nt_xent.floor(n, nonnegative=nonnegative)
 
     def class_level(self) -> LogOfSum:
         r"""See ``Loss.class_level``: that of NT-Xent, vectors of the anchor's class being in its denominator.
@@ -141,7 +132,7 @@ class SupCon(Loss):
         """
         phi = self.nt_xent.class_level()
         assert isinstance(phi, LogOfSum)
-        return replace(phi, name=self.card.name, factor=self.factor)
+        return replace(phi, name=self.card.name)
 
 
 class MultiPositive(Loss):
@@ -179,7 +170,16 @@ class MultiPositive(Loss):
         check_temperature(temperature)
         self.temperature = temperature
         self.nt_xent = InfoNCE(temperature)
-        self.card = _multi_positive_card(self)
+        self.card = LossCard(
+            name="MultiPositive",
+            phi="log(1 + x / sum_p exp(cos_ip / tau))",
+            psi=self.nt_xent.card.psi,
+            alpha="exp(cos_ij / tau) / (tau sum_(a != i) exp(cos_ia / tau))",
+            negatives="both views of samples of other labels; anchors are all 2n vectors",
+            normalization="unit vectors; mean over anchors",
+            source="miech2020, Eq. 1; khosla2020, Eq. 3",
+            fused="CPU, CUDA",
+        )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; without labels each sample is its own class."""
@@ -208,20 +208,6 @@ class MultiPositive(Loss):
         """
         z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
         return _repulsion(label_vectors(z0, z1, labels), self.temperature)
-
-    @torch.no_grad()
-    def attention(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None) -> Attention:
-        """Entropy of each anchor's weights of other labels and its effective number of them, in linear memory.
-
-        ``num_negatives`` is that of the smallest class, which has most.
-
-        Raises:
-            ValueError: a batch of one class, as in ``forward``.
-        """
-        z0, z1 = (z.double() for z in prepare_views(z0, z1, labels, normalize=True))
-        vectors = label_vectors(z0, z1, labels)
-        vectors.check_other_label("MultiPositive")
-        return _attention(vectors, self.temperature)
 
     def chance(self, n: int) -> float:
         """Loss of n classes of one sample when all pairs look alike, log(2n - 1); of c samples, log((2n-1)/(2c-1))."""
@@ -267,43 +253,6 @@ def _repulsion(vectors: LabelledVectors, temperature: float) -> Tensor:
     u_AM = dense.row_scores(vectors.scores(1.0 / temperature, vectors.others()))
     # Positives stay in the denominator: they are erased after the softmax.
     return torch.softmax(u_AM, dim=1).masked_fill(vectors.is_same(), 0.0) / temperature
-
-
-def _attention(vectors: LabelledVectors, temperature: float) -> Attention:
-    """That of the softmax over vectors of other labels."""
-    count = vectors.most_negatives()
-    # One class: the loss has a value, but nothing repels by its label.
-    if count == 0:
-        return Attention(vectors.all_MD.new_full((len(vectors.index_A),), math.nan), count)
-    return attention_of([vectors.scores(1.0 / temperature, vectors.other_label())], EXPONENTIAL, count)
-
-
-def _supcon_card(loss: SupCon) -> LossCard:
-    """What ``losses.explain`` says."""
-    return LossCard(
-        name="SupCon",
-        phi="log(1 + x) + (cos_ii' - mean_p cos_ip) / tau",
-        psi=loss.nt_xent.card.psi,
-        alpha="exp(cos_ij / tau) / (tau sum_(a != i) exp(cos_ia / tau))",
-        negatives="all other vectors repel, those of the anchor's label also attract; anchors are all 2n vectors",
-        normalization=f"unit vectors; mean over positives, then over anchors; times {loss.factor:g}",
-        source="khosla2020, Eq. 2",
-        fused="CPU, CUDA",
-    )
-
-
-def _multi_positive_card(loss: MultiPositive) -> LossCard:
-    """What ``losses.explain`` says."""
-    return LossCard(
-        name="MultiPositive",
-        phi="log(1 + x / sum_p exp(cos_ip / tau))",
-        psi=loss.nt_xent.card.psi,
-        alpha="exp(cos_ij / tau) / (tau sum_(a != i) exp(cos_ia / tau))",
-        negatives="both views of samples of other labels; anchors are all 2n vectors",
-        normalization="unit vectors; mean over anchors",
-        source="miech2020, Eq. 1; khosla2020, Eq. 3",
-        fused="CPU, CUDA",
-    )
 
 
 CATALOGUE: Mapping[str, type[SupCon] | type[MultiPositive]] = {"supcon": SupCon, "multi-positive": MultiPositive}

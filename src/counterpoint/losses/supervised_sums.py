@@ -99,7 +99,6 @@ class Classes:
         return int(class_W[0]) <= int(class_H[-1]) and int(class_H[0]) <= int(class_W[-1])
 
     def _is_same(self, rows: slice, columns: slice) -> Tensor:
-        """Which vectors share the anchor's class."""
         return self.of_anchors(self.class_V)[rows, None] == self.class_V[columns]
 
 
@@ -119,7 +118,6 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
 
 
 def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes:
-    """The record of a batch."""
     num_vectors, counts_C = len(order_V), vectors.counts_C
     class_V = vectors.class_M[order_V]
     place_V, last_C = torch.arange(num_vectors, device=order_V.device), counts_C.cumsum(0) - 1
@@ -150,7 +148,6 @@ def _log_sum(z_VD: Tensor, classes: Classes) -> Tensor:
 
 
 def _terms(z_VD: Tensor, classes: Classes) -> ScoreTerms:
-    """What the scores are made of."""
     keys_VD = None if classes.anchor_A is None else z_VD
     return ScoreTerms(classes.of_anchors(z_VD), keys_VD, z_VD.new_full((), classes.scale))
 

@@ -134,7 +134,6 @@ class HardNegatives(Loss):
         return replace(plain, name=self.card.name, hardness=self.beta)
 
     def _phi(self, log_xi_A: Tensor) -> Tensor:
-        """Phi per anchor."""
         return self.loss.phi.of_statistic(log_xi_A, is_log=True)
 
     def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
@@ -144,7 +143,6 @@ class HardNegatives(Loss):
         return sharp_A - self._log_sums(z0, z1, self.beta, part) + math.log(self.num_negatives(len(z0)))
 
     def _log_sums(self, z0: Tensor, z1: Tensor, factor: float, part: Part | None) -> Tensor:
-        """Log-sum-exp of factor * u for each anchor."""
         psi = self._sharpened(factor)
         blocks = blocks_of(torch.cat([z0, z1]), self.loss.pairing, psi, part)
         results = [reduce_block(block, psi.function) for block in blocks]

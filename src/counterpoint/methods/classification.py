@@ -6,11 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.dist import sum_over_ranks, world_size
-from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
+from counterpoint.losses.cross_entropy import ClassLoss
 from counterpoint.methods.encoding import Chunks, Head, at_least_two, embed_both
 from counterpoint.methods.joint import EmbeddingMethod
-
-ClassLoss = CrossEntropy | NonNegativeCrossEntropy
 
 
 class Classification(EmbeddingMethod):

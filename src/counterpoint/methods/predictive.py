@@ -80,12 +80,10 @@ class Predictive(EncoderMethod):
         self.target_projector.follow(self.projector, momentum)
 
     def _one_way(self, prediction_ND: Tensor, target_ND: Tensor) -> Tensor:
-        """Loss of one direction."""
         return self.loss(at_least_two(prediction_ND), at_least_two(target_ND))
 
     @torch.no_grad()
     def _targets(self, views: tuple[Tensor, Tensor], projected: tuple[Tensor, Tensor]) -> list[Tensor]:
-        """What the predictions of the other view should be."""
         if self.target_backbone is None or self.target_projector is None:
             return [to_embedding(self.output_map, p.detach()) for p in projected]  # chen2021, Eq. 3
         copied = (encode(self.target_backbone, self.target_projector, view, self.chunks) for view in views)

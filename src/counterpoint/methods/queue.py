@@ -174,7 +174,6 @@ class MomentumQueue(EncoderMethod):
 
 
 def _card(loss: QueueContrast) -> LossCard:
-    """What ``losses.explain`` says."""
     tau, epsilon = loss.temperature, loss.epsilon
     return LossCard(
         name="QueueContrast",

@@ -13,9 +13,10 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.losses.build import build_loss
+from counterpoint.losses.cross_entropy import ClassLoss
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import MethodEntry, method_named
-from counterpoint.methods.classification import Classification, ClassLoss
+from counterpoint.methods.classification import Classification
 from counterpoint.methods.encoding import Chunks, Head
 from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
@@ -102,7 +103,6 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
 
 
 def _check_data(method: str, entry: MethodEntry, parts: MethodParts) -> None:
-    """Require of the data and of the sub-vector what the method needs."""
     if entry.needs_labels and not parts.num_classes:
         raise UsageError(
             f"method {method} learns from labels, and the data have none; name them with --source.labels, or use "
@@ -173,13 +173,11 @@ def loss_of(
 
 
 def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> JointEmbedding:
-    """SimCLR and its kin."""
     loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     return JointEmbedding(parts.backbone, parts.head, loss, **_passes(settings))
 
 
 def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> MomentumQueue:
-    """MoCo v2."""
     asked = settings.loss
     loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
     given: dict[str, Any] = {
@@ -199,7 +197,6 @@ def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> M
 
 
 def _predictive(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> Predictive:
-    """BYOL and SimSiam."""
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
     with own_draws(_seed(parts, PREDICTOR_SEED)):
@@ -228,7 +225,6 @@ def _cross_modal(settings: TrainSettings, entry: MethodEntry, parts: MethodParts
 
 
 def _classification(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> Classification:
-    """Cross-entropy, plain and non-negative."""
     generator = torch.Generator().manual_seed(_seed(parts, CLASSIFIER_SEED))
     sizes = {"num_classes": parts.num_classes, "num_features": parts.embedding_dims, "generator": generator}
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes, further=sizes)
@@ -237,12 +233,10 @@ def _classification(settings: TrainSettings, entry: MethodEntry, parts: MethodPa
 
 
 def _passes(settings: TrainSettings) -> dict[str, Any]:
-    """How both views pass one encoder."""
     return {"chunks": _chunks(settings), "is_apart": settings.engine.encode_views == "apart"}
 
 
 def _chunks(settings: TrainSettings) -> Chunks | None:
-    """How the encoder works through a batch."""
     size = settings.engine.chunk_size
     return None if size == "none" else Chunks(size, settings.engine.chunk_norm)
 
@@ -270,7 +264,6 @@ def _chosen(asked: float | str, of_method: float | None) -> float:
 
 
 def _seed(parts: MethodParts, purpose: int) -> int:
-    """A seed for one kind of weights."""
     return (parts.seed + purpose) % 2**63
 
 

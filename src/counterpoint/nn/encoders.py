@@ -232,7 +232,6 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
 
 
 def _resnet(*blocks: int, **sizes: int) -> Callable[[Shape, str], nn.Module]:
-    """How a ResNet is built."""
     return lambda shape, stem: ResNet(shape[0], cast(tuple[int, int, int, int], blocks), stem=stem, **sizes)
 
 

@@ -77,7 +77,7 @@ def build_foreign(
     """Build an encoder by name, or copy the caller's, and fill it with a file's weights.
 
     Args:
-        encoder: a name of our catalogue; ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` or ``solo-learn:NAME``;
+        encoder: a name of our catalogue; ``timm:NAME``, ``torchvision:NAME`` or ``solo-learn:NAME``;
             a file ``.onnx``; ``package.module:name`` of the user's own; or a module.
         in_shape: (channels, height, width) of the images, or (features,).
         weights: a safetensors file or a checkpoint of ``torch.save``, of any framework; None for random weights.
@@ -164,7 +164,6 @@ def fill_known(
 
 
 def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) -> ForeignEncoder:
-    """An encoder of the catalogue or of a library."""
     if _library_of(name) is None and name not in CATALOGUE:
         raise _unknown(name)
     check_kind(name, in_shape)
@@ -215,7 +214,6 @@ def _best_plan(name: str, plans: list[Plan], tensors: Mapping[str, Tensor] | Non
 
 
 def _built(name: str, seed: int, plan: Plan) -> nn.Module:
-    """An untrained encoder."""
     library = _library_of(name)
     with own_draws(seed):
         if library:
@@ -224,7 +222,6 @@ def _built(name: str, seed: int, plan: Plan) -> nn.Module:
 
 
 def _from_onnx(path: str, in_shape: Shape, weights: str | Path | None) -> ForeignEncoder:
-    """A network that brings its weights along."""
     if weights:
         raise UsageError(f"encoder {path} has its own weights; leave out {weights}")
     module = OnnxEncoder(path)
@@ -269,12 +266,10 @@ def _as_module(part: Any) -> nn.Module:
 
 
 def _library_of(name: str) -> str | None:
-    """The prefix of a library that a name begins with."""
     return next((prefix for prefix in LIBRARIES if name.startswith(prefix)), None)
 
 
 def _unknown(name: str) -> UsageError:
-    """The error for a name that nothing has."""
     if name.endswith(WEIGHT_SUFFIXES):
         return UsageError(
             f"encoder {name!r} is a file of weights; give it as weights, and its architecture as the encoder"

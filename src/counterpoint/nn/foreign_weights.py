@@ -5,7 +5,6 @@ the spellings of ``weight_layouts``. Where several have (student and teacher, an
 order is ``PREFERENCE``.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -19,12 +18,10 @@ from counterpoint.core.errors import RunError, UsageError, first_line
 from counterpoint.core.tensor_file import read_tensors
 from counterpoint.core.user_files import open_regular
 from counterpoint.nn.encoders import Pooled
-from counterpoint.nn.library_encoders import LIBRARIES
 from counterpoint.nn.torch_files import NOT_READABLE, ForeignCallError, is_torch_file, read_torch_file
 from counterpoint.nn.weight_layouts import spellings
 
 MAX_NAMED = 3  # names in a remark
-EXTRA_TOKENS = (1, 0, 2, 5)  # of a transformer, beside the patches: for the class, for distillation, registers
 # What a norm counts for its own use, and tables that a transformer computes when it is built.
 BOOKKEEPING = ("num_batches_tracked", "relative_position_index", "relative_coords_table", "attn_mask")
 # Which of several whole encoders is taken, by the words of its prefix: the first that is found. The published figures
@@ -125,7 +122,7 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
     if other is not None:
         raise UsageError(
             f"{origin} is of another network: it has all {len(wanted)} tensors of the encoder, and {other} in or "
-            f"beside its blocks{_nearest(tensors)}"
+            "beside its blocks"
         )
     _check_finite(chosen, tensors, origin)
     # Without strict, as counts of batches may be missing; everything else was checked.
@@ -170,7 +167,6 @@ def _all_keys(match: Match, module: nn.Module, tensors: Mapping[str, Tensor]) ->
 
 
 def _is_alike(value: Tensor, own: Tensor) -> bool:
-    """Whether a tensor has the shape and the kind of numbers of one of the module's."""
     return value.shape == own.shape and value.is_floating_point() == own.is_floating_point()
 
 
@@ -211,7 +207,6 @@ def _check_finite(match: Match, tensors: Mapping[str, Tensor], origin: str) -> N
 
 
 def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str, ...]:
-    """What was taken and what was not."""
     chosen, *others = whole
     place = f"under {chosen.prefix.removesuffix('.')}" if chosen.prefix else "without a prefix"
     remarks = [f"took {num_wanted} tensors {place}" + (", in another layout's names" if chosen.is_respelled else "")]
@@ -229,89 +224,24 @@ def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str,
 def _misfit(matches: list[Match], wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:
     """Why no prefix has everything, from the one that has most, and what would."""
     if not matches:
-        return f"it has {_names(list(tensors))}, the encoder {_names(list(wanted))}{_nearest(tensors)}"
+        return f"it has {_names(list(tensors))}, the encoder {_names(list(wanted))}"
     best = matches[0]
     place = f" under {best.prefix[:-1]}" if best.prefix else ""
     parts = [f"it has {len(best.keys)} of the encoder's {len(wanted)} tensors{place}"]
     missing = [own for own in wanted if own not in best.keys and own not in best.others]
-    for own, key in list(best.others.items())[:1]:
-        sizes = f"{_sizes(tensors[key])} and not {_sizes(wanted[own])}"
-        remedy = _remedy_of_shape(own, tensors[key], wanted) if not missing else ""
-        if remedy:
-            return f"{parts[0]}; {own} is {sizes}: {remedy}"
-        parts.append(f"{own} is {sizes}")
+    parts += [f"{own} is {_sizes(tensors[key])} and not {_sizes(wanted[own])}" for own, key in best.others.items()][:1]
     known = {*best.keys.values(), *best.others.values()}
     unknown = [
         key for key in tensors if key.startswith(best.prefix) and key not in known and not key.endswith(BOOKKEEPING)
     ]
     parts += [f"missing: {_names(missing)}"] if missing else []
     parts += [f"unknown: {_names(unknown)}"] if unknown else []
-    return "; ".join(parts) + _nearest(tensors)
-
-
-def _remedy_of_shape(own: str, value: Tensor, wanted: Mapping[str, Tensor]) -> str:
-    """What another shape of a weight says of the images that a file's weights are for; empty where it says nothing."""
-    here = wanted[own]
-    if own.endswith(("pos_embed", "pos_embedding")) and value.ndim == 3:
-        patch = next((each.shape[-1] for each in wanted.values() if each.ndim == 4), 1)
-        for extra in EXTRA_TOKENS:
-            side = math.isqrt(max(0, value.shape[1] - extra))
-            if side * side + extra == value.shape[1]:
-                return f"these weights are for images of {side * patch} px; give --source.image-size {side * patch}"
-    if value.ndim == here.ndim == 4 and value.shape[1] != here.shape[1]:
-        return f"these weights are for images of {value.shape[1]} channels, and these have {here.shape[1]}"
-    if value.ndim == here.ndim == 4 and {value.shape[-1], here.shape[-1]} == {3, 7}:
-        size, names = (
-            ("small", "resnet18 and solo-learn:resnet18") if value.shape[-1] == 3 else ("large", "timm:resnet18")
-        )
-        return f"these weights are of a network with a stem for {size} images, as {names} have"
-    return ""
-
-
-def _nearest(tensors: Mapping[str, Tensor]) -> str:
-    """Which known architecture the weights fit best; empty where none has half of them."""
-    best, best_name = (0.5, 0), ""
-    names = [name for end, kind in CANDIDATES.items() if any(key.endswith(end) for key in tensors) for name in kind]
-    with torch.device("meta"):  # names and shapes are all that is asked for
-        for name in dict.fromkeys(names):
-            try:
-                library = next(prefix for prefix in LIBRARIES if name.startswith(prefix))
-                module = LIBRARIES[library].build(name.removeprefix(library), (3, 224, 224), "large")
-            except UsageError:  # not installed
-                continue
-            share = share_of(module, tensors)
-            # Of two that fit whole the larger: a file of 34 layers has all that 18 need.
-            best, best_name = max((best, best_name), ((share, len(_wanted(module))), name))
-    share, count = best
-    if not best_name:
-        return ""
-    fit = f"all {count}" if share == 1 else f"{round(share * count)} of {count}"
-    return f"; {fit} fit {best_name}: try --encoder {best_name}"
+    return "; ".join(parts)
 
 
 def _names(names: list[str]) -> str:
-    """The first few names."""
     return ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
 
 
 def _sizes(value: Tensor) -> str:
-    """A tensor's shape in words."""
     return " x ".join(map(str, value.shape)) or "one number"
-
-
-RESNETS = (  # timm's have the layout of torchvision's, and can be trained further
-    *(f"timm:resnet{depth}" for depth in (18, 34, 50, 101, 152)),
-    *("timm:wide_resnet50_2", "lightly:resnet-18", "lightly:resnet-50"),
-)
-# What the weights of an unknown network are compared with, by a name that all of a kind have.
-CANDIDATES: Mapping[str, tuple[str, ...]] = {
-    ".conv1.weight": RESNETS,
-    ".residual.0.weight": RESNETS,
-    ".attn.qkv.weight": (
-        *(f"timm:vit_{size}_patch16_224" for size in ("tiny", "small", "base", "large")),
-        *("timm:vit_small_patch8_224", "timm:vit_small_patch14_dinov2", "timm:vit_base_patch14_dinov2"),
-        "timm:swin_tiny_patch4_window7_224",
-    ),
-    ".in_proj_weight": ("torchvision:vit_b_16", "torchvision:vit_l_16"),
-    ".conv_dw.weight": ("timm:convnext_tiny", "timm:convnext_small", "timm:convnext_base"),
-}

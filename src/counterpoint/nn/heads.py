@@ -40,7 +40,6 @@ def perceptron(widths: Sequence[int], *, norm: str, output_norm: str = "none") -
 
 
 def _batch_norm(width: int, norm: str) -> list[nn.Module]:
-    """A BatchNorm, or nothing."""
     return [] if norm == "none" else [nn.BatchNorm1d(width, affine=norm == "batch")]
 
 
@@ -141,7 +140,6 @@ def output_width(kind: str, width: int, *, features: int, rank: int | None = Non
 
 
 def _rank(width: int, rank: int | None) -> int:
-    """The rank asked for, or half the width."""
     rank = max(1, width // 2) if rank is None else rank
     if not 1 <= rank <= width:
         raise UsageError(f"projector.rank must be between 1 and the width of the representation, {width}, got {rank}")

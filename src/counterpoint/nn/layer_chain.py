@@ -85,7 +85,6 @@ def _parts(module: nn.Module, prefix: str) -> dict[str, nn.Module]:
 
 
 def _members(module: nn.Module, prefix: str) -> dict[str, nn.Module]:
-    """The children of a module, and the members of those that are sequences."""
     found: dict[str, nn.Module] = {}
     for name, child in module.named_children():
         is_sequence = isinstance(child, nn.Sequential | nn.ModuleList)

@@ -1,4 +1,4 @@
-"""Encoders of other libraries by name, untrained and without a head: torchvision's, lightly's and solo-learn's.
+"""Encoders of other libraries by name, untrained and without a head: torchvision's and solo-learn's.
 
 timm's are built by ``encoders.build_timm``; what all libraries say of the input that a model was made for is here.
 """
@@ -13,8 +13,6 @@ from torch import nn
 from counterpoint.core.errors import UsageError, nearest, unknown_name
 from counterpoint.nn.encoders import build_timm, check_timm_name
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-LIGHTLY_NAMES = tuple(f"resnet-{depth}" for depth in (9, 18, 34, 50, 101, 152))
 SOLO_NAMES = ("resnet18", "resnet50")
 
 
@@ -63,19 +61,6 @@ def _torchvision(name: str) -> nn.Module:
     return model
 
 
-def _lightly(name: str) -> nn.Module:
-    """What lightly's CIFAR benchmarks make of its ResNet's children."""
-    try:
-        from lightly.models import ResNetGenerator  # deferred: lightly is no dependency, and takes a second to import
-    except ImportError:
-        raise UsageError(f"encoder lightly:{name} needs lightly; install it with: pip install lightly") from None
-    if name not in LIGHTLY_NAMES:
-        raise unknown_name("model of lightly", name, LIGHTLY_NAMES)
-    # The ReLU after the first norm is no child of lightly's ResNet: the rebuilt network has none.
-    children = list(ResNetGenerator(name).children())[:-1]
-    return nn.Sequential(*children, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-
-
 def _solo(name: str, stem: str) -> nn.Module:
     """A ResNet as solo-learn changes torchvision's for CIFAR."""
     if name not in SOLO_NAMES:
@@ -101,7 +86,6 @@ def _torchvision_habit(name: str) -> Habit:
 
 
 def _torchvision_models(name: str) -> Any:
-    """The module ``torchvision.models``, which has a model of the name."""
     try:
         from torchvision import models  # deferred: the extra `vision` may be absent, and it takes a second to import
     except ImportError:
@@ -124,12 +108,6 @@ LIBRARIES: Mapping[str, Library] = {
         "any classifier of torchvision, without its last layer (extra `vision`)",
         lambda name, shape, _: _torchvision(name),
         _torchvision_habit,
-    ),
-    # Its transforms subtract ImageNet's mean whatever the data.
-    "lightly:": Library(
-        "resnet-9 to resnet-152, as lightly's CIFAR benchmarks build them (package `lightly`)",
-        lambda name, shape, _: _lightly(name),
-        lambda _: Habit(IMAGENET_MEAN, IMAGENET_STD),
     ),
     "solo-learn:": Library(
         "resnet18 and resnet50 with solo-learn's stem for small images (extra `vision`)",

@@ -49,7 +49,6 @@ def _split_at_weights(modules: Sequence[nn.Module]) -> list[list[nn.Module]]:
 
 
 def _layers_of_timm(body: nn.Module) -> tuple[tuple[nn.Parameter, ...], ...]:
-    """Layers as timm's own layer decay has them."""
     layer_of = timm_layers(body)
     layers: list[list[nn.Parameter]] = [[] for _ in range(max(layer_of.values()) + 1)]
     for name, parameter in body.named_parameters():

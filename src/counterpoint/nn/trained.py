@@ -364,7 +364,6 @@ def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
 
 
 def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
-    """Read ``encoder.json`` and the hash of the weights that belong to it."""
     if not folder.encoder_card.exists():
         if folder.weights_name == EXPORT_WEIGHTS:
             raise RunError(f"{folder.path} was exported without its weights; export the run with --to safetensors")
@@ -388,7 +387,6 @@ def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:
 
 
 def _repaired_by(folder: RunFolder) -> str:
-    """What writes an encoder again."""
     if folder.weights_name == EXPORT_WEIGHTS:
         return "export the run again, with --overwrite"
     return f"write it again with: counterpoint resume {shlex.quote(str(folder.path))}"

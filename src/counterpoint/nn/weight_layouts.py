@@ -1,8 +1,7 @@
 """Names under which other programs keep the same weights: a network's children by number, and a ResNet's four layouts.
 
 A ResNet's layouts differ in words only, and each has the same operations in the same order. One that does not is no
-layout but another network: what lightly's CIFAR benchmarks rebuild from a ResNet's children has lost the first ReLU,
-and is ``lightly:resnet-18``.
+layout but another network: what lightly's CIFAR benchmarks rebuild from a ResNet's children has lost the first ReLU.
 """
 
 import re
@@ -63,7 +62,6 @@ class ResNetLayout:
 
 
 def _usual_name(name: str, top: tuple[str, ...], parts: Mapping[str, str], starts: list[int]) -> str | None:
-    """Torchvision's name of one weight."""
     for usual, word in zip(TOP[:2], top, strict=False):
         if name.startswith(f"{word}."):
             return usual + name.removeprefix(word)

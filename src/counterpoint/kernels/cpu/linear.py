@@ -5,79 +5,41 @@ r"""Linear psi: sums over keys are inner products with sums of keys, in time lin
 over the m_i keys that count. Differentiable in any mode and to any order, like ``dense``.
 """
 
-# N anchors, M keys, D features, E excluded keys per anchor, C classes
-
-from dataclasses import dataclass
+# N anchors, M keys, D features, E excluded keys per anchor
 
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction, PairMask, PairScores, PerAnchor
-from counterpoint.kernels.dense import gradient, gradient_tangent, reduce_tangent
-
-__all__ = ["gradient", "gradient_tangent", "reduce", "reduce_tangent"]
+from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor
 
 
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
-    """See ``contract.PairKernel.reduce``; psi is the identity."""
-    terms, mask, keys_MD = scores.terms, scores.mask, scores.keys_MD
-    rows = _Side(terms.anchors_ND, terms.row_own_N, terms.row_other_M, mask.anchor_labels_N)
-    columns = _Side(keys_MD, terms.column_own_M, terms.column_other_N, mask.key_labels_M)
-    rows_N = _row_sums(rows, keys_MD, columns.labels_N, terms.scale, mask)
+    """See ``contract.PairReduction.reduce``; psi is the identity, and the mask has no labels."""
+    terms, excluded_NE, keys_MD = scores.terms, scores.mask.excluded_NE, scores.keys_MD
+    rows = terms.anchors_ND, terms.row_own_N, terms.row_other_M
+    rows_N = _row_sums(rows, keys_MD, terms.scale, excluded_NE)
     if not scores.is_two_way:
         return PerAnchor(rows_N)
-    # Labels need not be exchanged: they come with the sides.
-    flipped = PairMask(_transposed(mask.excluded_NE, len(keys_MD)), keeps_same_label=mask.keeps_same_label)
-    return PerAnchor(rows_N, _row_sums(columns, terms.anchors_ND, rows.labels_N, terms.scale, flipped))
+    columns = keys_MD, terms.column_own_M, terms.column_other_N
+    return PerAnchor(rows_N, _row_sums(columns, terms.anchors_ND, terms.scale, _transposed(excluded_NE, len(keys_MD))))
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The anchors of one reading."""
-
-    anchors_ND: Tensor
-    own_N: Tensor | None
-    other_M: Tensor | None
-    labels_N: Tensor | None
-
-
-def _row_sums(side: _Side, keys_MD: Tensor, key_labels_M: Tensor | None, scale: Tensor, mask: PairMask) -> Tensor:
-    """Sum of u_ij over the keys that count."""
-    other_M = keys_MD.new_zeros(len(keys_MD)) if side.other_M is None else side.other_M
+def _row_sums(
+    side: tuple[Tensor, Tensor | None, Tensor | None], keys_MD: Tensor, scale: Tensor, excluded_NE: Tensor | None
+) -> Tensor:
+    """Sum of u_ij over the keys that count, for the anchors of one reading and what is added to their scores."""
+    anchors_ND, own_N, other_M = side
+    other_M = keys_MD.new_zeros(len(keys_MD)) if other_M is None else other_M
     # Columns: the key, what it adds to a score, and 1 to count it.
     augmented_MF = torch.cat([keys_MD, other_M[:, None], torch.ones_like(other_M)[:, None]], dim=1)
-    sums_NF = _kept_sums(augmented_MF, side.labels_N, key_labels_M, mask)
+    sums_NF = augmented_MF.sum(0, keepdim=True)
+    if excluded_NE is not None:
+        # -1 reads key 0, which is then multiplied by zero.
+        excluded_NEF = augmented_MF[excluded_NE.clamp(min=0)] * (excluded_NE >= 0)[..., None]
+        sums_NF = sums_NF - excluded_NEF.sum(1)
     # Equation above; the last column of the sums is m_i.
-    result_N = scale * (side.anchors_ND * sums_NF[:, :-2]).sum(1) + sums_NF[:, -2]
-    return result_N if side.own_N is None else result_N + side.own_N * sums_NF[:, -1]
-
-
-def _kept_sums(values_MF: Tensor, labels_N: Tensor | None, key_labels_M: Tensor | None, mask: PairMask) -> Tensor:
-    """Sum of the values of the keys that count, per anchor."""
-    sums_NF = values_MF.sum(0, keepdim=True)
-    if labels_N is not None and key_labels_M is not None:
-        # Numbered over both sides together: an anchor's label that no key has belongs to an empty class, of sum 0.
-        classes_C, place_M = torch.unique(torch.cat([key_labels_M, labels_N]), return_inverse=True)
-        by_class_CF = values_MF.new_zeros(len(classes_C), values_MF.shape[1])
-        by_class_CF = by_class_CF.index_add(0, place_M[: len(values_MF)], values_MF)
-        own_NF = by_class_CF[place_M[len(values_MF) :]]
-        sums_NF = own_NF if mask.keeps_same_label else sums_NF - own_NF
-    if mask.excluded_NE is None:
-        return sums_NF
-    is_kept_NE = _is_otherwise_kept(mask, labels_N, key_labels_M)
-    # -1 reads key 0, which is then multiplied by zero.
-    excluded_NEF = values_MF[mask.excluded_NE.clamp(min=0)] * is_kept_NE[..., None]
-    return sums_NF - excluded_NEF.sum(1)
-
-
-def _is_otherwise_kept(mask: PairMask, labels_N: Tensor | None, key_labels_M: Tensor | None) -> Tensor:
-    """Which exclusions take away a key that labels have not taken away already, (n, e)."""
-    assert mask.excluded_NE is not None
-    is_kept_NE = mask.excluded_NE >= 0
-    if labels_N is None or key_labels_M is None:
-        return is_kept_NE
-    is_same_NE = key_labels_M[mask.excluded_NE.clamp(min=0)] == labels_N[:, None]
-    return is_kept_NE & (is_same_NE if mask.keeps_same_label else ~is_same_NE)
+    result_N = scale * (anchors_ND * sums_NF[:, :-2]).sum(1) + sums_NF[:, -2]
+    return result_N if own_N is None else result_N + own_N * sums_NF[:, -1]
 
 
 def _transposed(excluded_NE: Tensor | None, num_keys: int) -> Tensor | None:

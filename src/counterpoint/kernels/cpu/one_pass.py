@@ -41,14 +41,14 @@ def reduce_total(scores: PairScores, psi: PairFunction, weight: float) -> Tensor
         Scalar tensor.
     """
     assert not psi.in_log_domain
-    kernel = None if torch.compiler.is_compiling() else select(scores, psi).kernel
+    kernel = select(scores, psi).kernel
     needs_gradient = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in scores.terms.flat())
     # Of all kernels only tiles have such a pass; _Total has no forward mode, which transforms may ask for.
-    if kernel is None or kernel is not tiled or not needs_gradient or is_transformed():
+    if kernel is not tiled or not needs_gradient or is_transformed():
         result = reduce(scores, psi, kernel)
         total = result.rows_N.sum()
         return weight * (total if result.columns_M is None else total + result.columns_M.sum())
-    problem = PairProblem(scores.mask, scores.is_two_way, psi, kernel)
+    problem = PairProblem(scores.mask, scores.is_two_way, psi, tiled)
     return _Total.apply(problem, weight, *scores.terms.flat())  # pyright: ignore[reportReturnType]
 
 

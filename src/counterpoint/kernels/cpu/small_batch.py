@@ -126,7 +126,7 @@ class Slope(torch.autograd.Function):
 
 def is_small(num_pairs: int) -> bool:
     """Whether a shortcut may be taken: few pairs, no kernel asked for, and no transform that it would be blind to."""
-    return num_pairs <= LARGEST_SMALL and is_free() and not (is_transformed() or torch.compiler.is_compiling())
+    return num_pairs <= LARGEST_SMALL and is_free() and not is_transformed()
 
 
 def ordinary_lengths(vectors_VD: Tensor) -> Tensor | None:

@@ -177,14 +177,12 @@ def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: T
 
 
 def _of(per_anchor: PerAnchor, reading: Reading) -> Tensor:
-    """The numbers that belong to a reading."""
     numbers = per_anchor.columns_M if reading.statistic else per_anchor.rows_N
     assert numbers is not None
     return numbers
 
 
 def _empty_sums(scores: PairScores, kind: type[LogSums] | type[PlainSums]) -> list[LogSums | PlainSums]:
-    """One running sum per statistic."""
     anchors_ND, keys_MD = scores.terms.anchors_ND, scores.keys_MD
     counts = [len(anchors_ND), len(keys_MD)] if scores.is_two_way else [len(anchors_ND)]
     return [kind(count, anchors_ND) for count in counts]
@@ -206,7 +204,6 @@ def _common_reference(scores: PairScores) -> float | None:
 
 
 def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
-    """Log-sum-exp per anchor."""
     # One sum of exponentials per statistic, all relative to B.
     counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
     sums = [scores.terms.anchors_ND.new_zeros(count) for count in counts]
@@ -248,7 +245,6 @@ def _log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnch
 
 
 def _longest(vectors_ND: Tensor) -> float:
-    """Largest length of a row."""
     length_N = vectors_ND.new_empty(len(vectors_ND))
     by_rows(vectors_ND, lambda rows: torch.linalg.vector_norm(vectors_ND[rows], dim=1, out=length_N[rows]))
     return float(length_N.amax())

@@ -125,7 +125,6 @@ class Tiles:
         return WorkSpace(self.size, self.scores.terms.anchors_ND)
 
     def _tile(self, place: Place, space: WorkSpace) -> Tile:
-        """One tile, with its products."""
         rows, columns = self.rows[place[0]], self.columns[place[1]]
         anchors_HD, keys_WD = self.scores.terms.anchors_ND[rows], self.scores.keys_MD[columns]
         product_HW = space.buffer("product", len(anchors_HD), len(keys_WD))
@@ -147,7 +146,6 @@ class Tiles:
 
 
 def _cuts(count: int, size: int) -> list[slice]:
-    """Neighbouring slices."""
     return [slice(first, min(first + size, count)) for first in range(0, count, size)]
 
 
@@ -188,7 +186,6 @@ def moved_keys(scores: PairScores, tangent: ScoreTerms) -> Tensor:
 
 
 def _mask_of(mask: PairMask, rows: slice, columns: slice) -> TileMask:
-    """The part of the mask that falls on a tile."""
     index, is_out_HW = None, None
     if mask.excluded_NE is not None:
         excluded_HE = mask.excluded_NE[rows]

@@ -192,7 +192,6 @@ class SlabSums:
         return total
 
     def _add(self, rows: slice, columns: slice, slab_HW: Tensor) -> None:
-        """One slab."""
         part, shape = cut(self.pairs, rows, columns), self.program.shape
         grid = -(-part.owner.num // shape.block_owner), -(-part.other.num // shape.block_other)
         new_empty = self.pairs.factor.new_empty

@@ -241,7 +241,6 @@ def _launch(scores: PairScores, psi: PairFunction) -> ModuleType:
 
 
 def _device_problem(device: torch.device) -> str | None:
-    """Why no program runs on a device."""
     if find_spec("triton") is None:
         return "triton must be installed, found none"
     if device.type == "cuda":
@@ -265,7 +264,6 @@ def _shared_memory(device: torch.device) -> int:
 
 
 def _kind(pairs: Pairs) -> tuple[int, torch.dtype]:
-    """Number of features and dtype."""
     return pairs.owner.vectors_CD.shape[1], pairs.owner.vectors_CD.dtype
 
 
