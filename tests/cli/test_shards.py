@@ -52,15 +52,6 @@ def test_two_ranks_of_torchrun_write_the_table_of_one_process(workplace: Path) -
     assert (workplace / "ranks.parquet").read_bytes() == (workplace / "one.parquet").read_bytes()
 
 
-def test_the_array_of_a_job_says_which_part(workplace: Path) -> None:
-    array = {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "2", "SLURM_ARRAY_TASK_MIN": "4"}
-    words = "-m counterpoint embed run --out array --shards 500 --part slurm"
-    assert "part 2/2: 2 of 4 shards" in run(workplace, words, **array).stderr
-    run(workplace, words, **{**array, "SLURM_ARRAY_TASK_ID": "4"})
-    run(workplace, "-m counterpoint embed --merge array --out array.parquet")
-    assert (workplace / "array.parquet").read_bytes() == (workplace / "one.parquet").read_bytes()
-
-
 def test_what_ranks_have_encoded_is_evaluated_as_one_process_does(workplace: Path) -> None:
     metrics = "--metrics knn,linear-probe"
     one = run(workplace, f"-m counterpoint evaluate run {metrics} --no-cache")

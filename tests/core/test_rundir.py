@@ -10,20 +10,7 @@ from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_files import create_run
 from counterpoint.core.rundir import RunFolder, open_run
-
-FILES = {
-    "config": "config.yaml",
-    "resolved": "resolved.yaml",
-    "status": "run.json",
-    "metrics": "metrics.jsonl",
-    "checkpoints": "checkpoints",
-    "weights": "encoder.safetensors",
-    "encoder_card": "encoder.json",
-    "evaluation": "evaluation.json",
-    "findings": "findings.json",
-    "arrays": "arrays.npz",
-    "report": "report.html",
-}
+from counterpoint.core.sealed_lines import append_line
 
 
 @pytest.fixture
@@ -34,16 +21,7 @@ def run(tmp_path: Path) -> RunFolder:
     return folder
 
 
-@pytest.mark.parametrize(("part", "name"), FILES.items())
-def test_the_files_bear_the_names_that_users_know(part: str, name: str) -> None:
-    assert getattr(RunFolder(Path("runs/a")), part) == Path("runs/a") / name
-
-
 # --- opening
-
-
-def test_an_existing_run_opens(run: RunFolder) -> None:
-    assert open_run(run.path) == run
 
 
 def test_a_missing_run_is_told(tmp_path: Path) -> None:
@@ -77,11 +55,6 @@ def test_what_is_not_a_run_is_not_taken_for_one(tmp_path: Path) -> None:
     for given_run in (tmp_path, str(tmp_path / "none"), Run(tmp_path)):
         with pytest.raises(RunError, match=r"is not a run folder|does not exist"):
             as_run(given_run)
-
-
-def test_a_run_shows_its_metrics(run: RunFolder) -> None:
-    run.append_metrics({"step": 1})
-    assert Run(run.path).metrics == [{"step": 1}]
 
 
 # --- status
@@ -142,17 +115,13 @@ def records(*steps: int) -> list[dict[str, float]]:
 
 def log(run: RunFolder, *steps: int) -> None:
     for record in records(*steps):
-        run.append_metrics(record)
+        append_line(run.metrics, record)
 
 
 def tear(run: RunFolder, torn: bytes) -> None:
     """What a crash in the middle of an append leaves behind."""
     with run.metrics.open("ab") as stream:
         stream.write(torn)
-
-
-def test_no_metrics_yet(run: RunFolder) -> None:
-    assert run.read_metrics() == []
 
 
 def test_metrics_are_one_json_line_each(run: RunFolder) -> None:
@@ -163,18 +132,6 @@ def test_metrics_are_one_json_line_each(run: RunFolder) -> None:
         {**record, "seal": None} for record in records(10, 20, 30)
     ]
     assert lines[-1] == ""
-
-
-def test_text_with_odd_line_ends_stays_one_record(run: RunFolder) -> None:
-    record = {"step": 1, "note": "a\u2028b\x85c\r\nd"}
-    run.append_metrics(record)
-    log(run, 2)
-    assert run.read_metrics() == [record, *records(2)]
-
-
-def test_a_number_that_is_not_finite_is_logged_as_null(run: RunFolder) -> None:
-    run.append_metrics({"step": 1, "loss": float("nan"), "rank": [1.0, float("inf")]})
-    assert run.read_metrics() == [{"step": 1, "loss": None, "rank": [1.0, None]}]
 
 
 def test_a_full_disk_is_told(run: RunFolder) -> None:
@@ -205,16 +162,3 @@ def test_after_truncation_a_torn_log_goes_on(run: RunFolder) -> None:
     run.truncate_metrics(20)
     log(run, 30, 40)
     assert run.read_metrics() == records(10, 20, 30, 40)
-
-
-def test_truncation_changes_no_bit_of_what_it_keeps(run: RunFolder) -> None:
-    log(run, 10, 20)
-    before = run.metrics.read_bytes()
-    log(run, 30)
-    run.truncate_metrics(20)
-    assert run.metrics.read_bytes() == before
-
-
-def test_truncation_of_an_absent_log_leaves_it_empty(run: RunFolder) -> None:
-    run.truncate_metrics(5)
-    assert run.read_metrics() == []

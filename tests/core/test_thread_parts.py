@@ -26,12 +26,6 @@ def test_every_row_comes_once_and_in_order(num_rows: int, num_threads: int) -> N
     assert torch.get_num_threads() == num_threads
 
 
-def test_an_error_in_a_part_comes_out() -> None:
-    torch.set_num_threads(2)
-    with pytest.raises(ZeroDivisionError):
-        in_parts(lambda rows: torch.ones(1 // 0), 100)
-
-
 def test_views_have_the_same_bits_for_any_number_of_threads() -> None:
     drawer = ViewDrawer(PRESETS["directclr"], torch.full((3,), 0.5), torch.full((3,), 0.25), 7)
     samples = torch.randint(0, 256, (130, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -41,12 +35,6 @@ def test_views_have_the_same_bits_for_any_number_of_threads() -> None:
         found.append(torch.cat(drawer.two_views(samples, torch.arange(130), 4)))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
-
-
-def test_the_threads_of_the_pool_do_not_split_their_operations() -> None:
-    torch.set_num_threads(3)
-    found = in_parts(lambda rows: torch.tensor([torch.ones(8).sum(), torch.get_num_threads()])[None], 100)
-    assert found[:, 1].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
@@ -148,14 +136,3 @@ def test_each_block_is_done_once_by_operations_of_one_thread(
     assert counts.eq(1).all()
     assert set(seen) == {1}
     assert torch.get_num_threads() == num_threads
-
-
-def test_the_number_of_threads_comes_back_after_an_error() -> None:
-    torch.set_num_threads(2)
-
-    def work(rows: slice) -> None:
-        raise ArithmeticError
-
-    with pytest.raises(ArithmeticError):
-        each_block(blocks(4), work, 1)
-    assert torch.get_num_threads() == 2

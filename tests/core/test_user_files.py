@@ -2,18 +2,16 @@
 
 import os
 import socket
-import tracemalloc
 from pathlib import Path
 
 import pytest
-import yaml
 
 from counterpoint.core import validation
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_json, write_json
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import open_regular, read_regular, read_text, shown_name
-from counterpoint.core.validation import build, read_yaml_mapping
+from counterpoint.core.validation import build
 
 
 def pipe(path: Path) -> None:
@@ -64,15 +62,6 @@ def test_a_hole_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
         read_json(tmp_path / "x.csv")
 
 
-def test_a_small_file_takes_no_memory_of_the_largest(tmp_path: Path) -> None:
-    (tmp_path / "small").write_bytes(b"abc")
-    tracemalloc.start()
-    assert read_regular(tmp_path / "small", 1 << 28) == b"abc"
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1 << 20
-
-
 def test_text_has_no_mark_of_its_order_and_no_nul(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"\xef\xbb\xbfa\r\nb\n")
     assert read_text(tmp_path / "x.txt") == "a\r\nb\n"
@@ -96,15 +85,6 @@ def test_a_nul_in_a_setting_is_refused_by_its_name(values: dict[str, object]) ->
         build(TrainSettings, values, "run.yaml")
 
 
-def test_a_config_file_is_a_regular_one_of_bounded_size(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.yaml")
-    with pytest.raises(UsageError, match="it is a pipe"):
-        read_yaml_mapping(tmp_path / "pipe.yaml")
-    (tmp_path / "long.yaml").write_bytes(b"# comment\n" * 110_000)
-    with pytest.raises(UsageError, match="1,100,000 bytes, at most 1,048,576 are read"):
-        read_yaml_mapping(tmp_path / "long.yaml")
-
-
 class Counted(str):
     """A key that counts how often it is compared."""
 
@@ -123,9 +103,3 @@ class CountingLoader(validation._StrictLoader):
 
 
 CountingLoader.add_constructor("tag:yaml.org,2002:str", lambda loader, node: Counted(node.value))
-
-
-def test_keys_of_yaml_are_not_compared_each_with_each() -> None:
-    text = "".join(f"key{number}: 1\n" for number in range(300))
-    assert len(yaml.load(text, Loader=CountingLoader)) == 300
-    assert Counted.num_compared < 3000

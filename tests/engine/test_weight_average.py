@@ -1,16 +1,11 @@
 """The moving average of weights: its recursion, its early steps, checkpoints, and weights swapped in and back."""
 
-import math
-import re
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError
-from counterpoint.engine.weight_average import WeightAverage, averaging_decay
+from counterpoint.engine.weight_average import WeightAverage
 from tolerances import assert_close
 
 
@@ -55,20 +50,6 @@ def test_the_average_follows_its_recursion(decay: float) -> None:
             assert_close(value, expected[name])
         else:
             assert torch.equal(value, expected[name])
-
-
-@given(st.integers(0, 10**6), st.floats(1e-6, 1 - 1e-6))
-def test_the_decay_rises_to_what_was_asked(number: int, decay: float) -> None:
-    assert 0 < averaging_decay(number, decay) <= averaging_decay(number + 1, decay) <= decay
-
-
-def test_the_untrained_weights_are_soon_forgotten() -> None:
-    shares = math.prod(averaging_decay(number, 0.999) for number in range(50))
-    assert shares < 1e-6  # without the rise: 0.95
-    average = WeightAverage({"w": torch.ones((), dtype=torch.float64)}, 0.999)
-    for number in range(50):
-        average.update({"w": torch.zeros((), dtype=torch.float64)}, step=number)
-    assert_close(average.tensors()["w"], torch.tensor(shares, dtype=torch.float64))
 
 
 def test_the_weights_are_neither_changed_nor_shared() -> None:
@@ -139,23 +120,12 @@ def test_the_average_goes_to_where_the_weights_went() -> None:
     assert {value.device.type for value in average._average.values()} == {"meta"}
 
 
-@pytest.mark.parametrize("decay", [0.0, 1.0, -1.0, float("nan")])
-def test_a_decay_out_of_range_is_refused(decay: float) -> None:
-    with pytest.raises(ValueError, match="decay must be > 0 and < 1, got"):
-        WeightAverage({}, decay)
-
-
 @pytest.mark.parametrize(
-    ("saved", "message"),
-    [
-        ({}, "w is missing from the saved average of weights; resume with"),
-        ({"w": torch.ones(2), "v": torch.ones(1)}, "v is not of this model, but in the saved average of weights"),
-        ({"w": torch.ones(3)}, "the saved average of w is torch.float32 (3,), this model has torch.float32 (2,)"),
-        ({"w": torch.ones(2).double()}, "the saved average of w is torch.float64 (2,), this model has torch.float32"),
-    ],
+    "saved",
+    [{}, {"w": torch.ones(2), "v": torch.ones(1)}, {"w": torch.ones(3)}, {"w": torch.ones(2).double()}],
 )
-def test_an_average_of_another_model_is_refused(saved: dict[str, Tensor], message: str) -> None:
+def test_an_average_of_another_model_is_refused(saved: dict[str, Tensor]) -> None:
     average = WeightAverage({"w": torch.zeros(2)}, 0.9)
-    with pytest.raises(RunError, match=re.escape(message)):
+    with pytest.raises(RunError, match="the saved average of weights is of another model; resume with"):
         average.load(saved)
     assert torch.equal(average.tensors()["w"], torch.zeros(2))

@@ -20,6 +20,7 @@ GONE = {
     "method cells": "auto compares every row, or above 2e9 numbers takes the graph of usearch; as do exact and hnsw",
     "dims auto": "give a number; `counterpoint evaluate RUN --selection all --metrics mAP@10` measures what any finds",
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
+    "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 

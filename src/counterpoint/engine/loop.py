@@ -24,6 +24,7 @@ from counterpoint.core.errors import (
 )
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.rundir import RUN
+from counterpoint.core.sealed_lines import append_line
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -242,8 +243,8 @@ def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
     # With the id of the run, which is the same wherever the same is computed.
     named = {RUN: job.facts[RUN]} if RUN in job.facts else {}
-    job.folder.append_metrics({**record.metrics(), **named})
-    job.folder.append_timings({**record.timings(), **named})
+    append_line(job.folder.metrics, {**record.metrics(), **named})
+    append_line(job.folder.timings, {**record.timings(), **named})
     figures = {**record.metrics(), **record.timings()}
     return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
 

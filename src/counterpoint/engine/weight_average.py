@@ -84,7 +84,8 @@ class WeightAverage:
         Raises:
             RunError: other names, shapes or kinds of number than this average has.
         """
-        _check_same(self._average, tensors)
+        if _kinds(tensors) != _kinds(self._average):
+            raise RunError("the saved average of weights is of another model; resume with the settings of the run")
         # In place: device and memory layout stay those of the weights.
         for name, value in tensors.items():
             self._average[name].copy_(value)
@@ -125,15 +126,5 @@ def _copy(values: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:
         into[name].copy_(value)
 
 
-def _check_same(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
-    """Require the same names, shapes and dtypes."""
-    odd = sorted(own.keys() ^ given.keys())
-    if odd:
-        where = "is missing from" if odd[0] in own else "is not of this model, but in"
-        raise RunError(f"{odd[0]} {where} the saved average of weights; resume with the settings it was saved with")
-    for name, value in given.items():
-        if value.shape != own[name].shape or value.dtype != own[name].dtype:
-            raise RunError(
-                f"the saved average of {name} is {value.dtype} {tuple(value.shape)}, this model has {own[name].dtype} "
-                f"{tuple(own[name].shape)}; resume with the settings it was saved with"
-            )
+def _kinds(tensors: Mapping[str, Tensor]) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (value.shape, value.dtype) for name, value in tensors.items()}

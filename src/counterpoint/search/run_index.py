@@ -22,7 +22,6 @@ from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
 from counterpoint.core.new_folder import new_folder
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_lock import Holder, lock_run
 from counterpoint.core.run_records import Listed, Record, read_record
 from counterpoint.core.stored_rows import Rows, taken, whole
@@ -39,7 +38,7 @@ from counterpoint.evaluation.trained_run import files_of_samples
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
 from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
 from counterpoint.search.shard_merge import rows_of_shards, shards_of
-from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
+from counterpoint.search.vector_index import CARD, INDEX_FILES, VectorIndex, build_index, open_index, read_card
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
 LOOKED_AT, RANKED_ON = 4096, 20_000  # rows by which a code is known, and by which its dimensions are ranked

@@ -14,8 +14,8 @@ PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
 
 With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
-several: parts by their numbers, the array of a SLURM job, or the ranks of torchrun. No part waits for another; one
-that was killed is started again and goes on where it was. Such a folder is read wherever a table is; --merge makes
+several: parts by their numbers, or the ranks of torchrun. No part waits for another; one that was killed is started
+again and goes on where it was. Such a folder is read wherever a table is; --merge makes
 one file of it.
 
 examples:
@@ -44,7 +44,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--part",
         metavar="I/N",
-        help="of shards: make every N-th, from the I-th on; slurm takes the index of the job's array",
+        help="of shards: make every N-th, from the I-th on",
     )
     parser.add_argument("--merge", metavar="FOLDER", help="instead of embedding: make one file of a folder of shards")
     add_looking(parser, "step of a kept checkpoint whose encoder is taken (default: the last state)")

@@ -58,8 +58,8 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--part",
         metavar="I/N",
-        help="encode only this share of the samples, for an evaluation without --part that measures then; slurm takes "
-        "the index of the job's array, and the ranks of torchrun share a part",
+        help="encode only this share of the samples, for an evaluation without --part that measures then; the ranks "
+        "of torchrun share a part",
     )
     add_forms(parser)
     add_looking(parser, "step of a kept checkpoint whose encoder is taken, or all (default: the last state)")
