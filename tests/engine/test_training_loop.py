@@ -85,7 +85,6 @@ def job_for(
         "settings": build(TrainSettings, merge(SETTINGS, {"seed": seed, "engine": engine}), "test"),
         "chance": 1.5,
         "floor": 0.5,
-        "average": None,
         "measurements": (),
         "loggers": (),
         "facts": {},

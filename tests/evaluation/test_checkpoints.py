@@ -20,7 +20,7 @@ STEPS = [0, 4, 8, 12]
 @pytest.fixture(scope="module")
 def averaged(clusters: Any, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Three epochs of four steps, each kept."""
-    engine = {"keep": 9, "average": 0.5, "checkpoint_every": 1}
+    engine = {"keep": 9, "checkpoint_every": 1}
     path = tmp_path_factory.mktemp("kept") / "run"
     shape = {"epochs": 3, "batch_size": 15, "projector": {"features": 8}, "source": {"holdout": 0.2}}
     known = {"data": clusters.data, "labels": clusters.labels, "quiet": True}

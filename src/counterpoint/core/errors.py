@@ -9,6 +9,7 @@ MAX_LINE = 300  # characters of another's message in ours
 # Settings, verbs and formats of earlier versions, and what stands in their place.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
+    "engine.average": "the encoder has the weights of the last update",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "--data svhn": "a folder of its pictures with a sub-folder per digit takes its place",

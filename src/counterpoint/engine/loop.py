@@ -118,7 +118,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         resume: go on from the newest checkpoint that verifies.
 
     Returns:
-        The weights of the method by name, on the CPU; their moving average where the run keeps one.
+        The weights of the method by name, on the CPU.
 
     Raises:
         InterruptedRunError: a signal asked some rank to stop; the position was saved first.
@@ -143,8 +143,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     for logger in job.loggers:
         if note := _tried(logger, logger.close):
             reporter.say(note)
-    weights = job.engine.full_state().model
-    return weights if job.average is None else {**weights, **job.average.tensors()}
+    return job.engine.full_state().model
 
 
 def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
@@ -289,7 +288,7 @@ def _save(job: TrainingJob, state: LoopState) -> None:
     """Checkpoint the current position. Every rank calls it; the first one writes."""
     snapshot = Snapshot(
         state=job.engine.full_state(),
-        average={} if job.average is None else job.average.tensors(),
+        average={},
         position=state.position,
         log=asdict(state.log),
         facts=dict(job.facts),
@@ -300,11 +299,9 @@ def _save(job: TrainingJob, state: LoopState) -> None:
 
 
 def _load(job: TrainingJob, snapshot: Snapshot) -> None:
-    """Bring method, optimiser and average to a checkpoint's state."""
+    """Bring method and optimiser to a checkpoint's state."""
     try:
         job.engine.load_state(snapshot.state)
-        if job.average is not None:
-            job.average.load(snapshot.average)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"the checkpoint does not fit this model: {' '.join(str(error).split())[:300]}") from None
 

@@ -90,8 +90,6 @@ def take_step(
         detail = f"samples {'; '.join(map(_named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
     job.method.after_step((position.step + 1) / job.schedule.num_steps)
-    if job.average is not None:
-        job.average.update(job.method.state_dict(), step=position.step)
     # Several ranks stop by the answer that all of them have; one process hears a signal that came during the step,
     # too.
     return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
