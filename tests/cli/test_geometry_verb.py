@@ -244,7 +244,6 @@ BAD = {
     "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
     "threshold of two classes": ("0.5 0.5 --threshold", ["--threshold needs 3 or more shares, got 2"]),
     "threshold of a loss without": ("0.5 0.3 0.2 --threshold --loss triplet", ["stay apart", "leave out --threshold"]),
-    "a folder that takes no files": ("0.5 0.5 --out /proc/new.html", ["cannot write into /proc", "--out"]),
     "no shares": ("--phase-diagram", ["SHARE"]),
     "phases of two classes": ("0.5 0.5 --phase-diagram", [">= 3", "2"]),
     "phases without temperature": ("0.5 0.3 0.2 --phase-diagram --loss spectral", ["spectral takes no temperature"]),

@@ -167,9 +167,3 @@ def test_a_beginning_may_be_started_again(tmp_path: Path, begin: Callable[[Path]
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != ".lock") == [
         ".counterpoint", "checkpoints", "run.json"
     ]  # fmt: skip
-
-
-def test_a_run_without_its_record_is_no_beginning(run: RunFolder) -> None:
-    run.status.unlink()
-    assert not is_beginning(run)
-    assert "--overwrite" in refusal(run.path, overwrite=False)

@@ -85,15 +85,6 @@ def test_a_second_process_is_refused_by_number_and_time(tmp_path: Path) -> None:
         assert (tmp_path / LOCK).read_bytes() == before
 
 
-def test_a_second_run_in_the_same_process_is_refused_as_well(tmp_path: Path) -> None:
-    with lock_run(tmp_path):
-        with pytest.raises(RunError, match=f"in use by process {os.getpid()}"), lock_run(tmp_path):
-            pass
-        assert (tmp_path / LOCK).exists()
-    with lock_run(tmp_path) as note:
-        assert note is None
-
-
 def test_who_may_wait_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
     holders: list[Holder | None] = []
     with contextlib.ExitStack() as first:

@@ -125,11 +125,3 @@ def test_a_new_array_is_what_numpy_would_have_written(tmp_path: Path, shape: tup
     expected = io.BytesIO()
     np.save(expected, array)
     assert path.read_bytes() == expected.getvalue()
-
-
-def test_a_new_array_takes_no_ones_place(tmp_path: Path) -> None:
-    path = tmp_path / "new.npy"
-    path.write_text("kept")
-    with pytest.raises(FileExistsError), new_array(path, (1, 1), np.float32):
-        pass
-    assert path.read_text() == "kept"

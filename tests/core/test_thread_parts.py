@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from counterpoint.core import thread_parts
-from counterpoint.core.thread_parts import BLOCK, blocks, each_block, in_order, in_parts, in_turn
+from counterpoint.core.thread_parts import blocks, each_block, in_order, in_parts, in_turn
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS
 
@@ -108,15 +108,6 @@ def test_results_are_handed_on_in_the_order_of_the_items(num_threads: int, is_pa
     in_order(range(20), compute, add, is_parallel=is_parallel)
     assert found == [item**2 for item in range(20)]
     assert max(most_waiting) <= num_threads + 1
-
-
-@pytest.mark.parametrize("num_rows", [2, BLOCK, BLOCK + 2, 2 * BLOCK, 2 * BLOCK + 2, 1024])
-@pytest.mark.parametrize("num_parts", [1, 2])
-def test_blocks_cover_all_rows_once(num_rows: int, num_parts: int) -> None:
-    found = blocks(num_rows, num_parts)
-    assert [row for own in found for row in range(own.start, own.stop)] == list(range(num_rows))
-    assert all(own.stop - own.start <= BLOCK for own in found)
-    assert len(found) == 1 or any(own.start == num_rows * (num_parts - 1) // num_parts for own in found)
 
 
 @pytest.mark.parametrize("for_a_thread", [1, 2**40], ids=["by several threads", "by the caller"])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from counterpoint.core import validation
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_json, write_json
 from counterpoint.core.settings import TrainSettings
@@ -83,23 +82,3 @@ def test_names_that_are_not_utf8_are_shown_escaped_and_come_back_from_json(tmp_p
 def test_a_nul_in_a_setting_is_refused_by_its_name(values: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"run.yaml: (data|source.labels) has a NUL character"):
         build(TrainSettings, values, "run.yaml")
-
-
-class Counted(str):
-    """A key that counts how often it is compared."""
-
-    __slots__ = ()
-    num_compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Counted.num_compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-class CountingLoader(validation._StrictLoader):
-    """The loader of settings with keys that count."""
-
-
-CountingLoader.add_constructor("tag:yaml.org,2002:str", lambda loader, node: Counted(node.value))

@@ -17,7 +17,6 @@ from torch import Tensor
 from counterpoint.cli.geometry_question import Question, built_loss, loss_options, read_question
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import finite_or_null
-from counterpoint.core.output_paths import check_folder
 from counterpoint.core.terminal_text import shown, shown_lines
 from counterpoint.losses.build import parameters_of
 from counterpoint.report.document import THEORY_PAGE, PageSection, check_target
@@ -351,4 +350,3 @@ def check_drawing(target: Path) -> None:
     check_target(THEORY_PAGE, target)
     if not target.parent.is_dir():
         raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
-    check_folder(target.parent)

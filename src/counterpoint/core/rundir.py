@@ -208,9 +208,7 @@ class RunFolder:
         lines, run_id = read_lines(path), self.run_id
         for number, line in enumerate(lines.good):
             if line.values.get(RUN) != run_id:
-                return Lines(
-                    lines.good[:number], f"line {number + 1} is of another run than {self.status.name}", is_torn=False
-                )
+                return Lines(lines.good[:number], f"line {number + 1} is of another run than {self.status.name}")
         return lines
 
     def _records(self, path: Path) -> list[dict[str, Any]]:
