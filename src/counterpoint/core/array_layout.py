@@ -89,9 +89,8 @@ def check_finite(samples: Tensor, name: str) -> None:
         return
     finite_N = torch.isfinite(samples.reshape(len(samples), -1)).all(dim=1)
     if not bool(finite_N.all()):
-        raise DataError(
-            f"{name} must be finite, but sample {int((~finite_N).nonzero()[0])} holds NaN or infinity in {samples.dtype}"
-        )
+        first = int((~finite_N).nonzero()[0])
+        raise DataError(f"{name} must be finite, but sample {first} holds NaN or infinity in {samples.dtype}")
 
 
 def to_unit_float(images_NCHW: Tensor) -> Tensor:
