@@ -11,7 +11,7 @@ from counterpoint.cli.main import exit_code, prepare_process
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null, read_json
-from counterpoint.core.ranks import FROM_SLURM, TORCHRUN, part_of_array, part_of_ranks
+from counterpoint.core.ranks import TORCHRUN, part_of_ranks
 from counterpoint.core.terminal_text import shown, shown_lines
 from reproductions.catalogue import listed, numbers_file, reproduce, study_named
 from reproductions.reproduction import FigureRun
@@ -63,7 +63,7 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--part",
         metavar="I/N",
-        help="studies: make only every N-th cell, from the I-th on; a SLURM array and torchrun say so by themselves",
+        help="studies: make only every N-th cell, from the I-th on; torchrun says so by itself",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="figures: the first, of everything random (default 0)")
     parser.add_argument(
@@ -132,7 +132,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     from reproductions.study_views import as_reproduction, as_text  # deferred: loads torch
 
     scale = flags.scale or "small"
-    part = part_of_ranks(flags.part or (FROM_SLURM if part_of_array(os.environ) else None))
+    part = part_of_ranks(flags.part)
     alone(os.environ)
     page = result_file(study, scale, Path(flags.out)).with_suffix(".html")
     check_target(REPRODUCTION_PAGE, page)

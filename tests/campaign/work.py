@@ -37,7 +37,6 @@ READING = {
     "geometry": ["geometry", "0.5", "0.3", "0.2"],
     "fine-tune": ["fine-tune", "{run}", "--out", "{f}/tuned", "--epochs", "1", "--batch-size", str(BATCH)],
     "reproduce": ["reproduce", "alphacl-fig2", "--quick", "--out", "{f}/figures"],
-    "delete": ["runs", "{f}", "--delete", "run", "--yes"],
 }
 OVER["fine-tune"] = [*READING.pop("fine-tune"), "--engine.device", "cpu", "--overwrite"]
 ACTIONS = {name: [*words, "-q"] for name, words in {**TRAINING, **READING, **OVER}.items()}
@@ -112,7 +111,7 @@ def lost(action: str, material: Path, folder: Path, before: dict[str, str]) -> s
             continue  # a run that is to be overwritten, or what can be made again of one that is there
         is_replaced = name in wanted["files"] and wanted["files"][name] in ("", now.get(name))
         is_random = str(Path(name).parent) in wanted["random"]
-        if now.get(name) != digest and not is_replaced and not is_random and action != "delete":
+        if now.get(name) != digest and not is_replaced and not is_random:
             gone.append(name)
     return ", ".join(gone)
 

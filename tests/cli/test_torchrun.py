@@ -129,7 +129,7 @@ def wait_for(condition, process: subprocess.Popen[bytes], what: str) -> None:
         time.sleep(0.02)
 
 
-LONG = "--epochs 40 --engine.checkpoint-steps 3 --engine.average 0.9"
+LONG = "--epochs 40 --engine.checkpoint-steps 3"
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
@@ -198,7 +198,7 @@ def test_ranks_that_do_not_add_up_are_refused(workplace: Path) -> None:
     assert not (workplace / "never").exists()
 
 
-WITH_SGD = f"{LONG.replace('--engine.average 0.9', '')} --optim.name sgd"
+WITH_SGD = f"{LONG} --optim.name sgd"
 
 
 @pytest.mark.slow

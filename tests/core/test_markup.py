@@ -66,14 +66,6 @@ def test_direction_overrides_and_control_characters_become_visible():
     assert escape("a\u202eb\x00c\ud800d") == "a\ufffdb\ufffdc\ufffdd"
 
 
-def test_attributes_without_value_and_absent_ones():
-    assert element("div", hidden=True, title=None, id=False) == "<div hidden></div>"
-
-
-def test_children_may_be_nested_and_numbers():
-    assert join("a", None, ["b", [1, 2.5]], Markup("<br>")) == "ab12.5<br>"
-
-
 @pytest.mark.parametrize(("value", "text"), [(1e-9, "0"), (-1e-9, "0"), (12.0, "12"), (0.125, "0.12"), (-3.5, "-3.5")])
 def test_coordinates_are_short(value, text):
     assert coordinate(value) == text

@@ -137,12 +137,3 @@ def test_a_killed_export_is_cleared_away_and_the_earlier_one_is_never_lost(tmp_p
             check_target(target, overwrite=False)
         assert files_in(target) == before
     assert sorted(tmp_path.iterdir()) == [foreign, target]
-
-
-def test_a_writer_that_did_not_look_first_replaces_the_earlier_one_as_well(tmp_path: Path) -> None:
-    target = earlier_export(tmp_path / "out")
-    assert subprocess.run([sys.executable, "-c", KILLED, str(target), "1"], check=False).returncode == -signal.SIGKILL
-    assert not target.exists()
-    filled(target, False)
-    assert files_in(target) == ["new.txt"]
-    assert list(tmp_path.iterdir()) == [target]

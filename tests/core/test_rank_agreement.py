@@ -1,7 +1,6 @@
 """Flags and texts that ranks agree on, and how processes meet and part."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -64,10 +63,6 @@ def test_all_ranks_get_one_answer(four: list[RankResult], name: str, expected: s
     assert [result.texts[name] for result in four] == [expected] * 4
 
 
-def test_one_rank_is_the_first(four: list[RankResult]) -> None:
-    assert [result.texts["first"] for result in four] == ["True", "False", "False", "False"]
-
-
 def test_one_process_agrees_with_itself() -> None:
     join_ranks(Ranks(), torch.device("cpu"))
     assert world_size() == 1
@@ -86,7 +81,7 @@ if "fail" in sys.argv:
     leave_ranks(is_orderly=False)
     sys.exit(7 + ranks.rank)
 leave_ranks()
-os.write(1, f"{ranks.launcher} {ranks.rank} {total.item()} {world_size()}\\n".encode())  # in one piece
+os.write(1, f"{ranks.rank} {total.item()} {world_size()}\\n".encode())  # in one piece
 """
 
 
@@ -113,22 +108,12 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_tasks_of_slurm_meet_and_part() -> None:
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    common = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2", "SLURM_NODELIST": "a[1-2]", **where}
-    finished = started([{**common, "SLURM_PROCID": str(n), "SLURM_LOCALID": str(n)} for n in range(2)])
-    assert [(process.returncode, process.stdout) for process in finished] == [
-        (0, "slurm 0 3.0 1\n"),
-        (0, "slurm 1 3.0 1\n"),
-    ], finished
-
-
 def test_torchrun_meets_and_parts(tmp_path: Path) -> None:
     script = tmp_path / "meet.py"
     script.write_text(MEET, encoding="utf-8")
     finished = torchrun(script)
     assert finished.returncode == 0, finished.stderr
-    assert sorted(finished.stdout.splitlines()) == ["torchrun 0 3.0 1", "torchrun 1 3.0 1"]
+    assert sorted(finished.stdout.splitlines()) == ["0 3.0 1", "1 3.0 1"]
     assert "destroy_process_group" not in finished.stderr
     assert "Traceback" not in finished.stderr
 
@@ -204,62 +189,7 @@ def test_a_rank_whose_peer_is_gone_ends_and_says_so(victim: int, place: str) -> 
     assert finished[1 - victim].stderr == ""
 
 
-STOP = """
-import os, signal, sys, torch
-from counterpoint.core import rank_watch
-from counterpoint.core.dist import barrier, join_ranks, leave_ranks
-from counterpoint.core.ranks import read_ranks
-rank_watch.BEAT_SECONDS, rank_watch.SILENT_SECONDS = 0.2, 3.0
-ranks = read_ranks(os.environ)
-join_ranks(ranks, torch.device("cpu"), timeout=60)
-barrier()
-if ranks.rank == int(sys.argv[1]):
-    os.write(1, b"stops")
-    os.kill(os.getpid(), signal.SIGSTOP)
-barrier()
-leave_ranks()
-"""
-
-
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_that_was_stopped_is_named_by_the_one_that_waits(victim: int) -> None:
-    where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    common = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **where}
-    stopped, waiting = (
-        subprocess.Popen(
-            [sys.executable, "-c", STOP, str(victim)],
-            env={**common, "RANK": str(number), "LOCAL_RANK": str(number)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for number in (victim, 1 - victim)
-    )
-    assert stopped.stdout is not None
-    assert waiting.stderr is not None
-    assert stopped.stdout.read(5) == "stops"
-    said = waiting.stderr.readline()  # before the other one goes on
-    os.kill(stopped.pid, signal.SIGCONT)
-    assert said == (
-        f"counterpoint: rank {victim} has given no sign of life for 3 s, and the others wait for it; was it stopped?\n"
-    )
-    assert [process.wait(60) for process in (stopped, waiting)] == [0, 0]
-    assert "no sign" not in stopped.communicate()[1]  # it was itself that slept
-
-
 def torchrun(script: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     return subprocess.run([*command, *words], env=environment, capture_output=True, text=True, check=False, timeout=120)
-
-
-@pytest.mark.slow
-def test_parting_is_clean_every_time() -> None:
-    """One time in 50 a process that kept its group was aborted while it ended."""
-    for _ in range(60):
-        port = str(free_port())
-        ranks = [
-            {"RANK": str(n), "LOCAL_RANK": str(n), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            for n in range(2)
-        ]
-        assert [process.returncode for process in started(ranks)] == [0, 0]

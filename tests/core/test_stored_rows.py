@@ -4,7 +4,6 @@
 
 import io
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import DataError
-from counterpoint.core.stored_rows import ChangedRows, StoredRows, new_array, row_slices, taken, whole
+from counterpoint.core.stored_rows import ChangedRows, StoredRows, new_array, row_slices, whole
 
 DTYPES = ["<f4", ">f4", "<f2", "<f8", "<i8", "|u1"]
 
@@ -62,12 +61,6 @@ def test_slices_are_those_of_the_array(
     assert np.array_equal(whole(of_some).numpy(), expected[places][again].reshape(-1, d))
 
 
-def test_what_was_read_belongs_to_the_caller(tmp_path: Path) -> None:
-    rows = StoredRows(write(tmp_path, numbers(3, 2)))
-    rows[0:3].zero_()
-    assert np.array_equal(rows[0:3].numpy(), numbers(3, 2))
-
-
 def test_rows_stay_those_of_the_file_that_was_opened(tmp_path: Path) -> None:
     path = write(tmp_path, numbers(5, 3))
     rows, places = StoredRows(path), torch.tensor([4, 1])
@@ -85,20 +78,6 @@ def test_changed_rows_are_the_function_of_what_is_read(tmp_path: Path) -> None:
     assert np.array_equal(whole(changed).numpy(), numbers(5, 3) * 2 + 1)
     assert np.array_equal(changed[4:1].numpy(), np.empty((0, 3)))
     assert np.array_equal(changed[::2].numpy(), numbers(5, 3)[::2] * 2 + 1)
-
-
-def test_tensors_are_rows_as_well(tmp_path: Path) -> None:
-    tensor, places = torch.from_numpy(numbers(4, 2)), torch.tensor([3, 0])
-    assert whole(tensor) is tensor
-    stored = StoredRows(write(tmp_path, numbers(4, 2)))
-    assert torch.equal(whole(taken(tensor, places)), whole(taken(stored, places)))
-
-
-@given(n=st.integers(0, 40), size=st.integers(1, 12))
-def test_slices_hold_every_row_once(n: int, size: int) -> None:
-    parts = row_slices(n, size)
-    assert [place for part in parts for place in range(n)[part]] == list(range(n))
-    assert all(1 <= part.stop - part.start <= size for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -146,33 +125,3 @@ def test_a_new_array_is_what_numpy_would_have_written(tmp_path: Path, shape: tup
     expected = io.BytesIO()
     np.save(expected, array)
     assert path.read_bytes() == expected.getvalue()
-
-
-def test_threads_may_write_and_read_at_a_time(tmp_path: Path) -> None:
-    array, path = numbers(400, 3), tmp_path / "new.npy"
-    parts = row_slices(len(array), 7)
-
-    def each(work: Any) -> None:
-        threads = [threading.Thread(target=lambda own=parts[i::4]: [work(part) for part in own]) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    with new_array(path, array.shape, np.float32) as put:
-        each(lambda part: put(part.start, array[part]))
-    rows, found = StoredRows(path), np.zeros_like(array)
-
-    def read(part: slice) -> None:
-        found[part] = rows[part].numpy()
-
-    each(read)
-    assert np.array_equal(found, array)
-
-
-def test_a_new_array_takes_no_ones_place(tmp_path: Path) -> None:
-    path = tmp_path / "new.npy"
-    path.write_text("kept")
-    with pytest.raises(FileExistsError), new_array(path, (1, 1), np.float32):
-        pass
-    assert path.read_text() == "kept"

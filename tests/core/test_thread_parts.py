@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from counterpoint.core import thread_parts
-from counterpoint.core.thread_parts import BLOCK, blocks, each_block, in_order, in_parts, in_turn
+from counterpoint.core.thread_parts import blocks, each_block, in_order, in_parts, in_turn
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS
 
@@ -26,12 +26,6 @@ def test_every_row_comes_once_and_in_order(num_rows: int, num_threads: int) -> N
     assert torch.get_num_threads() == num_threads
 
 
-def test_an_error_in_a_part_comes_out() -> None:
-    torch.set_num_threads(2)
-    with pytest.raises(ZeroDivisionError):
-        in_parts(lambda rows: torch.ones(1 // 0), 100)
-
-
 def test_views_have_the_same_bits_for_any_number_of_threads() -> None:
     drawer = ViewDrawer(PRESETS["directclr"], torch.full((3,), 0.5), torch.full((3,), 0.25), 7)
     samples = torch.randint(0, 256, (130, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -41,12 +35,6 @@ def test_views_have_the_same_bits_for_any_number_of_threads() -> None:
         found.append(torch.cat(drawer.two_views(samples, torch.arange(130), 4)))
     assert torch.equal(found[0], found[1])
     assert torch.equal(found[0], found[2])
-
-
-def test_the_threads_of_the_pool_do_not_split_their_operations() -> None:
-    torch.set_num_threads(3)
-    found = in_parts(lambda rows: torch.tensor([torch.ones(8).sum(), torch.get_num_threads()])[None], 100)
-    assert found[:, 1].tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
@@ -122,15 +110,6 @@ def test_results_are_handed_on_in_the_order_of_the_items(num_threads: int, is_pa
     assert max(most_waiting) <= num_threads + 1
 
 
-@pytest.mark.parametrize("num_rows", [2, BLOCK, BLOCK + 2, 2 * BLOCK, 2 * BLOCK + 2, 1024])
-@pytest.mark.parametrize("num_parts", [1, 2])
-def test_blocks_cover_all_rows_once(num_rows: int, num_parts: int) -> None:
-    found = blocks(num_rows, num_parts)
-    assert [row for own in found for row in range(own.start, own.stop)] == list(range(num_rows))
-    assert all(own.stop - own.start <= BLOCK for own in found)
-    assert len(found) == 1 or any(own.start == num_rows * (num_parts - 1) // num_parts for own in found)
-
-
 @pytest.mark.parametrize("for_a_thread", [1, 2**40], ids=["by several threads", "by the caller"])
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_each_block_is_done_once_by_operations_of_one_thread(
@@ -148,14 +127,3 @@ def test_each_block_is_done_once_by_operations_of_one_thread(
     assert counts.eq(1).all()
     assert set(seen) == {1}
     assert torch.get_num_threads() == num_threads
-
-
-def test_the_number_of_threads_comes_back_after_an_error() -> None:
-    torch.set_num_threads(2)
-
-    def work(rows: slice) -> None:
-        raise ArithmeticError
-
-    with pytest.raises(ArithmeticError):
-        each_block(blocks(4), work, 1)
-    assert torch.get_num_threads() == 2

@@ -2,18 +2,15 @@
 
 import os
 import socket
-import tracemalloc
 from pathlib import Path
 
 import pytest
-import yaml
 
-from counterpoint.core import validation
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_json, write_json
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import open_regular, read_regular, read_text, shown_name
-from counterpoint.core.validation import build, read_yaml_mapping
+from counterpoint.core.validation import build
 
 
 def pipe(path: Path) -> None:
@@ -64,15 +61,6 @@ def test_a_hole_of_a_terabyte_is_refused_by_its_size(tmp_path: Path) -> None:
         read_json(tmp_path / "x.csv")
 
 
-def test_a_small_file_takes_no_memory_of_the_largest(tmp_path: Path) -> None:
-    (tmp_path / "small").write_bytes(b"abc")
-    tracemalloc.start()
-    assert read_regular(tmp_path / "small", 1 << 28) == b"abc"
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1 << 20
-
-
 def test_text_has_no_mark_of_its_order_and_no_nul(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"\xef\xbb\xbfa\r\nb\n")
     assert read_text(tmp_path / "x.txt") == "a\r\nb\n"
@@ -94,38 +82,3 @@ def test_names_that_are_not_utf8_are_shown_escaped_and_come_back_from_json(tmp_p
 def test_a_nul_in_a_setting_is_refused_by_its_name(values: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=r"run.yaml: (data|source.labels) has a NUL character"):
         build(TrainSettings, values, "run.yaml")
-
-
-def test_a_config_file_is_a_regular_one_of_bounded_size(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.yaml")
-    with pytest.raises(UsageError, match="it is a pipe"):
-        read_yaml_mapping(tmp_path / "pipe.yaml")
-    (tmp_path / "long.yaml").write_bytes(b"# comment\n" * 110_000)
-    with pytest.raises(UsageError, match="1,100,000 bytes, at most 1,048,576 are read"):
-        read_yaml_mapping(tmp_path / "long.yaml")
-
-
-class Counted(str):
-    """A key that counts how often it is compared."""
-
-    __slots__ = ()
-    num_compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Counted.num_compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-class CountingLoader(validation._StrictLoader):
-    """The loader of settings with keys that count."""
-
-
-CountingLoader.add_constructor("tag:yaml.org,2002:str", lambda loader, node: Counted(node.value))
-
-
-def test_keys_of_yaml_are_not_compared_each_with_each() -> None:
-    text = "".join(f"key{number}: 1\n" for number in range(300))
-    assert len(yaml.load(text, Loader=CountingLoader)) == 300
-    assert Counted.num_compared < 3000

@@ -6,9 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
 from counterpoint.core.data_settings import Auto, Pair, Settings
@@ -17,7 +14,6 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import (
     as_yaml,
     build,
-    expectation,
     leaf_fields,
     merge,
     nest,
@@ -67,12 +63,6 @@ def leaf_schemas(model: type[Settings]) -> dict[str, dict[str, Any]]:
 
 
 SCHEMAS = leaf_schemas(TrainSettings)
-NUMERIC = {
-    path: option
-    for path, schema in SCHEMAS.items()
-    for option in schema.get("anyOf", [schema])
-    if option.get("type") in ("integer", "number")
-}
 
 
 def oracle_words(schema: dict[str, Any]) -> str:
@@ -124,32 +114,22 @@ def refusal(values: dict[str, Any], model: type[Settings] = TrainSettings) -> st
     [
         # unknown key: nearest name at the top, in a section, by its last word; or no guess
         ({"epohcs": 3}, "unknown setting 'epohcs'; did you mean 'epochs'?"),
-        ({"Epochs": 3}, "unknown setting 'Epochs'; did you mean 'epochs'?"),
-        ({"tunning": {}}, "unknown setting 'tunning'; did you mean 'tuning'?"),
         ({"tuning": {"momentom": 0}}, "unknown setting 'tuning.momentom'; did you mean 'tuning.momentum'?"),
         ({"momentum": 0.5}, "unknown setting 'momentum'; did you mean 'tuning.momentum'?"),
         ({"learning-rate": 1}, "unknown setting 'learning-rate'; did you mean 'tuning.learning_rate'?"),
         ({"tuning": {"zzz": 1}}, "unknown setting 'tuning.zzz' (known: name, learning_rate, momentum)"),
         ({"zzz": 1}, "unknown setting 'zzz'"),
-        ({"": 1}, "unknown setting ''"),
         # wrong type
         ({"epochs": "ten"}, "epochs must be a whole number >= 1, or auto, got 'ten'"),
-        ({"epochs": 2.0}, "epochs must be a whole number >= 1, or auto, got 2.0"),
         ({"epochs": True}, "epochs must be a whole number >= 1, or auto, got True"),
-        ({"epochs": None}, "epochs must be a whole number >= 1, or auto, got None"),
         ({"share": "0.1"}, "share must be a number > 0 and <= 0.5, got '0.1'"),
-        ({"share": True}, "share must be a number > 0 and <= 0.5, got True"),
         ({"data": 5}, "data must be text, got 5"),
         ({"verbose": "yes"}, "verbose must be true or false, got 'yes'"),
-        ({"verbose": 1}, "verbose must be true or false, got 1"),
         # range
         ({"epochs": 0}, "epochs must be a whole number >= 1, or auto, got 0"),
-        ({"share": 0}, "share must be a number > 0 and <= 0.5, got 0"),
         ({"share": 0.6}, "share must be a number > 0 and <= 0.5, got 0.6"),
         ({"share": math.nan}, "share must be a number > 0 and <= 0.5, got nan"),
-        ({"tuning": {"momentum": -math.inf}}, "tuning.momentum must be a number >= 0 and < 1, got -inf"),
         ({"tuning": {"momentum": 1}}, "tuning.momentum must be a number >= 0 and < 1, got 1"),
-        ({"seed": -1}, "seed must be a whole number >= 0 and < 2**63, got -1"),
         ({"seed": 2**63}, "seed must be a whole number >= 0 and < 2**63, got 9223372036854775808"),
         (
             {"tuning": {"learning_rate": -0.1}},
@@ -157,19 +137,13 @@ def refusal(values: dict[str, Any], model: type[Settings] = TrainSettings) -> st
         ),
         # literal
         ({"tuning": {"name": "adam"}}, "tuning.name must be adamw | sgd, got 'adam'"),
-        ({"tuning": {"name": None}}, "tuning.name must be adamw | sgd, got None"),
         ({"top": "some"}, "top must be a whole number >= 1, or auto | all, got 'some'"),
         # pair
         ({"crop_scale": [0.2]}, "crop_scale must be a pair such as [0.2, 1.0], or auto, got [0.2]"),
-        ({"crop_scale": [0.2, 0.5, 1]}, "crop_scale must be a pair such as [0.2, 1.0], or auto, got [0.2, 0.5, 1]"),
         ({"crop_scale": [0.2, "1"]}, "crop_scale must be a pair such as [0.2, 1.0], or auto, got [0.2, '1']"),
-        ({"crop_scale": [0.2, math.inf]}, "crop_scale must be a pair such as [0.2, 1.0], or auto, got [0.2, inf]"),
-        ({"crop_scale": 0.2}, "crop_scale must be a pair such as [0.2, 1.0], or auto, got 0.2"),
         ({"crop_scale": "0.2,1"}, "crop_scale must be a pair such as [0.2, 1.0], or auto, got '0.2,1'"),
         # a section given something else
         ({"tuning": "sgd"}, "tuning is a section with its own settings, got 'sgd'"),
-        ({"tuning": None}, "tuning is a section with its own settings, got None"),
-        ({"tuning": [1]}, "tuning is a section with its own settings, got [1]"),
         # a setting given a section
         ({"epochs": {"first": 3}}, "epochs must be a whole number >= 1, or auto, got {'first': 3}"),
     ],
@@ -194,40 +168,11 @@ def test_the_sentence_of_a_mistake_in_training_settings(values: dict[str, Any], 
     assert refusal(values) == sentence
 
 
-def test_several_mistakes_give_the_first_alone() -> None:
-    assert refusal({"epochs": 0, "share": 7, "zzz": 1}, Toy).startswith("epochs must be ")
-
-
 @pytest.mark.parametrize("path", SCHEMAS)
 def test_every_setting_refuses_what_it_cannot_use(path: str) -> None:
     schema = SCHEMAS[path]
     hint = f"; {schema['hint']}" if "hint" in schema else ""
     assert refusal(nested(path, ["?"])) == f"{path} must be {oracle_words(schema)}, got ['?']{hint}"
-
-
-@pytest.mark.parametrize("path", SCHEMAS)
-def test_a_slip_in_any_name_is_put_right(path: str) -> None:
-    # Two letters more at the end: the nearest name is the setting's own, wherever it stands.
-    slip = path + "zq"
-    assert refusal(nested(slip, 1)) == f"unknown setting '{slip}'; did you mean '{path}'?"
-
-
-@pytest.mark.parametrize("path", NUMERIC)
-def test_bounds_hold_exactly(path: str) -> None:
-    option = NUMERIC[path]
-    is_integer = option["type"] == "integer"
-    for key, sign in SIGNS:
-        if key not in option:
-            continue
-        bound, outward = option[key], -math.inf if ">" in sign else math.inf
-        beyond = bound + (1 if outward > 0 else -1) if is_integer else math.nextafter(bound, outward)
-        within = bound - (1 if outward > 0 else -1) if is_integer else math.nextafter(bound, -outward)
-        build(TrainSettings, nested(path, within), "here")
-        assert f"{path} must be " in refusal(nested(path, beyond))
-        if "=" in sign:
-            build(TrainSettings, nested(path, bound), "here")
-        else:
-            assert f"{path} must be " in refusal(nested(path, bound))
 
 
 # --- the models
@@ -242,14 +187,6 @@ def test_every_setting_says_what_it_is() -> None:
     assert not bare
 
 
-def test_expectation_agrees_with_the_schema() -> None:
-    for model in (TrainSettings, Toy):
-        schemas = leaf_schemas(model)
-        assert {path: expectation(field) for path, field in leaf_fields(model)} == {
-            path: oracle_words(schema) for path, schema in schemas.items()
-        }
-
-
 def test_settings_are_frozen() -> None:
     settings = Toy()
     with pytest.raises(ValidationError):
@@ -258,31 +195,7 @@ def test_settings_are_frozen() -> None:
         settings.tuning.name = "sgd"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_a_whole_number_will_do_for_a_number() -> None:
-    settings = build(Toy, {"tuning": {"learning_rate": 1}, "crop_scale": [0, 1]}, "here")
-    assert isinstance(settings.tuning.learning_rate, float)
-    assert settings.crop_scale == (0.0, 1.0)
-
-
 # --- nest and merge
-
-
-@pytest.mark.parametrize(
-    ("flat", "expected"),
-    [
-        ({}, {}),
-        ({"a": 1}, {"a": 1}),
-        ({"a.b.c": 1, "a.b.d": 2, "a.e": 3}, {"a": {"b": {"c": 1, "d": 2}, "e": 3}}),
-        ({"a": {"b": 1}, "a.c": 2}, {"a": {"b": 1, "c": 2}}),
-        ({"a.c": 2, "a": {"b": 1}}, {"a": {"c": 2, "b": 1}}),
-        ({"a": {"b.c": 1}}, {"a": {"b": {"c": 1}}}),
-        ({"a.b": {"c": 1}, "a": {"b": {"d": 2}}}, {"a": {"b": {"c": 1, "d": 2}}}),
-        ({"a": [1, {"b.c": 2}]}, {"a": [1, {"b.c": 2}]}),
-    ],
-    ids=str,
-)
-def test_nest(flat: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert nest(flat) == expected
 
 
 @pytest.mark.parametrize("flat", [{"a": 1, "a.b": 2}, {"a.b": 2, "a": 1}, {"a.b.c": 2, "a.b": 1}], ids=str)
@@ -309,15 +222,6 @@ def test_merge(below: Any, above: Any, expected: Any) -> None:
     assert merge(below, above) == expected
 
 
-def test_nest_and_merge_leave_their_arguments_alone() -> None:
-    below, above = {"a": {"b": 1}}, {"a": {"c": {"d": 2}}}
-    merged = merge(below, above)
-    merged["a"]["b"] = 9
-    flat = {"a": {"b": 1}, "a.c": 2}
-    nest(flat)["a"]["b"] = 9
-    assert (below, above, flat) == ({"a": {"b": 1}}, {"a": {"c": {"d": 2}}}, {"a": {"b": 1}, "a.c": 2})
-
-
 # --- files
 
 
@@ -331,10 +235,6 @@ def test_a_config_file_is_nested(tmp_path: Path) -> None:
     path = write(tmp_path, b"epochs: 3\ntuning.name: sgd\ntuning:\n  learning_rate: 1e-3\n")
     expected = {"epochs": 3, "tuning": {"name": "sgd", "learning_rate": 0.001}}
     assert read_yaml_mapping(path) == expected
-
-
-def test_an_empty_config_file_asks_for_nothing(tmp_path: Path) -> None:
-    assert read_yaml_mapping(write(tmp_path, b"# nothing\n")) == {}
 
 
 @pytest.mark.parametrize(
@@ -351,14 +251,6 @@ def test_an_unusable_config_file_is_named(tmp_path: Path, content: bytes, senten
     with pytest.raises(UsageError) as caught:
         read_yaml_mapping(path)
     assert str(caught.value) == sentence.format(path=path)
-
-
-@pytest.mark.parametrize("content", [b"name: caf\xe9\n", b"\xff\xfe\x00"])
-def test_a_config_file_that_is_not_utf8_cannot_be_read(tmp_path: Path, content: bytes) -> None:
-    path = write(tmp_path, content)
-    with pytest.raises(UsageError) as caught:
-        read_yaml_mapping(path)
-    assert str(caught.value).startswith(f"config file {path} cannot be read: ")
 
 
 def test_a_missing_config_file_or_a_folder_is_named(tmp_path: Path) -> None:
@@ -381,46 +273,6 @@ def test_a_key_that_is_not_text_is_an_unknown_setting(tmp_path: Path, content: b
 # --- YAML round trip
 
 
-def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Valid values of one setting."""
-    return st.one_of([option_values(option) for option in schema.get("anyOf", [schema])])
-
-
-def option_values(option: dict[str, Any]) -> st.SearchStrategy[Any]:
-    if "const" in option or "enum" in option:
-        return st.sampled_from(option.get("enum", [option.get("const")]))
-    if option["type"] == "array" and "prefixItems" not in option:
-        return st.lists(values_of(option["items"]), max_size=3)
-    if option["type"] == "array":
-        number = st.floats(allow_nan=False, allow_infinity=False)
-        return st.lists(number, min_size=2, max_size=2)
-    if option["type"] == "integer":
-        low, high = option.get("minimum", -(2**70)), option.get("maximum", option.get("exclusiveMaximum", 2**70))
-        return st.integers(low, high - ("exclusiveMaximum" in option))
-    if option["type"] == "number":
-        return st.floats(
-            option.get("minimum", option.get("exclusiveMinimum")),
-            option.get("maximum", option.get("exclusiveMaximum")),
-            exclude_min="exclusiveMinimum" in option,
-            exclude_max="exclusiveMaximum" in option,
-            allow_nan=False,
-            allow_infinity=False,
-        )
-    if option["type"] == "object":
-        return st.dictionaries(
-            st.sampled_from(["margin", "lambda_", "rule"]), values_of(option["additionalProperties"])
-        )
-    # A NUL is refused in every text (test_user_files), so it cannot survive.
-    texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
-    likely = st.sampled_from(
-        ["auto", "runs/a b", "a\x85b", "1e3", "010", "no", "null", "~", "2024-01-01", "1:30", "#x", "a: b"]
-    )
-    return {"string": texts | likely, "boolean": st.booleans(), "null": st.none()}[option["type"]]
-
-
-CHANGES = st.fixed_dictionaries({}, optional={path: values_of(schema) for path, schema in SCHEMAS.items()})
-
-
 def read_back(text: str) -> TrainSettings:
     return build(TrainSettings, parse_yaml(text, "yaml") or {}, "yaml")
 
@@ -429,25 +281,3 @@ def test_default_settings_survive_yaml() -> None:
     assert read_back(as_yaml(TrainSettings())) == TrainSettings()
     assert read_back("") == TrainSettings()
     assert (parse_yaml(as_yaml(TrainSettings(), only_set=True), "yaml") or {}) == {}
-
-
-@given(CHANGES)
-@pytest.mark.thorough
-def test_changed_settings_survive_yaml(flat: dict[str, Any]) -> None:
-    asked = nest(flat)
-    settings = build(TrainSettings, asked, "here")
-    assert read_back(as_yaml(settings)) == settings
-    only_set = as_yaml(settings, only_set=True)
-    assert parse_yaml(only_set, "yaml") == asked
-    assert read_back(only_set) == settings
-
-
-def test_settings_as_yaml_hold_every_setting_in_order_and_any_reader_reads_them() -> None:
-    def paths(value: dict[str, Any], prefix: str = "") -> Iterator[str]:
-        for name, child in value.items():
-            if isinstance(child, dict) and prefix + name not in SCHEMAS:
-                yield from paths(child, f"{prefix}{name}.")
-            else:
-                yield prefix + name
-
-    assert list(paths(yaml.safe_load(as_yaml(TrainSettings())))) == list(SCHEMAS)

@@ -76,7 +76,7 @@ def views(step: int, dtype: torch.dtype = torch.float64, part: slice | None = No
 
 
 def placement(precision: str = "fp32") -> Placement:
-    own = Ranks(rank(), rank(), world_size(), world_size(), launcher="torchrun")
+    own = Ranks(rank(), rank(), world_size(), world_size())
     return Placement("cpu", precision, {}, own)
 
 

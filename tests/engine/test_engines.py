@@ -207,22 +207,11 @@ def test_one_process_is_bare_torch(name: str) -> None:
     assert_same({key: torch.as_tensor(v) for key, v in trained(name).items()}, by_hand(1))  # pyright: ignore
 
 
-def test_a_rank_holds_half_of_the_shards(pair: list[RankResult]) -> None:
-    for result in pair:
-        assert 0.45 < float(result.tensors["share"]) < 0.55
-        assert torch.isfinite(result.tensors["alone"]).all()
-
-
 def test_copies_refuse_a_parameter_without_gradient(pair: list[RankResult]) -> None:
     for result in pair:
         said = result.texts["unused ddp"]
         assert said.startswith("parameter spare.weight and 1 more had no part in the loss")
         assert "2 ranks" in said
-
-
-def test_shards_and_one_process_do_without_it(pair: list[RankResult]) -> None:
-    assert pair[0].texts["unused fsdp"] == "accepted"
-    assert {unused(name) for name in SHARDS} == {"accepted"}
 
 
 def four_ranks() -> Result:
@@ -250,14 +239,6 @@ def test_setup_lays_out_kernels_and_shares_everything() -> None:
     assert kernels
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in kernels)
     assert engine.device == torch.device("cpu")
-
-
-def test_setup_says_nothing(capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:
-    method = build_method()
-    Engine(placement("bf16")).setup(method, optimizer_of(method))
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
-    assert not recwarn.list
 
 
 def test_full_state_is_a_copy() -> None:

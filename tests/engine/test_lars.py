@@ -1,7 +1,6 @@
 """LARS against the paper's formula in loops, a peer, and what must hold for any layer."""
 
 import copy
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -89,27 +88,6 @@ def test_it_is_lightlys_where_both_define_the_same() -> None:
         assert_close(ours, theirs)
 
 
-def test_it_adapts_without_decay_where_lightly_does_not() -> None:
-    weights, gradients = draw([(3, 4)], 1, seed=4)
-    own, peer = parameters(weights), parameters(weights)
-    train(LARS(own, lr=0.3), own, gradients)
-    train(PEER(peer, lr=0.3), peer, gradients)
-    assert_close((own[0] - weights[0]).norm(), 0.3 * 1e-3 * weights[0].norm())
-    assert_close((peer[0] - weights[0]).norm(), 0.3 * gradients[0][0].norm())
-
-
-def test_a_step_is_a_share_of_the_weights_and_the_scale_of_the_loss_changes_nothing() -> None:
-    weights, gradients = draw(SHAPES, 1, seed=5)
-    ends = []
-    for scale in (1.0, 1e-6, 1e6):
-        own = parameters(weights)
-        train(LARS(own, lr=2.0, trust=0.01), own, [[scale * g for g in gradients[0]]])
-        ends.append(torch.cat([w.detach().flatten() for w in own]))
-        for before, after in zip(weights, own, strict=True):
-            assert_close((after - before).norm(), 0.02 * before.norm())
-    assert all(torch.allclose(a, b, rtol=1e-10, atol=0) for a, b in pairwise(ends))
-
-
 @pytest.mark.parametrize("is_at_once", [False, True])
 def test_all_layers_at_once_and_one_by_one_are_bitwise_the_same(
     is_at_once: bool, monkeypatch: pytest.MonkeyPatch
@@ -139,22 +117,6 @@ def test_its_whole_state_is_the_momentum_and_resuming_is_bitwise_exact() -> None
     assert all(torch.equal(a, b) for a, b in zip(own, resumed, strict=True))
 
 
-def test_parameters_without_a_gradient_stay_and_the_closure_is_called() -> None:
-    used, unused = parameters([torch.ones(2, 2), torch.ones(2)])
-    optimizer = LARS([used, unused], lr=0.1, weight_decay=0.5)
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = used.square().sum()
-        loss.backward()
-        return loss
-
-    assert optimizer.step(closure).item() == 4.0
-    assert torch.equal(unused.detach(), torch.ones(2))
-    assert not torch.equal(used.detach(), torch.ones(2, 2))
-    assert unused not in optimizer.state
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -168,8 +130,3 @@ def test_parameters_without_a_gradient_stay_and_the_closure_is_called() -> None:
 def test_values_out_of_range_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LARS(parameters([torch.ones(2)]), **values)
-
-
-def test_an_unknown_argument_is_refused() -> None:
-    with pytest.raises(TypeError, match="LARS takes no argument 'nesterov'"):
-        LARS(parameters([torch.ones(2)]), lr=1.0, nesterov=True)

@@ -13,7 +13,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
 from counterpoint.engine.optimisers import build_optimizer, set_learning_rate
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.nn.encoders import Pooled, build_encoder, initial_encoder
+from counterpoint.nn.encoders import build_encoder, initial_encoder
 from counterpoint.nn.parameter_layers import parameter_layers
 
 
@@ -24,16 +24,6 @@ class Wired(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.head = nn.Linear(4, 2)
-
-
-class Tokens(nn.Module):
-    """Parameters of its own, then children in the order in which they are held."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(4, 4)
-        self.first = nn.Linear(4, 4)
-        self.position = nn.Parameter(torch.zeros(1, 4))
 
 
 def names_by_layer(module: nn.Module) -> list[list[str]]:
@@ -69,11 +59,6 @@ def test_layers_of_timm_are_its_own() -> None:
     assert all(name.startswith(("blocks.11.", "norm.")) for name in layers[-1])
 
 
-def test_layers_of_other_modules_are_their_children() -> None:
-    assert names_by_layer(Tokens()) == [["position", "last.weight", "last.bias"], ["first.weight", "first.bias"]]
-    assert names_by_layer(Pooled(Tokens(), (1,)))[1] == ["body.first.weight", "body.first.bias"]
-
-
 def test_a_weight_that_two_layers_share_belongs_to_the_first() -> None:
     first, last = nn.Linear(4, 4), nn.Linear(4, 4)
     last.weight = first.weight
@@ -88,13 +73,6 @@ def test_each_layer_takes_its_share_and_heads_the_whole_rate(name: str) -> None:
         "backbone.0.weight": 0.2, "backbone.0.bias": 0.2, "backbone.1.weight": 0.2, "backbone.1.bias": 0.2,
         "backbone.2.weight": 0.4, "backbone.2.bias": 0.4, "head.weight": 0.8, "head.bias": 0.8,
     }  # fmt: skip
-
-
-def test_without_decay_groups_are_as_ever() -> None:
-    module = Wired(nn.Linear(3, 4))
-    optimizer = build_optimizer(module, OptimSettings(name="sgd", learning_rate=0.1, weight_decay=0.3))
-    assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
-    assert not any("rate_share" in group for group in optimizer.param_groups)
 
 
 def test_decay_of_weights_is_as_without_it() -> None:

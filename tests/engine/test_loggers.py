@@ -1,7 +1,5 @@
 """Loggers: what they write can be read back, a resumed run shows no epoch twice, and a missing package is named."""
 
-import importlib.util
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,19 +107,6 @@ def test_a_resumed_run_shows_no_epoch_twice_in_tensorboard(folder: RunFolder) ->
     assert curves(folder)["loss"] == [(10, 1.0), (20, 2.0), (30, 30.0), (40, 40.0), (50, 50.0)]
 
 
-def test_each_record_is_flushed(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    names = ("add_scalar", "flush", "close")
-    fake = SimpleNamespace(**{name: lambda *_, name=name: calls.append(name) for name in names})
-    module = SimpleNamespace(SummaryWriter=lambda path, purge_step: fake)
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    logger = TensorBoardLogger(folder)
-    logger(record(1, 1.0))
-    logger(record(2, 1.0))
-    logger.close()
-    assert calls == ["add_scalar", "add_scalar", "flush"] * 2 + ["close"]
-
-
 def test_a_folder_that_cannot_be_written_is_named(folder: RunFolder) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed (extra `tensorboard`)")
     (folder.path / "tensorboard").write_text("in the way", encoding="utf-8")
@@ -147,56 +132,21 @@ def test_wandb_gets_each_record_at_its_step_and_is_offline_by_itself(folder: Run
     assert given["dir"] == str(folder.path)
 
 
-def test_wandb_takes_its_mode_and_project_from_the_environment(
-    folder: RunFolder, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_MODE", "online")
-    monkeypatch.setenv("WANDB_PROJECT", "mine")
-    WandbLogger(folder)(record(1, 1.0))
-    assert (wandb.runs[0].arguments["mode"], wandb.runs[0].arguments["project"]) == ("online", "mine")
-
-
-def test_a_resumed_run_goes_on_under_its_id_and_logs_no_epoch_twice(folder: RunFolder, wandb: FakeWandb) -> None:
-    for epochs in ((1, 2, 3), (2, 3, 4)):  # killed after epoch 3, resumed after epoch 1
+def test_a_resumed_run_goes_on_under_the_id_of_the_run(folder: RunFolder, wandb: FakeWandb) -> None:
+    folder.update_status(status="running", run_id="5c90")
+    for epochs in ((1, 2), (2, 3)):
         logger = WandbLogger(folder)
         for epoch in epochs:
             logger(record(epoch, 1.0))
     first, second = wandb.runs
-    assert [step for _, step in first.logged + second.logged] == [10, 20, 30, 40]
-    assert first.arguments["id"] == second.arguments["id"]
+    assert first.arguments["id"] == second.arguments["id"] == "5c90"
     assert second.arguments["resume"] == "allow"
-    assert json.loads((folder.path / "wandb.json").read_text())["step"] == 40
-
-
-def test_an_update_is_noted_before_it_is_logged(
-    folder: RunFolder, wandb: FakeWandb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(FakeRun, "log", killed)
-    with pytest.raises(KeyboardInterrupt):
-        WandbLogger(folder)(record(1, 1.0))
-    assert json.loads((folder.path / "wandb.json").read_text())["step"] == 10
-
-
-def test_runs_have_ids_of_their_own(tmp_path: Path, wandb: FakeWandb) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        WandbLogger(RunFolder(tmp_path / name))(record(1, 1.0))
-    assert wandb.runs[0].arguments["id"] != wandb.runs[1].arguments["id"]
 
 
 def test_a_wandb_that_cannot_start_is_one_line(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", FakeWandb(FakeWandb.Error("no key\nlong story")))
     with pytest.raises(RunError, match=r"^wandb cannot start: no key; WANDB_MODE=offline needs no account$"):
         WandbLogger(folder)(record(1, 1.0))
-
-
-@pytest.mark.parametrize("kind", list(CATALOGUE.values()))
-def test_closing_what_was_never_used_is_allowed(kind: type[TensorBoardLogger], folder: RunFolder) -> None:
-    kind(folder).close()
-    assert {path.name for path in folder.path.iterdir()} == {"resolved.yaml"}
 
 
 # --- which ones
@@ -226,9 +176,3 @@ def test_a_missing_package_is_named_with_its_extra(
         "(metrics.jsonl is always written)"
     )
     assert build_loggers(EngineSettings(), folder) == ()
-
-
-def test_installed_packages_are_seen() -> None:
-    assert loggers._is_installed("torch")
-    assert not loggers._is_installed("no_such_package_anywhere")
-    assert importlib.util.find_spec("counterpoint") is not None

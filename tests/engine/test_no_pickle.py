@@ -10,7 +10,7 @@ LIFE = """
 images = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
 np.savez("data.npz", images=images, labels=np.arange(80) % 2)
 settings = dict(data="data.npz", out="run", method="moco", epochs=2, batch_size=16, quiet=True,
-                engine={"average": 0.9, "checkpoint_steps": 2, "knn_every": 1}, target={"queue_size": 32})
+                engine={"checkpoint_steps": 2, "knn_every": 1}, target={"queue_size": 32})
 
 from counterpoint.engine import loop
 original, calls = loop.take_step, []

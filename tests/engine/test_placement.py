@@ -5,7 +5,7 @@ import torch
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import Ranks
-from counterpoint.engine.placement import Placement, place
+from counterpoint.engine.placement import place
 
 FOUR_HERE = {
     "RANK": "5",
@@ -74,7 +74,6 @@ def test_ranks_and_their_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (placement.ranks.rank, placement.ranks.local_rank, placement.world_size) == (5, 1, 8)
     assert placement.torch_device == torch.device("cuda", 1)
     assert place("cpu", "fp32", environment=FOUR_HERE).torch_device == torch.device("cpu")
-    assert Placement("cuda", "fp32", {}, Ranks(1, 1, 2, 2, has_own_gpus=True)).torch_device == torch.device("cuda", 0)
 
 
 def test_ranks_come_from_the_environment_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from lightly.utils.scheduler import cosine_warmup_schedule
 from torch.optim import lr_scheduler
 
 from counterpoint.core.errors import UsageError
@@ -99,13 +98,6 @@ def test_per_epoch_the_cosine_keeps_its_value(drawn: tuple[Schedule, str, int, i
         assert num_values == [batches] * (num_epochs - first)
 
 
-def test_the_parts_of_one_epoch_follow_the_steps_and_those_of_the_whole_the_epochs() -> None:
-    per_epoch = build_schedule(settings(schedule="epoch-cosine"), num_epochs=4, batches_per_epoch=5)
-    per_step = build_schedule(settings(schedule="cosine"), num_epochs=4, batches_per_epoch=5)
-    assert rates(per_epoch)[::5] == rates(per_step)[::5]
-    assert rates(per_epoch)[1::5] == rates(per_step)[::5]
-
-
 def test_per_epoch_without_warm_up_it_is_torchs_cosine_annealing() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.4)
     peer = lr_scheduler.CosineAnnealingLR(optimizer, T_max=7, eta_min=0.4 * 0.1)
@@ -126,31 +118,6 @@ def test_per_step_with_warm_up_it_is_torchs_chain_of_linear_and_cosine() -> None
         assert rate == pytest.approx(peer.get_last_lr()[0], rel=1e-12)
         optimizer.step()
         peer.step()
-
-
-@pytest.mark.parametrize("num_warmup", [0, 5])
-def test_it_is_lightlys_whose_cosine_ends_on_the_last_step(num_warmup: int) -> None:
-    schedule = Schedule(0.4, 20, num_warmup, final_share=0.1)
-    for step in range(21):
-        # lightly's T counts the steps, so that the last one has the final value; ours reaches it one step later.
-        peer = cosine_warmup_schedule(step, 21, 0.4, 0.04, num_warmup, 0.0)
-        assert schedule(step) == pytest.approx(peer, rel=1e-12)
-
-
-@pytest.mark.parametrize("num_warmup", [10, 25])
-def test_a_warm_up_that_takes_the_whole_run_is_no_division_by_zero(num_warmup: int) -> None:
-    assert rates(Schedule(1.0, 10, num_warmup)) == [(step + 1) / num_warmup for step in range(10)]
-
-
-def test_warm_up_may_end_within_an_epoch() -> None:
-    schedule = build_schedule(settings(warmup_epochs=0.5, schedule="epoch-cosine"), num_epochs=2, batches_per_epoch=4)
-    assert rates(schedule) == pytest.approx([0.2, 0.4, 0.4, 0.4, *[0.2 * (1 + math.cos(math.pi / 3))] * 4])
-
-
-@pytest.mark.parametrize("step", [-1, 11])
-def test_a_step_outside_of_the_run_is_an_error_of_ours(step: int) -> None:
-    with pytest.raises(AssertionError, match=f"step {step} of 10"):
-        Schedule(1.0, 10, 2)(step)
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:

@@ -16,7 +16,6 @@ from counterpoint.data.order import Split
 from counterpoint.data.source import Source
 from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation import online_knn
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import Subject
@@ -110,19 +109,6 @@ def test_it_leaves_no_trace(trained: Subject) -> None:
     assert figures == measure(trained)(at)
 
 
-def test_the_average_of_the_weights_is_measured_in_their_place(trained: Subject) -> None:
-    good = moment(trained.encoder.backbone)
-    average = WeightAverage(good.method.state_dict(), 0.9)
-    expected = measure(trained)(good)
-    with torch.no_grad():
-        for parameter in good.method.parameters():
-            parameter.zero_()
-    try:
-        assert measure(trained)(good) != expected
-        assert measure(trained, average=average)(good) == expected
-        assert all(not parameter.any() for parameter in good.method.parameters())
-    finally:
-        good.method.load_state_dict(average.tensors())  # the run is every test's
 
 
 def test_of_many_samples_a_fixed_choice_is_taken(trained: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

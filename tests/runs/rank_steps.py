@@ -67,7 +67,7 @@ def job_of(folder: Path, given: Given = Given(), **settings: Any) -> TrainingJob
         "settings",
     )
     number, size = rank(), world_size()
-    placement = Placement("cpu", "fp32", {}, Ranks(number, number, size, size, launcher="torchrun"))
+    placement = Placement("cpu", "fp32", {}, Ranks(number, number, size, size))
     source = open_given(asked, given, Reporter(quiet=True))
     return training_job(assemble(resolve_holdout(asked, source), source, placement, given), RunFolder(folder))
 

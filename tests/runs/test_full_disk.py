@@ -16,7 +16,7 @@ from failing_disk import FAULTS, FailingDisk
 pytestmark = pytest.mark.thorough
 
 NUM_SAMPLES, BATCH = 24, 8
-WORDS = ["--method", "moco", "--encoder", "mlp", "--target.queue-size", "16", "--engine.average", "0.9"]
+WORDS = ["--method", "moco", "--encoder", "mlp", "--target.queue-size", "16"]
 WORDS += ["--epochs", "2", "--batch-size", str(BATCH), "--engine.checkpoint-steps", "2", "--engine.device", "cpu", "-q"]
 FILES = ("metrics.jsonl", "encoder.safetensors", "encoder.json", "checkpoints/step-00000006/MANIFEST.json")
 

@@ -185,15 +185,13 @@ def test_dropout_is_off_and_said(tmp_path: Path) -> None:
         {"method": "barlow-twins", "projector": {"kind": "linear", "features": 3}},
         {"method": "supervised"},
         {"loss": {"name": "sigmoid"}},
-        {"engine": {"average": 0.9}},
     ],
     ids=str,
 )
 def test_other_methods_have_a_spectrum(settings: dict[str, Any], tmp_path: Path) -> None:
     found = spectrum(train(tmp_path / "run", **settings))
     assert found.last.certificates[0].holds
-    expected = "moving average of the weights" if "engine" in settings else "weights of the last update"
-    assert found.settings["weights"] == expected
+    assert found.settings["weights"] == "weights of the last update"
     if settings.get("method") in ("supervised",) or "loss" in settings:
         assert found.num_parameters > 39  # what the loss learns is part of it
 

@@ -91,7 +91,7 @@ def test_a_run_of_the_first_release_keeps_its_ways_and_its_hash(run: RunFolder, 
     values["engine"]["backend"] = "fabric"
     write_text(old.resolved, dump_yaml(values))
     assert settings_hash(read_resolved(old)) == settings_hash(now)
-    assert former_settings(old) == {"engine.backend": "fabric"}
+    assert former_settings(old) == {"engine.backend": "fabric", "engine.average": "none"}
     values["engine"]["backend"] = "torch"
     write_text(old.resolved, dump_yaml(values))
     assert settings_hash(read_resolved(old), former_settings(old)) != settings_hash(now)

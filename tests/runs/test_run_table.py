@@ -13,6 +13,7 @@ from counterpoint.core.run_files import create_run, create_seeds
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.sealed_lines import append_line
 from counterpoint.runs.run_table import list_runs, size_on_disk
 
 
@@ -22,7 +23,7 @@ def make(path: Path, *, status: str = "finished", epochs: int = 3, **facts: obje
     known = {"method": "ncl", "data": "digits", "started": "2026-01-02T03:04:05+00:00", **facts}
     folder.update_status(status=status, **({"num_epochs": epochs} if status == "finished" else {}), **known)
     for epoch in range(1, epochs + 1):
-        folder.append_metrics({"epoch": epoch, "step": epoch, "loss": 1.0})
+        append_line(folder.metrics, {"epoch": epoch, "step": epoch, "loss": 1.0})
     write_text(folder.resolved, sealed_text("data: digits\nencoder: convnet\nepochs: 9\n"))
     return folder
 

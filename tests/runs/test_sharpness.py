@@ -75,11 +75,9 @@ def test_other_optimisers_have_no_known_limit(optim: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.thorough
-def test_without_a_spectrum_or_of_averaged_weights_nothing_is_known(run: cp.Run, tmp_path: Path) -> None:
+def test_without_a_spectrum_nothing_is_known(run: cp.Run, tmp_path: Path) -> None:
     plain = train(tmp_path / "run", optim={"name": "sgd"})
     assert run_sharpness(plain.folder, read_resolved(plain.folder)) is None
-    averaged = spectrum(train(tmp_path / "average", optim={"name": "sgd"}, engine={"average": 0.9}), steps=3)
-    assert sharpest(averaged, [(1, 0.1)], momentum=0.9, peak=0.1) is None
     assert sharpest(spectrum(run, checkpoint="all"), [], momentum=0.9, peak=0.1) is None
 
 

@@ -21,7 +21,7 @@ from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, sa
 
 NUM_SAMPLES, BATCH, EPOCHS = 40, 8, 3
 STEPS = EPOCHS * (NUM_SAMPLES // BATCH)
-WORDS = ["--method", "moco", "--target.queue-size", "16", "--engine.average", "0.9", "--epochs", str(EPOCHS)]
+WORDS = ["--method", "moco", "--target.queue-size", "16", "--epochs", str(EPOCHS)]
 WORDS += ["--batch-size", str(BATCH), "--engine.checkpoint-steps", "3", "--engine.device", "cpu", "-q"]
 
 
@@ -183,7 +183,7 @@ def test_an_encoder_of_another_run_with_a_card_of_its_own_is_found(run: Path, fi
     """Hash and card fit each other; the last checkpoint does not fit them."""
     path = newest(run)
     saved = load_checkpoint(path)
-    saved.average["backbone.0.weight"].mul_(2)
+    saved.state.model["backbone.0.weight"].mul_(2)
     save_checkpoint(run / "checkpoints", saved, keep=2)
     assert detail(run, "encoder.safetensors") == "its weights are not those of step-00000015"
 

@@ -14,7 +14,6 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_files import delete_run
 from counterpoint.core.run_lock import lock_run
 from counterpoint.search import run_index, vector_index
 from counterpoint.search.vector_index import INDEX_FILES, build_index, open_index
@@ -98,26 +97,10 @@ def test_a_reader_has_the_index_of_one_build(
     assert near.positions_QK[:, 0].tolist() == list(range(40))
 
 
-def test_a_run_is_not_deleted_while_its_index_is_built(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-
-    def delete() -> None:
-        with pytest.raises(RunError) as caught:
-            delete_run(run.path)
-        told.append(str(caught.value))
-
-    after(run_index, "build_index", delete, monkeypatch)
-    ask(run)
-    assert len(told) == 1
-    assert "is in use by process" in told[0]
-    assert delete_run(run.path) == []
-    assert not run.path.exists()
-
-
 def test_nothing_comes_back_into_a_run_that_is_deleted_while_it_is_opened(
     run: cp.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    after(run_index, "open_subject", lambda: delete_run(run.path), monkeypatch)
+    after(run_index, "open_subject", lambda: shutil.rmtree(run.path), monkeypatch)
     with pytest.raises(RunError):
         ask(run)
     assert not run.path.exists()
@@ -137,19 +120,14 @@ def test_no_encoder_is_asked_beside_the_index_of_another_one(
     assert not run.folder.indexes.exists()
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next_one_and_with_the_run(run: cp.Run) -> None:
+def test_what_a_killed_build_left_is_removed_by_the_next_one(run: cp.Run) -> None:
     ask(run)
     left = run.folder.indexes / ".representation.0123456789abcdef.new.tmp"
-    for is_deleted in (False, True):
-        left.mkdir()
-        (left / ".index.json.0123.tmp.json").touch()
-        (left / "vectors.npy").touch()
-        if is_deleted:
-            assert delete_run(run.path) == []
-        else:
-            ask(run, rebuild=True)
-        assert not left.exists()
-    assert not run.path.exists()
+    left.mkdir()
+    (left / ".index.json.0123.tmp.json").touch()
+    (left / "vectors.npy").touch()
+    ask(run, rebuild=True)
+    assert not left.exists()
 
 
 def test_files_of_the_user_in_the_folder_of_an_index_stay(run: cp.Run) -> None:

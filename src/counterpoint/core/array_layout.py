@@ -1,18 +1,17 @@
 """What an array of samples is: images in any common layout, or vectors; brought to one form."""
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice, check_held
+from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, first_line
 
 Kind = Literal["images", "vectors"]
-Layout = Literal["nhw", "nhwc", "nchw", "hw", "hwc", "chw"]
 COLOUR_CHANNELS = (1, 3)
 MAX_PIXEL = 255
 
@@ -22,7 +21,6 @@ def to_samples(
     kind: Kind | None = None,
     *,
     name: str = "data",
-    layout: Layout | None = None,
     channels: int | None = None,
 ) -> Tensor:
     """Bring an array to one form: uint8 or float32 images (n, c, h, w), or float32 vectors (n, d).
@@ -35,7 +33,6 @@ def to_samples(
         array: NumPy array, tensor, or nested sequence.
         kind: what is expected; None accepts both.
         name: what to call the array in errors.
-        layout: what the axes of images are; None finds out. Without n it is one picture.
         channels: of the images that are expected, where that is known.
 
     Raises:
@@ -43,19 +40,16 @@ def to_samples(
 
     >>> to_samples(np.zeros((5, 8, 8), np.uint8)).shape
     torch.Size([5, 1, 8, 8])
-    >>> to_samples(np.zeros((8, 8, 3), np.uint8), layout="hwc").shape
-    torch.Size([1, 3, 8, 8])
     """
     samples = _as_tensor(array, name)
     if kind is None:
-        kind = "vectors" if samples.ndim == 2 and layout is None else "images"
+        kind = "vectors" if samples.ndim == 2 else "images"
     if kind == "vectors":
-        if samples.ndim != 2 or layout is not None:
-            axes = f"{tuple(samples.shape)}{'' if layout is None else f' with layout {layout!r}, which is for images'}"
-            raise DataError(f"{name} must be vectors of shape (samples, features), got {axes}")
+        if samples.ndim != 2:
+            raise DataError(f"{name} must be vectors of shape (samples, features), got {tuple(samples.shape)}")
         samples = samples.to(torch.float32)
     else:
-        samples = _channels_first(samples, name, channels) if layout is None else _laid_out(samples, layout, name)
+        samples = _channels_first(samples, name, channels)
         samples = samples if samples.dtype == torch.uint8 else _unit_range(samples, name)
     check_finite(samples, name)
     return samples.contiguous()
@@ -95,7 +89,8 @@ def check_finite(samples: Tensor, name: str) -> None:
         return
     finite_N = torch.isfinite(samples.reshape(len(samples), -1)).all(dim=1)
     if not bool(finite_N.all()):
-        raise DataError(f"{name} must be finite, but sample {int((~finite_N).nonzero()[0])} holds NaN or infinity")
+        first = int((~finite_N).nonzero()[0])
+        raise DataError(f"{name} must be finite, but sample {first} holds NaN or infinity in {samples.dtype}")
 
 
 def to_unit_float(images_NCHW: Tensor) -> Tensor:
@@ -170,50 +165,10 @@ def _as_tensor(array: Any, name: str) -> Tensor:
         raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
     is_bytes = values.dtype in (torch.uint8, np.uint8)
     if isinstance(values, Tensor):
-        held = values if is_bytes else values.to(torch.float32)
-    else:
-        with np.errstate(over="ignore"):  # `_check_held` names what does not fit
-            # A copy: torch takes no negative strides, and no read-only array without a warning.
-            held = torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
-    if values.dtype.itemsize > held.dtype.itemsize:
-        _check_held(held, values, name)
-    return held
-
-
-def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
-    """Name the first sample that float32 cannot hold: with a value beyond its range, or with none that it tells from 0.
-
-    Args:
-        held: the samples in float32.
-        given: the same in more digits.
-        name: what errors call them.
-    """
-    rows = held.flatten(1)
-    doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
-    for row in doubtful.nonzero()[:, 0].tolist():
-        exact = np.asarray(given[row], dtype=np.float64).ravel()
-        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is told elsewhere
-        if value != 0 and np.isfinite(exact).all():
-            way = "down" if abs(value) > 1 else "up"
-            raise DataError(
-                f"{name} must be numbers that float32 holds (1e-45 to 3e38), but sample {row} holds {value:g}; scale "
-                f"the values {way}"
-            )
-
-
-def _laid_out(images: Tensor, layout: Layout, name: str) -> Tensor:
-    """Images whose axes are named, as (n, c, h, w)."""
-    check_choice(layout, "layout", get_args(Layout))
-    axes, shape = str(layout), tuple(images.shape)
-    fits = len(shape) == len(axes)
-    # First c, then n: hw becomes chw, then nchw.
-    for axis in "cn":
-        if axis not in axes:
-            images, axes = images[None], axis + axes
-    images = images.permute([axes.index(axis) for axis in "nchw"]) if fits else images
-    if not fits or images.shape[1] not in COLOUR_CHANNELS:
-        raise DataError(f"{name} must be images ({', '.join(layout)}) with 1 or 3 channels, got {shape}")
-    return images
+        return values if is_bytes else values.to(torch.float32)
+    with np.errstate(over="ignore"):  # what float32 does not hold is infinite, and told as such
+        # A copy: torch takes no negative strides, and no read-only array without a warning.
+        return torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
 
 
 def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
@@ -226,7 +181,6 @@ def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
             raise DataError(
                 f"{name} of shape {shape} could be one picture ({', '.join(one)}) or {shape[0]} grey ones (n, h, w); "
                 "give one picture a leading axis, x[None], and grey pictures a trailing one, x[..., None]"
-                + (f", or name the axes: layout={one!r} or layout='nhw'" if channels else "")
             )
         return images[:, None]
     if images.ndim == 4 and shape[3] in COLOUR_CHANNELS:

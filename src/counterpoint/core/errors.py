@@ -12,6 +12,7 @@ GONE = {
     "csv": "--json has everything; in Python every record has to_csv()",
     "markdown": "--json has everything; in Python every record has to_markdown()",
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
+    "engine.average": "the encoder has the weights of the last update",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "--data mnist": "torchvision.datasets.MNIST has its arrays (data, targets), which cp.train takes",

@@ -8,20 +8,17 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_lock import Holder, host_name, is_gone
+from counterpoint.core.run_lock import host_name, is_running
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
 UNTOUCHED = "what stood there before is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
-BLOCK_BYTES = 1 << 20  # smaller pieces are written together
-WRITE_CHUNK_BYTES = 16 << 20  # a signal is seen between two calls
 SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the last line of sealed text
 
 
@@ -62,7 +59,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
-    """Write pieces one after the other, hashed by a second thread meanwhile; not flushed to disk yet.
+    """Write pieces one after the other and hash them; not flushed to disk yet.
 
     Args:
         path: replaced if it exists.
@@ -78,12 +75,13 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
     # No link is followed: it could lead to a file of the user's.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
     try:
-        with _named(path), ThreadPoolExecutor(1) as hasher:
-            for block in _blocks(pieces):
-                # One thread takes the blocks in their order; hashing lets go of the interpreter, so
-                # that it runs beside the write.
-                hasher.submit(digest.update, block)
-                size += _write_all(handle, block)
+        with _named(path):
+            for piece in pieces:
+                rest = memoryview(piece).cast("B")
+                digest.update(rest)
+                size += len(rest)
+                while rest:  # a call may take a part only
+                    rest = rest[os.write(handle, rest) :]
     finally:
         os.close(handle)
     return Seal(size, digest.hexdigest())
@@ -145,7 +143,7 @@ def dead_siblings(path: Path, end: str) -> list[Path]:
         return []
     made = re.compile(rf"{re.escape(start)}(\d+)-[0-9a-f]{{8}}{re.escape(end)}", re.ASCII)
     owned = {name: found for name in names if (found := made.fullmatch(name))}
-    return [path.with_name(name) for name, found in owned.items() if is_gone(Holder(int(found[1]), host_name(), ""))]
+    return [path.with_name(name) for name, found in owned.items() if not is_running(int(found[1]))]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -271,27 +269,3 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
-
-
-def _blocks(pieces: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    """The same bytes with small pieces put together, so that no system call is spent on each."""
-    gathered = bytearray()
-    for piece in pieces:
-        flat = memoryview(piece).cast("B")
-        if len(flat) < BLOCK_BYTES:
-            gathered += flat
-        if gathered and (len(gathered) >= BLOCK_BYTES or len(flat) >= BLOCK_BYTES):
-            yield memoryview(gathered)
-            gathered = bytearray()
-        if len(flat) >= BLOCK_BYTES:
-            yield flat
-    if gathered:
-        yield memoryview(gathered)  # what is left of small pieces
-
-
-def _write_all(handle: int, content: memoryview) -> int:
-    """Write all of it, which may take several calls; returns its length in bytes."""
-    num_written = 0
-    while num_written < len(content):
-        num_written += os.write(handle, content[num_written : num_written + WRITE_CHUNK_BYTES])
-    return num_written

@@ -215,35 +215,43 @@ def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
     """Check the arrays of the file.
 
     Raises:
-        ValueError: one is missing, or does not fit the others.
+        ValueError: one does not fit the others.
+        KeyError: one is missing.
     """
-    rows_N, fires_D = _whole(arrays, "rows", (-1,)), _floats(arrays, "dims/fires", (-1,))
-    num, num_dims, classes = len(rows_N), len(fires_D), tuple(map(str, arrays["class_names"].ravel()))
-    labels_N, dominant_N = (_whole(arrays, name, (-1,)) for name in ("labels", "dominant"))
-    scores = {place: _floats(arrays, f"scores/{place}", (num, -1)) for place in PLACES}
-    dims = Dimensions(
-        fires_D=fires_D,
-        expected_D=_floats(arrays, "dims/expected", (num_dims,)),
-        purity_D=arrays["dims/purity"].astype(np.float64).reshape(num_dims),
-        class_D=_whole(arrays, "dims/class", (num_dims,), len(classes)),
-        top_DT=_whole(arrays, "dims/top", (num_dims, NUM_TOP), num),
-        values_DT=_floats(arrays, "dims/values", (num_dims, NUM_TOP)),
-    )
-    if len(arrays["names"]) != num or len(labels_N) not in (0, num) or len(dominant_N) not in (0, num):
+    num, num_dims = len(arrays["rows"]), len(arrays["dims/fires"])
+    names, classes = (tuple(map(str, arrays[name].ravel())) for name in ("names", "class_names"))
+
+    def floats(name: str, *shape: int) -> Floats:
+        return np.nan_to_num(arrays[name].astype(np.float64).reshape(shape), posinf=0.0, neginf=0.0)
+
+    def whole(name: str, end: int, *shape: int) -> Whole:
+        values = arrays[name].astype(np.int64).reshape(shape)
+        if values.size and not (values.min() >= NOBODY and values.max() < end):
+            raise ValueError(f"{name} must be from -1 to {end - 1}, got {values.min()} to {values.max()}")
+        return values
+
+    labels_N, dominant_N = whole("labels", len(classes), -1), whole("dominant", num_dims, -1)
+    if len(names) != num or len(labels_N) not in (0, num) or len(dominant_N) not in (0, num):
         raise ValueError("its samples, names, labels and dimensions are not equally many")
-    if max(labels_N, default=NOBODY) >= len(classes) or max(dominant_N, default=NOBODY) >= num_dims:
-        raise ValueError("a label or a dimension is beyond the last one")
+    scores = {place: floats(f"scores/{place}", num, -1) for place in PLACES}
     return Collection(
         num_samples=int(arrays["num_samples"]),
-        rows_N=rows_N,
-        names=tuple(map(str, arrays["names"].ravel())),
+        rows_N=whole("rows", int(arrays["num_samples"]), num),
+        names=names,
         labels_N=labels_N,
         class_names=classes,
         scores=scores,
-        variance={place: _floats(arrays, f"variance/{place}", (scores[place].shape[1],)) for place in PLACES},
-        neighbours_NM=_whole(arrays, "neighbours", (num, NUM_NEIGHBOURS), num),
+        variance={place: floats(f"variance/{place}", scores[place].shape[1]) for place in PLACES},
+        neighbours_NM=whole("neighbours", num, num, NUM_NEIGHBOURS),
         dominant_N=dominant_N,
-        dims=dims,
+        dims=Dimensions(
+            fires_D=floats("dims/fires", num_dims),
+            expected_D=floats("dims/expected", num_dims),
+            purity_D=arrays["dims/purity"].astype(np.float64).reshape(num_dims),
+            class_D=whole("dims/class", len(classes), num_dims),
+            top_DT=whole("dims/top", num, num_dims, NUM_TOP),
+            values_DT=floats("dims/values", num_dims, NUM_TOP),
+        ),
         sheet=_sheet(arrays),
     )
 
@@ -256,26 +264,3 @@ def _sheet(arrays: Mapping[str, NDArray[Any]]) -> Sheet | None:
     if content.dtype != np.uint8 or columns < 1 or side < 1:
         raise ValueError(f"its pictures are {content.dtype}, {columns} in a row, of {side} pixels")
     return Sheet(content.tobytes(), columns, side)
-
-
-def _floats(arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...]) -> Floats:
-    """Finite numbers of a shape, in which -1 is any length."""
-    values = arrays[name]
-    _check_shape(name, values, shape, "fiu")
-    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
-
-
-def _whole(arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...], end: int | None = None) -> Whole:
-    """Whole numbers of a shape, from -1 to below an end."""
-    values = arrays[name]
-    _check_shape(name, values, shape, "iu")
-    if values.size and (values.min() < NOBODY or (end is not None and values.max() >= end)):
-        raise ValueError(f"{name} must be from -1 to {end}, got {values.min()} to {values.max()}")
-    return values.astype(np.int64)
-
-
-def _check_shape(name: str, values: NDArray[Any], shape: tuple[int, ...], kinds: str) -> None:
-    """Require a kind of numbers and a shape."""
-    fits = values.ndim == len(shape) and all(want in (-1, got) for want, got in zip(shape, values.shape, strict=True))
-    if not fits or values.dtype.kind not in kinds:
-        raise ValueError(f"{name} has shape {values.shape} of {values.dtype}")

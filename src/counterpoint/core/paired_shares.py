@@ -1,4 +1,4 @@
-"""Two shares of the same queries, compared query by query: difference, interval and test. Standard library only."""
+"""Two shares of the same queries, compared query by query: difference, interval and test."""
 
 import math
 from collections.abc import Sequence
@@ -83,18 +83,11 @@ def mcnemar(only_first: int, only_second: int) -> float:
     0.0703
     """
     _check_counts(only_first, only_second, only_first + only_second)
+    from scipy.special import bdtr  # deferred: it takes 0.1 s to import
+
+    # Where both are equally many, the sum holds the middle term twice.
     num_apart, fewer = only_first + only_second, min(only_first, only_second)
-    if num_apart == 2 * fewer:
-        return 1.0
-    # From the largest term down, relative to it: n may be in the ten thousands, where a single term is no float.
-    log_largest = math.lgamma(num_apart + 1) - math.lgamma(fewer + 1) - math.lgamma(num_apart - fewer + 1)
-    total, term = 0.0, 1.0
-    for k in range(fewer, -1, -1):
-        total += term
-        term *= k / (num_apart - k + 1)
-        if term < 1e-18 * total:
-            break
-    return min(1.0, 2 * total * math.exp(log_largest - num_apart * math.log(2)))
+    return min(1.0, 2 * float(bdtr(fewer, num_apart, 0.5)))
 
 
 def score_interval(only_first: int, only_second: int, total: int) -> tuple[float, float]:

@@ -1,52 +1,24 @@
 """What in a run folder is ours: how a folder is made, when it may be made anew, and what is cleared away then."""
 
 import contextlib
-import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import TEMPORARY, UNTOUCHED, remove_leftovers, temporary_sibling, write_text
-from counterpoint.core.run_lock import LOCK, holder_of, is_locked, lock_run
-from counterpoint.core.run_names import DELETED, deleted_name
+from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
+from counterpoint.core.run_lock import LOCK, lock_run
 from counterpoint.core.rundir import RunFolder
 
 if TYPE_CHECKING:
     from counterpoint.core.run_records import SeedsRecord
 
 CREATED = "created"  # status of a run whose folder is being made
-MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
-# The last two were written by earlier versions.
-INDEX_FILES = ("index.json", "vectors.npy", "names.json", "graph.usearch", "rows.npy", "centres.npy")
-# What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
-FILES = (
-    "checkpoints/after-*.json",
-    f"checkpoints/.after-*{TEMPORARY}*",
-    "checkpoints/step-[0-9]*/*.safetensors",
-    "checkpoints/step-[0-9]*/state.json",
-    "checkpoints/step-[0-9]*/MANIFEST.json",
-    "second/encoder.safetensors",
-    "second/encoder.json",
-    f"second/.encoder.*{TEMPORARY}*",
-    "evaluations/*.json",
-    "epochs-[0-9]*/*.*",
-    "epochs-[0-9]*/second/encoder.*",
-    "epochs-[0-9]*/evaluations/*.json",
-    *(f"indexes/*/{name}" for name in INDEX_FILES),
-    f"indexes/*/.{INDEX_FILES[0]}.*{TEMPORARY}*",
-    "*.jsonl.damaged-*",
-    "wandb.json",
-    f".wandb.json.*{TEMPORARY}*",
-    "tensorboard/events.out.tfevents.*",
-)
-FOLDERS = ("checkpoints/.step-*", f"indexes/.*{TEMPORARY}", "wandb")  # ours as a whole
-# Folders of these files, which go once they are empty: those within before those around them.
-EMPTIED = (
-    "checkpoints/step-*", "epochs-[0-9]*/*", "epochs-[0-9]*", "indexes/*", "indexes", "second", "evaluations",
-    "tensorboard",
-)  # fmt: skip
+MARK = "A run folder of Counterpoint, as are the folders that runs make in it; other files in it are never deleted.\n"
+# Folders that runs make, which are ours as a whole, and what runs write beside `RunFolder.files`.
+FOLDERS = ("checkpoints", "second", "evaluations", "epochs-[0-9]*", "indexes", "tensorboard", "wandb")
+FILES = ("*.jsonl.damaged-*", "wandb.json")  # the latter by earlier versions
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:
@@ -170,145 +142,19 @@ def is_beginning_of_seeds(folder: RunFolder) -> bool:
 def foreign_names(folder: RunFolder) -> list[str]:
     """What stands in a run folder, cleared of what is ours, sorted."""
     ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
-    names = {path.name for path in folder.path.iterdir()} - ours
-    inside = {f"checkpoints/{path.name}" for path in folder.checkpoints.iterdir()}
-    return sorted(names | inside)
-
-
-def delete_run(path: Path) -> list[str]:
-    """Delete a run, or the runs of several seeds: what runs write, and then the folder unless something else is there.
-
-    It gets a hidden name first, by which ``finish_deletion`` knows it: half of it is never taken for a run.
-
-    Args:
-        path: of the folder; not a link.
-
-    Returns:
-        Names of what stays, since no run wrote it; empty where the folder is gone.
-
-    Raises:
-        RunError: a process trains there, the folder is none of ours, or it cannot be renamed.
-    """
-    check_deletable(path)
-    folder, remnant = RunFolder(path), temporary_sibling(path, DELETED)
-    with contextlib.ExitStack() as locks:
-        for each in (folder, *(run for run in _runs_of_seeds(folder) if run.is_ours)):
-            locks.enter_context(lock_run(each.path))
-        try:
-            path.rename(remnant)
-        except OSError as error:
-            raise RunError(f"cannot delete {path}: {error.strerror or error}; {UNTOUCHED}") from None
-        return _delete_remnant(remnant, path)
-
-
-def finish_deletion(path: Path) -> list[str] | None:
-    """Finish what a killed ``delete_run`` left of a run, unless another process is at it.
-
-    Args:
-        path: where the run was.
-
-    Returns:
-        As ``delete_run``; None where nothing is left of a run.
-    """
-    left = None
-    for remnant in path.parent.glob(f".*{DELETED}"):
-        if deleted_name(remnant) == path.name and remnant.is_dir() and not is_locked(remnant):
-            # Another process may have just begun.
-            with contextlib.suppress(RunError, FileNotFoundError), lock_run(remnant):
-                left = [*(left or []), *_delete_remnant(remnant, path)]
-    return left
-
-
-def _delete_remnant(remnant: Path, path: Path) -> list[str]:
-    """Remove what runs write, whatever was removed before; what else is there goes back to its place.
-
-    Args:
-        remnant: of the run; whoever calls holds its lock.
-        path: its place.
-
-    Returns:
-        As ``delete_run``.
-    """
-    folder = RunFolder(remnant)
-    # One that has lost its marker has lost all before it.
-    seeds = [run for run in _runs_of_seeds(folder) if run.is_ours or is_beginning(run)]
-    for run in (run for run in seeds if not run.path.is_symlink()):
-        (run.path / LOCK).unlink(missing_ok=True)  # nobody else looks for it under the hidden name
-        _remove_run(run)
-        _remove_if_empty(run.path)
-    _remove_run(folder)
-    (remnant / LOCK).unlink(missing_ok=True)
-    _remove_if_empty(remnant)
-    # Another process that finds it now takes a lock of its own.
-    names = sorted({each.name for each in remnant.iterdir()} - {LOCK}) if remnant.exists() else []
-    if not names:
-        return []
-    if os.path.lexists(path):  # another run was made there since
-        return [f"../{remnant.name}/{name}" for name in names]
-    remnant.rename(path)
-    return names
-
-
-def _remove_run(folder: RunFolder) -> None:
-    """Remove what runs write but for the lock; the marker last: until then it is known as ours."""
-    clear(folder)
-    _remove_if_empty(folder.checkpoints)
-    for file in (folder.seeds, folder.status, folder.marker):
-        if file.is_file() and not file.is_symlink():
-            file.unlink()
-
-
-def _runs_of_seeds(folder: RunFolder) -> list[RunFolder]:
-    """The runs in a folder of several seeds; none in a run."""
-    return [folder.of_seed(seed) for seed in folder.read_seeds().seeds] if folder.holds_seeds else []
-
-
-def check_deletable(path: Path) -> None:
-    """Require that a folder is a run of ours that nobody trains.
-
-    Raises:
-        RunError: a link, no folder of ours, or a run in use.
-    """
-    folder = RunFolder(path)
-    if path.is_symlink():
-        raise RunError(f"{path} is a link, which is not followed; name the run folder itself")
-    if not folder.is_ours:
-        raise RunError(f"{path} is not a run folder, so it will not be touched")
-    for each in (path, *(run.path for run in _runs_of_seeds(folder))):
-        if is_locked(each):
-            raise RunError(f"{each} is in use by {holder_of(each) or 'another process'}; a running run is not deleted")
+    return sorted({path.name for path in folder.path.iterdir()} - ours)
 
 
 def clear(folder: RunFolder) -> None:
     """Remove what runs write, but for marker, status and lock; links are not followed."""
-    for path in folder.files:
+    for path in (*folder.files, *(path for pattern in FILES for path in folder.path.glob(pattern))):
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()
     remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
-    for pattern in FILES:
-        for path in _inside(folder.path, pattern):
-            path.unlink()
     for pattern in FOLDERS:
-        for path in _inside(folder.path, pattern):
-            shutil.rmtree(path)
-    for pattern in EMPTIED:
-        for path in _inside(folder.path, pattern):
-            _remove_if_empty(path)
-
-
-def _inside(place: Path, pattern: str) -> Iterator[Path]:
-    """Files and folders that lie there, and not elsewhere by way of a link."""
-    for path in sorted(place.glob(pattern)):
-        above = list(path.relative_to(place).parents)[:-1]  # without the place itself
-        if not path.is_symlink() and not any((place / part).is_symlink() for part in above):
-            yield path
-
-
-def _remove_if_empty(path: Path) -> None:
-    """Remove a folder in which nothing is left."""
-    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-        with contextlib.suppress(OSError):  # somebody has just put something there
-            path.rmdir()
+        for path in folder.path.glob(pattern):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
 
 
 def _is_leftover(folder: RunFolder, path: Path) -> bool:

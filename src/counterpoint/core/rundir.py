@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from counterpoint.core.errors import RunError, StaleFileError
 from counterpoint.core.files import read_json, read_sealed, run_named_in, write_sealed
 from counterpoint.core.run_lock import is_locked
-from counterpoint.core.run_names import deleted_name
-from counterpoint.core.sealed_lines import Lines, append_line, keep_lines, read_lines
+from counterpoint.core.sealed_lines import Lines, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
 
 if TYPE_CHECKING:
@@ -18,6 +17,16 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 EXPORT_RECORD, EXPORT_WEIGHTS = "export.json", "model.safetensors"
 RUN = "run"  # key of a run's id in what its files say of themselves
+
+
+class Inside:
+    """The path of a file or folder of a run, by its name in the run folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", kind: type) -> Path:
+        return folder.path / self._name
 
 
 @dataclass(frozen=True)
@@ -32,60 +41,33 @@ class RunFolder:
     path: Path
     weights_name: str = "encoder.safetensors"
 
-    @property
-    def marker(self) -> Path:
-        """Written first and by nothing else: the folder is ours (0.1.0 wrote none)."""
-        return self.path / ".counterpoint"
-
-    @property
-    def config(self) -> Path:
-        """What the user asked for."""
-        return self.path / "config.yaml"
-
-    @property
-    def resolved(self) -> Path:
-        """Every setting filled in, with the reason of each ``auto``."""
-        return self.path / "resolved.yaml"
-
-    @property
-    def status(self) -> Path:
-        """Status, seed, version, device, times, data fingerprint, sealed with a hash."""
-        return self.path / "run.json"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per epoch: a function of settings and data alone, so that runs can be compared bit by bit."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def timings(self) -> Path:
-        """One JSON line per epoch with what the clock said."""
-        return self.path / "timings.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of ``step-*`` checkpoints."""
-        return self.path / "checkpoints"
+    marker = Inside(".counterpoint")  # written first and by nothing else: the folder is ours (0.1.0 wrote none)
+    config = Inside("config.yaml")  # what the user asked for
+    resolved = Inside("resolved.yaml")  # every setting filled in, with the reason of each ``auto``
+    status = Inside("run.json")  # status, seed, version, device, times, data fingerprint, sealed with a hash
+    # One JSON line per epoch: a function of settings and data alone, so that runs can be compared bit by bit.
+    metrics = Inside("metrics.jsonl")
+    timings = Inside("timings.jsonl")  # one JSON line per epoch with what the clock said
+    checkpoints = Inside("checkpoints")  # folder of ``step-*`` checkpoints
+    encoder_card = Inside("encoder.json")  # how to rebuild the encoder and prepare its input
+    classifier_weights = Inside("classifier.safetensors")  # that a supervised method trained with the encoder
+    classifier_card = Inside("classifier.json")  # its classes, and the hash of its weights
+    evaluation = Inside("evaluation.json")  # accuracy table with intervals and protocol
+    other_evaluations = Inside("evaluations")  # folder of such tables on other samples, or by other labels
+    findings = Inside("findings.json")  # diagnosis in numbers and words
+    arrays = Inside("arrays.npz")  # arrays behind the diagnosis (spectra, thumbnails)
+    collection = Inside("collection.npz")  # samples for the map and the table of dimensions (``core.map_samples``)
+    map_layout = Inside("map.json")  # positions on the map, made from ``collection`` by ``report``
+    spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
+    eigenvectors = Inside("eigenvectors.npz")  # at both ends of that spectrum, where they were asked for
+    indexes = Inside("indexes")  # folder of what ``search`` asks, one for each layer, checkpoint and data
+    report = Inside("report.html")  # default place of the report
+    seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is no run itself
 
     @property
     def weights(self) -> Path:
         """What ``cp.load`` reads, with ``encoder_card``."""
         return self.path / self.weights_name
-
-    @property
-    def encoder_card(self) -> Path:
-        """How to rebuild the encoder and prepare its input."""
-        return self.path / "encoder.json"
-
-    @property
-    def classifier_weights(self) -> Path:
-        """The classifier that a supervised method trained with the encoder."""
-        return self.path / "classifier.safetensors"
-
-    @property
-    def classifier_card(self) -> Path:
-        """Its classes, and the hash of its weights."""
-        return self.path / "classifier.json"
 
     @property
     def second(self) -> "RunFolder":
@@ -95,56 +77,6 @@ class RunFolder:
     def of_epochs(self, num_epochs: int) -> "RunFolder":
         """Where the encoder of an earlier end lies, with what was found out about it, once the run has gone on."""
         return RunFolder(self.path / f"epochs-{num_epochs}")
-
-    @property
-    def evaluation(self) -> Path:
-        """Accuracy table with intervals and protocol."""
-        return self.path / "evaluation.json"
-
-    @property
-    def other_evaluations(self) -> Path:
-        """Folder of accuracy tables on other samples, or by other labels, than the run's own."""
-        return self.path / "evaluations"
-
-    @property
-    def findings(self) -> Path:
-        """Diagnosis in numbers and words."""
-        return self.path / "findings.json"
-
-    @property
-    def arrays(self) -> Path:
-        """Arrays behind the diagnosis (spectra, thumbnails)."""
-        return self.path / "arrays.npz"
-
-    @property
-    def collection(self) -> Path:
-        """Samples for the map and the table of dimensions, with small pictures (``core.map_samples``)."""
-        return self.path / "collection.npz"
-
-    @property
-    def map_layout(self) -> Path:
-        """Positions on the map, made from ``collection`` by ``report``."""
-        return self.path / "map.json"
-
-    @property
-    def spectrum(self) -> Path:
-        """Curvature of the loss: what is known of the eigenvalues of its Hessian."""
-        return self.path / "spectrum.json"
-
-    @property
-    def indexes(self) -> Path:
-        """Folder of the indexes that ``search`` asks, one for each layer, checkpoint and data."""
-        return self.path / "indexes"
-
-    @property
-    def report(self) -> Path:
-        """Default place of the report."""
-        return self.path / "report.html"
-
-    @property
-    def seeds(self) -> Path:
-        """In a folder that holds the runs of several seeds and is no run itself: which seeds, with which settings."""
-        return self.path / "seeds.json"
 
     @property
     def holds_seeds(self) -> bool:
@@ -240,14 +172,6 @@ class RunFolder:
         """Whether ``run.json`` says "running" though nobody trains here: its process was killed, or its disk failed."""
         return status.status == "running" and not is_locked(self.path)
 
-    def append_metrics(self, record: dict[str, Any]) -> None:
-        """Append one line to ``metrics.jsonl``."""
-        append_line(self.metrics, record)
-
-    def append_timings(self, record: dict[str, Any]) -> None:
-        """Append one line to ``timings.jsonl``."""
-        append_line(self.timings, record)
-
     def read_metrics(self) -> list[dict[str, Any]]:
         """All lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out.
 
@@ -283,9 +207,7 @@ class RunFolder:
         lines, run_id = read_lines(path), self.run_id
         for number, line in enumerate(lines.good):
             if line.values.get(RUN) != run_id:
-                return Lines(
-                    lines.good[:number], f"line {number + 1} is of another run than {self.status.name}", is_torn=False
-                )
+                return Lines(lines.good[:number], f"line {number + 1} is of another run than {self.status.name}")
         return lines
 
     def _records(self, path: Path) -> list[dict[str, Any]]:
@@ -323,9 +245,6 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
     folder = RunFolder(path)
     if not path.exists():
         raise RunError(f"run folder {path} does not exist")
-    if (name := deleted_name(path)) is not None:
-        finish = shlex.join(["counterpoint", "runs", str(path.parent), "--delete", name])
-        raise RunError(f"{path} is what is left of the run {name}, which was being deleted; finish it with: {finish}")
     if folder.holds_seeds:
         first = next(iter(seed_folders(path)), path / "seed-0")
         raise RunError(

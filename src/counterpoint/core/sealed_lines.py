@@ -35,13 +35,11 @@ class Lines:
 
     Attributes:
         good: the lines from the first on that match their seals.
-        problem: why the line after them does not; empty where all are good.
-        is_torn: there is a last line without an end.
+        problem: why the line after them does not; empty where all are good but perhaps a last one without an end.
     """
 
     good: tuple[LogLine, ...]
     problem: str
-    is_torn: bool
 
 
 def append_line(path: Path, values: dict[str, Any]) -> None:
@@ -81,12 +79,11 @@ def read_lines(path: Path) -> Lines:
     for number, line in enumerate([*lines, rest] if rest else lines, 1):
         values, problem = _opened(line, before, must_be_sealed=must_be_sealed)
         if values is None:
-            is_torn = number > len(lines)
-            return Lines(tuple(good), "" if is_torn else f"line {number} {problem}", is_torn)
+            return Lines(tuple(good), f"line {number} {problem}" if number <= len(lines) else "")
         must_be_sealed = must_be_sealed or SEALED.match(line) is not None
         good.append(LogLine(line, values))
         before = line
-    return Lines(tuple(good), "", is_torn=False)
+    return Lines(tuple(good), "")
 
 
 def keep_lines(path: Path, lines: Iterable[LogLine]) -> None:

@@ -166,9 +166,6 @@ class EngineSettings(Settings):
         default="auto",
         description="both views in one pass of the encoder, with BatchNorm statistics of both, or in one each",
     )
-    average: Annotated[float, Field(gt=0, lt=1)] | Off = Field(
-        default="none", description="decay of an exponential moving average of the weights, saved as the encoder"
-    )
     workers: Annotated[int, Field(ge=0, le=64)] = Field(
         default=0, description="threads that fetch ahead; changes no bit of the result"
     )

@@ -1,36 +1,15 @@
-"""Writes safetensors files piece by piece, hashed on the way, with every failure an ``OSError`` of a known call.
+"""Tensors by name in safetensors files, hashed as they are written."""
 
-The safetensors library lays the whole file out in memory or writes it where no hash can follow; its reader is used as
-it is. The format: the header's length (8 bytes, little-endian), the header (JSON, padded with spaces to a multiple of 8
-bytes), and the tensors without gaps, those of the widest numbers first.
-"""
-
-import json
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from counterpoint.core.errors import first_line
 from counterpoint.core.files import Seal, write_file
-
-HEADER_ALIGNMENT = 8
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Seal:
@@ -44,7 +23,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Seal:
         TypeError: a tensor's dtype has no place in the format.
         OSError: the disk refuses.
     """
-    return write_file(path, _pieces(tensors))
+    return write_file(path, [file_bytes(tensors)])
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -65,7 +44,12 @@ def file_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     Raises:
         TypeError: a tensor's dtype has no place in the format.
     """
-    return b"".join(_pieces(tensors))
+    for name, value in tensors.items():
+        if value.is_complex() or value.is_quantized:
+            raise TypeError(f"tensor {name} of {value.dtype} cannot be saved")
+    # Clones: the library takes no two tensors that share memory, and no strides.
+    plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+    return save(plain)
 
 
 def tensor_bytes(x: Tensor) -> memoryview:
@@ -77,25 +61,3 @@ def tensor_bytes(x: Tensor) -> memoryview:
     plain = x.detach().cpu().contiguous().reshape(-1)  # flat, as a tensor without axes cannot be viewed as bytes
     # Through bytes, as NumPy has no bfloat16.
     return memoryview(plain.view(torch.uint8).numpy().data)
-
-
-def _pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """Header and tensors, one after the other."""
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))  # so that all are aligned
-    yield _header(ordered)
-    for _, value in ordered:
-        yield tensor_bytes(value)
-
-
-def _header(ordered: list[tuple[str, Tensor]]) -> bytes:
-    """Name, dtype, shape and place of every tensor."""
-    entries, end = {}, 0
-    for name, value in ordered:
-        if value.dtype not in DTYPES:
-            raise TypeError(f"tensor {name} of {value.dtype} cannot be saved; known: {', '.join(DTYPES.values())}")
-        start, end = end, end + value.numel() * value.element_size()
-        entries[name] = {"dtype": DTYPES[value.dtype], "shape": list(value.shape), "data_offsets": [start, end]}
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
-    # Blanks are part of the format: the tensors begin at a multiple of 8.
-    text += b" " * (-len(text) % HEADER_ALIGNMENT)
-    return struct.pack("<Q", len(text)) + text

@@ -42,17 +42,7 @@ def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
     if num_parts < 2:
         return work(slice(0, num_rows))
     edges = [num_rows * number // num_parts for number in range(num_parts + 1)]
-    # This thread takes a part, too: it is awake, and the others have to be woken.
-    own, *others = (slice(first, last) for first, last in itertools.pairwise(edges))
-    pool = _pool(torch.get_num_threads())
-    begun = [pool.submit(work, part) for part in others]
-    try:
-        with alone():
-            parts = [work(own)]
-    finally:
-        # Also after an error: the others work on the caller's tensors.
-        wait(begun)
-    return torch.cat([*parts, *(part.result() for part in begun)])
+    return torch.cat(side_by_side(work, [slice(first, last) for first, last in itertools.pairwise(edges)]))
 
 
 def in_turn(

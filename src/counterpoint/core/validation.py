@@ -1,7 +1,7 @@
 """From YAML and plain mappings to settings, with one sentence per mistake: name, value, allowed range, remedy.
 
-YAML means what it says: 1e-3 is a number; duplicate keys, aliases and NaN are refused, and so is what YAML 1.1 and 1.2
-read differently: yes, on, 010, 1:30, 1_000, 2026-11-24.
+YAML means what it says, as version 1.2 does: 1e-3 is a number, and yes, on, 010, 1:30 and 2026-11-24 are text;
+duplicate keys, aliases and NaN are refused.
 """
 
 import math
@@ -10,7 +10,7 @@ import types
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import annotated_types as at
 import yaml
@@ -26,7 +26,6 @@ BOUND_WORDS = ((at.Gt, ">", "gt"), (at.Ge, ">=", "ge"), (at.Lt, "<", "lt"), (at.
 TYPE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
 TAG = "tag:yaml.org,2002:"
 TEXT, INT, FLOAT = f"{TAG}str", f"{TAG}int", f"{TAG}float"
-OLD = (f"{TAG}timestamp", f"{TAG}merge", f"{TAG}value")  # that YAML 1.2 does not have
 # Plain scalars of YAML 1.2 (core schema). A number that begins with 0 is left out: 010 is 8 in YAML 1.1, 10 in 1.2.
 CORE = {
     f"{TAG}null": re.compile(r"~|null|Null|NULL|"),
@@ -41,26 +40,7 @@ CORE = {
 class _StrictLoader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2, and without aliases and silent duplicate keys."""
 
-    def resolve(self, kind: Any, value: Any, implicit: Any) -> str:
-        """Read a plain scalar as YAML 1.2 does; what PyYAML, which follows 1.1, takes for more is refused below."""
-        tag = super().resolve(kind, value, implicit)
-        if kind is not yaml.ScalarNode or not implicit[0]:
-            return tag
-        own = next((name for name, pattern in CORE.items() if pattern.fullmatch(value)), TEXT)
-        return own if tag in (own, TEXT) else tag
-
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
-        """Refuse a scalar of a kind that YAML 1.2 does not read so."""
-        if isinstance(node, yaml.ScalarNode) and node.tag in (*CORE, *OLD):
-            forms = [CORE.get(tag) for tag in (node.tag, *([INT] if node.tag == FLOAT else []))]
-            if not any(pattern and pattern.fullmatch(node.value) for pattern in forms):
-                kind = node.tag.removeprefix(TAG)
-                problem = (
-                    f"{node.value!r} is no plain {kind}, and versions of YAML differ on it; write a plain number, true "
-                    "or false, or put text in quotes"
-                )
-                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_object(node, deep=deep)
+    yaml_implicit_resolvers: ClassVar[Any] = {}  # filled below
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Refuse aliases: they let a few bytes expand without bound."""
@@ -91,6 +71,10 @@ class _StrictDumper(yaml.SafeDumper):
         style = '"' if set(data) & {"\x85", "\u2028", "\u2029"} else None
         return self.represent_scalar(TEXT, data, style=style)
 
+
+for tag, pattern in CORE.items():
+    # Tried on every plain scalar; the first one that fits counts.
+    _StrictLoader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern.pattern})$"), None)
 
 _StrictDumper.add_representer(str, _StrictDumper.represent_str)  # overrides alone are not called: PyYAML looks types up
 
@@ -292,17 +276,16 @@ def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:
     dotted = ".".join([*path, key])
     if gone(dotted):
         return gone(dotted)
+    # As a whole path, which can be copied: 'optim.momentum', not 'momentum'. By its last word a setting is found in
+    # whatever section it lies.
     prefix = "".join(f"{step}." for step in path)
-    here = nearest(key, place.model_fields)
-    if here or path:
-        # As a whole path, which can be copied: 'optim.momentum', not 'momentum'.
-        suggestion = here.replace("'", f"'{prefix}", 1) if here else f" (known: {', '.join(place.model_fields)})"
-        return f"unknown setting '{dotted}'{suggestion}"
-    # A setting without its section, such as momentum for optim.momentum.
-    by_last_word = {name.rsplit(".", 1)[-1]: name for name, _ in leaf_fields(place)}
-    guess = nearest(key, by_last_word)
-    last_word = guess.partition("'")[2].partition("'")[0]
-    return f"unknown setting '{dotted}'{guess.replace(last_word, by_last_word[last_word]) if guess else ''}"
+    by_word = {name.rsplit(".", 1)[-1]: name for name, _ in leaf_fields(place, prefix)}
+    by_word |= {name: f"{prefix}{name}" for name in place.model_fields}
+    guess = nearest(key, by_word)
+    if not guess:
+        return f"unknown setting '{dotted}'" + (f" (known: {', '.join(place.model_fields)})" if path else "")
+    word = guess.split("'")[1]
+    return f"unknown setting '{dotted}'{guess.replace(word, by_word[word])}"
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -48,7 +48,7 @@ class Snapshot:
 
     Attributes:
         state: weights, optimiser and loss scale.
-        average: moving average of the weights by name; empty without one.
+        average: moving average of the weights by name, of runs of earlier versions that kept one; else empty.
         position: how far training has come.
         log: plain values of the epoch in progress.
         facts: what the run was computed with (seed, versions, threads, world size, hashes of settings and data).

@@ -13,7 +13,6 @@ from counterpoint.data.loader import BatchLoader
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.schedules import Schedule
-from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.nn.method import Method
 
 
@@ -69,7 +68,6 @@ class TrainingJob:
         folder: where metrics and checkpoints go.
         chance: loss of an encoder that has learned nothing; None if there is no such number.
         floor: loss that no embedding can go below; None if there is none.
-        average: moving average of the weights, or None.
         measurements: join each epoch's record.
         loggers: take each epoch's record; on the first rank only.
         facts: what else a checkpoint should say about the run (versions, hashes).
@@ -85,7 +83,6 @@ class TrainingJob:
     folder: RunFolder
     chance: float | None
     floor: float | None
-    average: WeightAverage | None
     measurements: tuple[Measurement, ...]
     loggers: tuple[Logger, ...]
     facts: Mapping[str, Any]

@@ -1,13 +1,11 @@
 """TensorBoard and Weights & Biases: optional, imported in no other module, beside ``metrics.jsonl`` and not instead."""
 
-import hashlib
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError, first_line
-from counterpoint.core.files import read_json, write_json
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import EngineSettings
 from counterpoint.core.validation import read_yaml_mapping
@@ -76,9 +74,7 @@ class TensorBoardLogger:
 class WandbLogger:
     """Each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
 
-    ``RUN/wandb.json`` keeps the id, under which a resumed run goes on, and the newest update, noted just before it is
-    logged: no epoch is logged twice. (A kill between the two leaves one epoch out; ``metrics.jsonl`` has them all.)
-    Runs that were offline are sent by ``wandb sync --append``.
+    A resumed run goes on under the id of the run. Runs that were offline are sent by ``wandb sync --append``.
 
     Args:
         folder: the run.
@@ -86,24 +82,13 @@ class WandbLogger:
 
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
-        self._memory = folder.path / "wandb.json"
-        self._known: dict[str, Any] = {}
         self._run: Any = None
 
     def __call__(self, record: Record) -> None:
-        """Log one record, unless its update was logged before."""
+        """Log one record."""
         if self._run is None:
-            # An id that no other run has, without drawing random numbers.
-            path = self._folder.path
-            own = hashlib.sha256(f"{path.resolve()} {path.stat().st_ctime_ns}".encode()).hexdigest()[:12]
-            self._known = {"id": own, "step": 0}
-            self._known |= read_json(self._memory) if self._memory.exists() else {}
-            self._run = _wandb_run(self._folder, self._known["id"])
-        step = _step_of(record)
-        if step > self._known["step"]:
-            self._known["step"] = step
-            write_json(self._memory, self._known)
-            self._run.log({name: value for name, value in record.items() if value is not None}, step=step)
+            self._run = _wandb_run(self._folder)
+        self._run.log({name: value for name, value in record.items() if value is not None}, step=_step_of(record))
 
     def close(self) -> None:
         """Flush what is left."""
@@ -124,7 +109,7 @@ def _step_of(record: Record) -> int:
     return step
 
 
-def _wandb_run(folder: RunFolder, identity: str) -> Any:
+def _wandb_run(folder: RunFolder) -> Any:
     """A run of Weights & Biases, new or gone on with, that shows our settings."""
     import wandb  # deferred: only where it is asked for  # pyright: ignore[reportMissingImports]
 
@@ -133,7 +118,7 @@ def _wandb_run(folder: RunFolder, identity: str) -> Any:
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             dir=str(folder.path),
-            id=identity,
+            id=folder.run_id,
             name=folder.path.name,
             config=config,
             mode=os.environ.get("WANDB_MODE", "offline"),  # pyright: ignore[reportArgumentType]

@@ -24,6 +24,7 @@ from counterpoint.core.errors import (
 )
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.rundir import RUN
+from counterpoint.core.sealed_lines import append_line
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -117,7 +118,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         resume: go on from the newest checkpoint that verifies.
 
     Returns:
-        The weights of the method by name, on the CPU; their moving average where the run keeps one.
+        The weights of the method by name, on the CPU.
 
     Raises:
         InterruptedRunError: a signal asked some rank to stop; the position was saved first.
@@ -142,8 +143,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     for logger in job.loggers:
         if note := _tried(logger, logger.close):
             reporter.say(note)
-    weights = job.engine.full_state().model
-    return weights if job.average is None else {**weights, **job.average.tensors()}
+    return job.engine.full_state().model
 
 
 def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
@@ -242,8 +242,8 @@ def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
     # With the id of the run, which is the same wherever the same is computed.
     named = {RUN: job.facts[RUN]} if RUN in job.facts else {}
-    job.folder.append_metrics({**record.metrics(), **named})
-    job.folder.append_timings({**record.timings(), **named})
+    append_line(job.folder.metrics, {**record.metrics(), **named})
+    append_line(job.folder.timings, {**record.timings(), **named})
     figures = {**record.metrics(), **record.timings()}
     return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
 
@@ -288,7 +288,7 @@ def _save(job: TrainingJob, state: LoopState) -> None:
     """Checkpoint the current position. Every rank calls it; the first one writes."""
     snapshot = Snapshot(
         state=job.engine.full_state(),
-        average={} if job.average is None else job.average.tensors(),
+        average={},
         position=state.position,
         log=asdict(state.log),
         facts=dict(job.facts),
@@ -299,11 +299,9 @@ def _save(job: TrainingJob, state: LoopState) -> None:
 
 
 def _load(job: TrainingJob, snapshot: Snapshot) -> EpochLog:
-    """Bring method, optimiser and average to a checkpoint's state; returns its sums of the epoch."""
+    """Bring method and optimiser to a checkpoint's state; returns its sums of the epoch."""
     try:
         job.engine.load_state(snapshot.state)
-        if job.average is not None:
-            job.average.load(snapshot.average)
         return EpochLog(**snapshot.log)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"the checkpoint does not fit this model: {' '.join(str(error).split())[:300]}") from None

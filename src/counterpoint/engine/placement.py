@@ -48,7 +48,7 @@ class Placement:
         """This process's own device."""
         if self.device != "cuda":
             return torch.device(self.device)
-        return torch.device("cuda", 0 if self.ranks.has_own_gpus else self.ranks.local_rank)
+        return torch.device("cuda", self.ranks.local_rank)
 
 
 def place(device: str, precision: str, *, environment: Mapping[str, str] | None = None) -> Placement:
@@ -57,7 +57,7 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
     Args:
         device: auto, cpu or cuda.
         precision: auto, fp32, bf16 or fp16.
-        environment: where torchrun and SLURM write (default: this process's).
+        environment: where torchrun writes (default: this process's).
 
     Raises:
         UsageError: a GPU is asked for and none is there, or more ranks than GPUs, or float16 without a GPU.
@@ -70,7 +70,7 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
         reasons["engine.device"] = "a GPU is there" if num_gpus else "no GPU was found"
     elif device == "cuda" and not num_gpus:
         raise UsageError("engine.device is cuda, but torch finds no GPU here; use --engine.device cpu")
-    if device == "cuda" and not ranks.has_own_gpus and ranks.local_world_size > num_gpus:
+    if device == "cuda" and ranks.local_world_size > num_gpus:
         raise UsageError(
             f"{ranks.local_world_size} ranks on this machine, but it has {num_gpus} GPU{'s' * (num_gpus != 1)}; start "
             "at most one rank per GPU, or use --engine.device cpu"
@@ -89,7 +89,7 @@ def place(device: str, precision: str, *, environment: Mapping[str, str] | None 
 
 @contextmanager
 def ranks_joined(placement: Placement) -> Iterator[None]:
-    """Within, the ranks that torchrun or SLURM started form one group; nothing for one process.
+    """Within, the ranks that torchrun started form one group; nothing for one process.
 
     Args:
         placement: who and where this process is.

@@ -14,7 +14,6 @@ from rich.text import Text
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.terminal_text import shown
 
-NARROW = 110  # columns below which the live line is shortened
 LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
 
 
@@ -103,8 +102,7 @@ class TrainingDisplay:
     def epoch_done(self, record: EpochRecord) -> None:
         """Show a finished epoch's figures."""
         if self._progress is not None:
-            is_narrow = self._progress.console.width < NARROW
-            self._progress.update(self._progress.task_ids[0], record=_words(record, is_narrow=is_narrow))
+            self._progress.update(self._progress.task_ids[0], record=_words(record))
             return
         epoch = record.epoch or 0
         if epoch in (1, self._num_epochs) or epoch % self._line_every == 0:
@@ -114,7 +112,7 @@ class TrainingDisplay:
             self._reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)}  {left:.0f} s left")
 
 
-def _words(record: EpochRecord, *, is_narrow: bool = False) -> str:
+def _words(record: EpochRecord) -> str:
     """The figures of an epoch in one line."""
     levels = {"chance": record.chance, "floor": record.floor}
     known = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
@@ -122,6 +120,4 @@ def _words(record: EpochRecord, *, is_narrow: bool = False) -> str:
     beside = f"{f' ({known})' if known else ''}{measured}"
     # The loop knows all three.
     loss, rate, speed = record.loss or 0.0, record.learning_rate or 0.0, record.images_per_second or 0.0
-    if is_narrow:
-        return f"loss {loss:.2f}{beside} lr {rate:.0e} {speed:,.0f}/s"
     return f"loss {loss:.3f}{beside}  lr {rate:.1e}  {speed:,.0f} images/s"

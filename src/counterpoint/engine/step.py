@@ -3,6 +3,7 @@
 # N samples of this rank
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,12 +11,13 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.dist import gather_rows, gather_texts, rank, world_size
-from counterpoint.core.errors import LoneTrainingError, NonFiniteError, TrainingError
+from counterpoint.core.errors import LoneTrainingError, NonFiniteError, TrainingError, first_line
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import Position
-from counterpoint.engine.forensics import describe_loss, describe_memory, is_out_of_memory, named_ids
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.optimisers import set_learning_rate
+
+NUM_NAMED = 5  # sample ids that a message lists
 
 
 @dataclass(frozen=True)
@@ -72,16 +74,22 @@ def take_step(
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
         # Lone: the other ranks are within the step and cannot be asked; they hear of it when this one leaves.
-        if not is_out_of_memory(error):
+        words = str(error)
+        # On a GPU, in one of its libraries, or on the CPU.
+        if not isinstance(error, torch.OutOfMemoryError) and not re.search("DefaultCPUAllocator|ALLOC_FAILED", words):
             raise
-        raise LoneTrainingError(describe_memory(error, len(batch.ids), job.settings.engine.chunk_size)) from None
+        size = job.settings.engine.chunk_size
+        smaller = max(1, (2 * len(batch.ids) if size == "none" else size) // 4)
+        raise LoneTrainingError(
+            f"out of memory with {len(batch.ids)} samples per step on this device: keep the batch and its negatives "
+            f"with --engine.chunk-size {smaller} (gradient caching, one more forward pass), or lower --batch-size, or "
+            f"use --engine.precision bf16 ({first_line(error)})"
+        ) from None
     if update.nonfinite is not None:
         # The verdict is the same on all ranks, so that all of them take part in this collective.
-        detail = f"samples {'; '.join(map(named_ids, gather_rows(batch.ids).chunk(world_size())))}"
+        detail = f"samples {'; '.join(map(_named_ids, gather_rows(batch.ids).chunk(world_size())))}"
         raise TrainingError(_stopped(position, f"the gradient of {update.nonfinite} is not finite", detail))
     job.method.after_step((position.step + 1) / job.schedule.num_steps)
-    if job.average is not None:
-        job.average.update(job.method.state_dict(), step=position.step)
     # Several ranks stop by the answer that all of them have; one process hears a signal that came during the step,
     # too.
     return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
@@ -112,7 +120,7 @@ def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Ca
             # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
             value, code = _agree(loss, asked())
             if not math.isfinite(value):
-                raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(job, part, loss)))
+                raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(part, loss)))
             job.engine.backward(loss / len(parts))
         total += value / len(parts)
     return total, code
@@ -138,13 +146,25 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
     return losses.mean().item(), int(codes.max().item())
 
 
-def _first_text(job: TrainingJob, part: LocalBatch, loss: Tensor) -> str:
-    """What the rank says that finds the fault closest to the data; of several, the first."""
-    found = None if bool(torch.isfinite(loss)) else describe_loss(job.method, (part.view0, part.view1), part.ids)
-    # Six digits, so that texts sort as their depths do; a rank that found nothing says nothing.
-    texts = gather_texts("" if found is None else f"{found.depth:06d}{found.text}")
-    said, number = min((text, number) for number, text in enumerate(texts) if text)
-    return said[6:] if len(texts) == 1 else f"on rank {number} {said[6:]}"
+def _first_text(part: LocalBatch, loss: Tensor) -> str:
+    """Which samples are to blame: those of a view that is not finite, or all of the first rank with such a loss."""
+    text = ""
+    if not bool(torch.isfinite(loss)):
+        text = f"the views are finite; samples {_named_ids(part.ids)}"
+        for number, view in enumerate((part.view0, part.view1)):
+            is_bad_N = ~torch.isfinite(view).flatten(1).all(dim=1)
+            if bool(is_bad_N.any()):
+                text = f"view {number} of the data is not finite; samples {_named_ids(part.ids[is_bad_N])}"
+                break
+    texts = gather_texts(text)
+    number, said = next((number, said) for number, said in enumerate(texts) if said)
+    return said if len(texts) == 1 else f"on rank {number} {said}"
+
+
+def _named_ids(ids_N: Tensor) -> str:
+    """The first few ids of a batch."""
+    more = f" and {len(ids_N) - NUM_NAMED} more" if len(ids_N) > NUM_NAMED else ""
+    return f"{ids_N[:NUM_NAMED].tolist()}{more}"
 
 
 def _stopped(position: Position, what: str, detail: str) -> str:

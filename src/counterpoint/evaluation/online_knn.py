@@ -1,7 +1,7 @@
 """kNN accuracy on held-out samples while training goes on: a measurement that leaves no trace in the run."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,6 @@ from counterpoint.core.torch_state import own_draws
 from counterpoint.data.order import SPLIT_SEED, Split, random_order
 from counterpoint.data.source import Source
 from counterpoint.engine.job import EpochEnd
-from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation.features import VIEW_EPOCH, raw_chunks
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.nn.trained import Encoder
@@ -42,7 +41,6 @@ class EpochKNN:
         split: training and held-out positions.
         encoder: prepares samples; the weights measured are those of the method at each epoch's end.
         every: epochs between measurements, >= 1; the last epoch is always measured.
-        average: of the weights, which is measured in their place where a run keeps one.
 
     Raises:
         UsageError: too few labelled samples to say anything.
@@ -52,7 +50,6 @@ class EpochKNN:
     split: Split
     encoder: Encoder
     every: int
-    average: WeightAverage | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could not be measured."""
@@ -83,9 +80,7 @@ class EpochKNN:
             return {}
         backbone = moment.method.backbone
         assert isinstance(backbone, nn.Module)
-        # The average takes the place of the weights within the block; both blocks put back what they found.
-        weights = nullcontext() if self.average is None else self.average.applied(moment.method)
-        with unchanged(moment.method), weights:
+        with unchanged(moment.method):
             return {FIGURE: self._accuracy(backbone.eval())}
 
     def _accuracy(self, backbone: nn.Module) -> float:

@@ -78,6 +78,7 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
         values.setdefault("stem", "small")
     if isinstance(engine, dict):
         engine.pop("backend", None)  # there were two engines, which gave the same bits
+        engine.pop("average", None)  # of the weights, which is no more; the encoder has what it was trained to
     if isinstance(engine, dict) and method is not None and method.wiring in ENCODES_BOTH:
         engine.setdefault("encode_views", "together")
     return values

@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, Layout, check_finite, fit_images, to_samples, to_unit_float
+from counterpoint.core.array_layout import Kind, check_finite, fit_images, to_samples, to_unit_float
 from counterpoint.core.checks import check_held
 from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
@@ -113,7 +113,7 @@ class Encoder(nn.Module):
         return next(self.backbone.parameters(), self.mean).device
 
     def forward(self, samples: Any) -> Any:
-        """Representations (n, width), with gradient; see ``represent`` for input of other layouts.
+        """Representations (n, width), with gradient; see ``represent`` for other input.
 
         Args:
             samples: images (n, c, h, w), uint8 or floats in [0, 1], or vectors (n, d), on the encoder's device. An
@@ -131,35 +131,34 @@ class Encoder(nn.Module):
             check_finite(samples.float() if samples.dtype == torch.float64 else samples, "samples")
         return self.backbone(prepared)
 
-    def represent(self, samples: Any, *, layout: Layout | None = None) -> Any:
+    def represent(self, samples: Any) -> Any:
         """Representations (n, width), before the projector.
 
         Args:
             samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d).
                 Images of another size are centre-cropped to a square and resized. NumPy arrays and tensors are
                 answered in kind.
-            layout: what the axes of images are, such as ``hwc`` for one picture; None finds out.
 
         Raises:
             DataError: wrong kind, shape, channels or range, or a shape that could be one picture or many.
         """
-        return _like(self.both(samples, layout=layout)[0], samples)
+        return _like(self.both(samples)[0], samples)
 
-    def embed(self, samples: Any, *, layout: Layout | None = None) -> Any:
+    def embed(self, samples: Any) -> Any:
         """Embeddings (n, embedding_dims): projector and output map applied, unit length; see ``represent``."""
-        return _like(self.both(samples, layout=layout)[1], samples)
+        return _like(self.both(samples)[1], samples)
 
-    def logits(self, samples: Any, *, layout: Layout | None = None) -> Any:
+    def logits(self, samples: Any) -> Any:
         """Logits (n, classes) of the classifier that was trained with the encoder; see ``represent``.
 
         Raises:
             UsageError: there is none.
         """
-        return _like(self.class_logits(self.both(samples, layout=layout)[0]), samples)
+        return _like(self.class_logits(self.both(samples)[0]), samples)
 
-    def classify(self, samples: Any, *, layout: Layout | None = None) -> tuple[str, ...]:
+    def classify(self, samples: Any) -> tuple[str, ...]:
         """Name of the class of each sample, by the classifier that was trained with the encoder; see ``logits``."""
-        logits_NC = torch.as_tensor(self.logits(samples, layout=layout))
+        logits_NC = torch.as_tensor(self.logits(samples))
         assert self.classifier is not None
         return tuple(self.classifier.class_names[number] for number in logits_NC.argmax(dim=1).tolist())
 
@@ -181,11 +180,11 @@ class Encoder(nn.Module):
         return torch.cat([classifier(part).cpu() for part in parts])
 
     @usual_modes()
-    def both(self, samples: Any, *, layout: Layout | None = None) -> tuple[Tensor, Tensor]:
+    def both(self, samples: Any) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
         card = self.card
         channels = card.in_shape[0] if card.kind == "images" else None
-        checked = to_samples(samples, card.kind, name="samples", layout=layout, channels=channels)
+        checked = to_samples(samples, card.kind, name="samples", channels=channels)
         pairs = [self.of_views(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
         return torch.cat([r for r, _ in pairs]), torch.cat([z for _, z in pairs])
 

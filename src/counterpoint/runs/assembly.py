@@ -27,7 +27,6 @@ from counterpoint.engine.loggers import build_loggers
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.schedules import build_schedule
-from counterpoint.engine.weight_average import WeightAverage
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import view_drawer
 from counterpoint.kernels.select import Choice, recording
@@ -171,8 +170,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     """
     settings, engine = assembled.settings, assembled.settings.engine
     method, order, placement = assembled.method, assembled.order, assembled.placement
-    method.to(placement.torch_device)  # before its weights are averaged
-    average = None if engine.average == "none" else WeightAverage(method.state_dict(), engine.average)
+    method.to(placement.torch_device)
     chance, floor = _levels(assembled)
     return TrainingJob(
         settings=settings,
@@ -187,8 +185,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         folder=folder,
         chance=chance,
         floor=floor,
-        average=average,
-        measurements=_measurements(assembled, average),
+        measurements=_measurements(assembled),
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts=_facts(assembled),
     )
@@ -218,14 +215,14 @@ def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
     return chance if has_chance else None, floor if math.isfinite(floor) else None
 
 
-def _measurements(assembled: Assembled, average: WeightAverage | None) -> tuple[Measurement, ...]:
+def _measurements(assembled: Assembled) -> tuple[Measurement, ...]:
     """What joins each epoch's record."""
     every = assembled.settings.engine.knn_every
     if every == "none":
         return ()
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.positions, assembled.split.held_out)
-    return (EpochKNN(assembled.source, split, assembled.encoder, every=every, average=average),)
+    return (EpochKNN(assembled.source, split, assembled.encoder, every=every),)
 
 
 def _facts(assembled: Assembled) -> dict[str, Any]:
@@ -245,9 +242,7 @@ def _facts(assembled: Assembled) -> dict[str, Any]:
 
 
 def _check_engine(settings: TrainSettings, placement: Placement, num_train: int) -> None:
-    """Shards are not averaged, queues fit the data, and every rank and every sub-batch gets equally many samples."""
-    if settings.engine.strategy == "fsdp" and settings.engine.average != "none":
-        raise UsageError("engine.average needs whole weights on each rank; use --engine.strategy ddp with it")
+    """Queues fit the data, and every rank and every sub-batch gets equally many samples."""
     asked = settings.target.queue_size
     if method_named(settings.method).queue_size is not None and asked != "auto" and asked > num_train:
         raise UsageError(

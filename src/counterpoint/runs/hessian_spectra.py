@@ -14,6 +14,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import only_training, usual_modes
+from counterpoint.core.user_files import available_memory
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
@@ -221,11 +222,5 @@ def _check_memory(fixed: RunLoss | GivenLoss, asked: CurvatureSettings) -> None:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that can be had without swapping; infinite where the system does not say."""
-    if device.type == "cuda":
-        return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return float("inf")
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), float("inf"))
+    """Memory that can be had without swapping."""
+    return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else float(available_memory())

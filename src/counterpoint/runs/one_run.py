@@ -14,9 +14,7 @@ from counterpoint.core.rundir import RUN, RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import require_float32
 from counterpoint.core.user_files import shown_name
-from counterpoint.core.user_objects import CUSTOM
 from counterpoint.engine.job import TrainingJob
-from counterpoint.engine.memory import check_memory
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
@@ -112,20 +110,8 @@ def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tu
     assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, initial_weights(settings)))
     # Again, as which views have an effect depends on the data.
     refuse_idle(settings, assembled.resolution.idle)
-    on_all_ranks(lambda: _check_memory(assembled))
     _check_alike(job, assembled)
     return assembled, job
-
-
-def _check_memory(assembled: Assembled) -> None:
-    """Refuse a batch that cannot be encoded at once; modules of the user's own, which may be anything, are let pass."""
-    settings, encoder = assembled.settings, assembled.encoder
-    if settings.engine.chunk_size != "none" or settings.encoder == CUSTOM:
-        return
-    # Two passes, one after the other, keep as much as one over both views.
-    num_views = 2 * assembled.loss_batch // assembled.placement.world_size
-    device, is_half = assembled.placement.torch_device, settings.engine.precision != "fp32"
-    check_memory(encoder.backbone, encoder.card.in_shape, num_views, device=device, is_half=is_half)
 
 
 def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:

@@ -48,7 +48,7 @@ LATER: Mapping[str, tuple[Any, ...]] = {
 # What stands for a setting in a run that it has no effect in, where earlier versions recorded it.
 WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}
 # What 0.1.0 had and is gone, as it recorded it by default: hashes keep it.
-FORMER: Mapping[str, str] = {"engine.backend": "fabric"}
+FORMER: Mapping[str, str] = {"engine.backend": "fabric", "engine.average": "none"}
 
 
 def continued_settings(

@@ -1,6 +1,5 @@
 """The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
 
-import contextlib
 import fnmatch
 import json
 import math
@@ -15,9 +14,7 @@ from typing import Any
 from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
-from counterpoint.core.run_files import finish_deletion
 from counterpoint.core.run_lock import holder_of, is_locked
-from counterpoint.core.run_names import deleted_name
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.written_tables import aligned, csv_table, markdown_table
@@ -241,9 +238,6 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
     for name in names:
         if not name.startswith("."):
             yield from _below(folder / name, depth - 1)
-        elif (before := deleted_name(folder / name)) is not None:
-            with contextlib.suppress(OSError):  # another user's
-                finish_deletion(folder / before)
 
 
 def _encoder(folder: RunFolder) -> str | None:

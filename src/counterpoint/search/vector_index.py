@@ -20,7 +20,6 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import file_state, read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text
@@ -32,7 +31,8 @@ INSTALL = "pip install 'counterpoint[search]'"
 # Numbers of a table up to which every row is compared. A query then takes about a second on two cores: 10 ms for 10^5
 # rows of 128, 82 ms for 10^6, 0.67 s for 10^7.
 MOST_COMPARED = 2_000_000_000
-CARD, VECTORS, NAMES, GRAPH = INDEX_FILES[:4]
+CARD, VECTORS, NAMES, GRAPH = "index.json", "vectors.npy", "names.json", "graph.usearch"
+INDEX_FILES = (CARD, VECTORS, NAMES, GRAPH, "rows.npy", "centres.npy")  # the last two are of earlier versions
 BLOCK = 1 << 16  # rows that are read at a time
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time

@@ -55,8 +55,7 @@ def works_again(action: str, place: Place, words: list[str], first: Outcome) -> 
         outcome = run_command(attempt, place.folder / "again")
         if (verdict := judge(outcome)).fault:
             return Verdict(verdict.fault, f"{action}, afterwards: {verdict.detail}")
-        is_gone = action == "delete" and not (folder / "run" / "run.json").exists()  # there is nothing to delete
-        if outcome.code == 0 or is_gone:
+        if outcome.code == 0:
             other = unfinished(action, place.material, folder)
             return Verdict("other bits", f"{action}: {other}; first {first}") if other else KEPT
         said.append(f"{attempt[0]}: {outcome}")

@@ -22,7 +22,7 @@ TRAINING = ("train 0", "train 1", "train 0 --resume", "train 0 --overwrite", "tr
 READING = ("report", "evaluate", "verify", "diagnose")
 # Both write to one folder below or beside a finished run.
 SEARCHING = ("search", "search hnsw", "search others", "search others anew")
-BESIDE = (*((first, second) for first in SEARCHING for second in (*SEARCHING, "train 1 --overwrite", "delete")),)
+BESIDE = (*((first, second) for first in SEARCHING for second in (*SEARCHING, "train 1 --overwrite")),)
 BESIDE += tuple((other, other) for other in ("export", "shards")) + (("export", "train 1 --overwrite"),) * 2
 SHARED = sorted({action for pair in BESIDE for action in pair} - {*TRAINING})
 
@@ -91,8 +91,6 @@ def words_of(action: str, material: Path, run: Path) -> list[str]:
         seed, *flags = more
         return train_words(material, run, *flags, seed=int(seed))
     match verb:
-        case "delete":
-            return ["runs", str(run.parent), "--delete", run.name, "--yes", "-q"]
         case "export":
             return ["export", str(run), "--to", "folder", "--out", f"{run}-model", "--overwrite", "-q"]
         case "shards":
@@ -156,9 +154,6 @@ def _look(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
 
 def _look_beside(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
     """Whether indexes, shards and an exported folder are each of one making, and answer of what is there now."""
-    if "delete" in outcomes and outcomes["delete"].code == 0:
-        left = sorted(str(each.relative_to(path)) for each in path.rglob("*")) if path.exists() else []
-        return Verdict("remnant", ", ".join(left)) if left else KEPT
     if any("search" in action for action in outcomes):
         cold = path.with_name("cold")
         shutil.copytree(path, cold)

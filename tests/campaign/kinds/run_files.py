@@ -29,7 +29,7 @@ SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetens
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
 SAID_WHEN_LOST = {"config.yaml": "config.yaml is missing", "timings.jsonl": "not recorded", "after": "not checked"}
 # What `verify` knows from elsewhere, whoever vouches for it: the last checkpoint, and a step that is taken again.
-PROVEN = ("encoder.safetensors", "newest/average.safetensors", "older/model.safetensors")
+PROVEN = ("encoder.safetensors", "newest/model.safetensors", "older/model.safetensors")
 VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "search", "load")
 
 
