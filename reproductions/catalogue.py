@@ -4,7 +4,9 @@ A figure is a function and is computed here; a study is data (``study``) and run
 ``report``, which reads the same record. Loads without torch: a figure is imported when it is made.
 """
 
+import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +15,6 @@ from pkgutil import resolve_name
 
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_json
-from counterpoint.core.output_paths import check_folder
 from reproductions.reproduction import FigureRun, Reproduction
 from reproductions.study import Study, read_study, studies
 
@@ -182,7 +183,11 @@ def reproduce(figure: str, run: FigureRun, *, out: str | Path, seeds: int = 1) -
         raise UsageError(f"seeds must be a whole number >= 1, got {seeds}")
     # Refuse before the work.
     target = numbers_file(figure, out, quick=run.quick)
-    check_folder(Path(out))
+    try:
+        nearest = next(place for place in (Path(out), *Path(out).absolute().parents) if os.path.lexists(place))
+        tempfile.TemporaryFile(dir=nearest).close()  # what permissions promise, some file systems refuse
+    except OSError as error:
+        raise RunError(f"cannot write into {out}: {error.strerror or error}; choose another --out") from error
     _check_numbers(target)
     from reproductions.code_state import code_state, processor  # deferred: a list of the figures needs neither
     from reproductions.figure_seeds import over_seeds  # deferred: the same

@@ -120,7 +120,10 @@ class TableFile:
             # Each row gets a name, before any of them is read.
             if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
                 raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
-            self.schema = _schema_of(arrow, self._chunks.schema)
+            columns, metadata = self._chunks.schema, self._chunks.schema.metadata or {}
+            kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in columns}
+            names = {column: each for column, each in _class_names(metadata).items() if column in kinds}
+            self.schema = Schema(kinds, names)
         except self._errors as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
         self.num_chunks, self.chunk_bytes = len(self._chunks.lengths), self._chunks.unpacked_bytes
@@ -241,12 +244,6 @@ def _mapped(arrow: Any, path: Path) -> Any:
     """A file's bytes, read where they lie; pyarrow itself would open pipes, and no name that is not UTF-8."""
     with open_regular(path) as stream:
         return arrow.BufferReader(arrow.py_buffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)))
-
-
-def _schema_of(arrow: Any, schema: Any) -> Schema:
-    """Kinds and class names of the columns."""
-    kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in schema}
-    return Schema(kinds, {name: names for name, names in _class_names(schema.metadata or {}).items() if name in kinds})
 
 
 def _kind(types: Any, of: Any) -> ColumnKind:

@@ -77,11 +77,10 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
     try:
         with _named(path):
             for piece in pieces:
-                rest = memoryview(piece).cast("B")
-                digest.update(rest)
-                size += len(rest)
-                while rest:  # a call may take a part only
-                    rest = rest[os.write(handle, rest) :]
+                content = memoryview(piece).cast("B")
+                digest.update(content)
+                size += len(content)
+                _write_all(handle, content)
     finally:
         os.close(handle)
     return Seal(size, digest.hexdigest())
@@ -269,3 +268,8 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
+
+
+def _write_all(handle: int, content: memoryview) -> None:
+    while content:  # a call may take a part only
+        content = content[os.write(handle, content) :]

@@ -159,7 +159,12 @@ def row_dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
     >>> row_dots(torch.ones(2, 3), torch.arange(6.0).view(2, 3))
     tensor([ 3., 12.])
     """
-    return rowwise(_dots, left_ND, right_ND, pull=_pull_dots)
+    return rowwise(
+        lambda left_ND, right_ND: (left_ND * right_ND).sum(1),
+        left_ND,
+        right_ND,
+        pull=lambda upstream_N, left_ND, right_ND: (upstream_N[:, None] * right_ND, upstream_N[:, None] * left_ND),
+    )
 
 
 def product(a_NK: Tensor, b_KM: Tensor) -> Tensor:
@@ -241,14 +246,6 @@ def _gradients(
         wanted = [node for node, w in zip(nodes, is_wanted, strict=True) if w]
         found = iter(torch.autograd.grad(function(*nodes), wanted, upstream, create_graph=is_differentiable))
     return [next(found) if w else None for w in is_wanted]
-
-
-def _pull_dots(upstream_N: Tensor, left_ND: Tensor, right_ND: Tensor) -> tuple[Tensor, Tensor]:
-    return upstream_N[:, None] * right_ND, upstream_N[:, None] * left_ND
-
-
-def _dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
-    return (left_ND * right_ND).sum(1)
 
 
 class _Product(torch.autograd.Function):
