@@ -26,7 +26,7 @@ examples:
   counterpoint export runs/ncl --out ncl-model
   counterpoint export runs/ncl --to onnx --out ncl-onnx
   counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
-  counterpoint export runs/ncl --to onnx --layer embedding --layout nchw --out z"""
+  counterpoint export runs/ncl --to onnx --layer embedding --out z"""
 
 
 def add_flags(parser: Parser) -> None:
