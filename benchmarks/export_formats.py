@@ -39,11 +39,11 @@ def untrained(name: str, side: int) -> Encoder:
 def measure(name: str, side: int, rounds: int) -> None:
     """Print the rows of one encoder."""
     encoder = untrained(name, side)
-    network = ServedNetwork(encoder, "both", "nhwc")
+    network = ServedNetwork(encoder, "both")
     samples = torch.randint(0, 256, (max(BATCHES), 3, side, side), dtype=torch.uint8)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ONNX_FILE
-        answer = write_onnx(network, path, 18)
+        answer = write_onnx(network, path)
         size = path.stat().st_size / 1e6
         difference = compare(answer, encoder, samples[:10], list(map(str, range(10))), TOLERANCE).difference
         for batch in BATCHES:

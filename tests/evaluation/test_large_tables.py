@@ -3,7 +3,6 @@
 # N bank samples, Q queries, D features
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,6 @@ from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.evaluation import (
     feature_tables,
     linear_probe,
-    load_subject,
-    metric_types,
     nearest,
     softmax_regression,
 )
@@ -101,27 +98,6 @@ def test_those_that_read_parts_are_the_usual_ones() -> None:
     assert in_parts >= {"knn", "knn-200", "linear probe"}
 
 
-def test_a_file_too_large_for_the_memory_is_evaluated_as_it_would_be_there(
-    tmp_path: Path, small_parts: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank, labels = draw(500, 5)
-    queries, labels_Q = draw(40, 5)
-    np.save(tmp_path / "bank.npy", bank)
-    monkeypatch.chdir(tmp_path)
-    samples = {"labels": labels, "test_data": queries, "test_labels": labels_Q, "quiet": True}
-    names = ("knn", "linear probe", "mAP@10")  # the last one takes the bank as a whole
-    held = cp.evaluate("bank.npy", **samples, metrics=names)
-    monkeypatch.setattr(load_subject, "IN_MEMORY", 100)
-    read = []
-    monkeypatch.setattr(metric_types, "whole", lambda rows: read.append(rows) or whole(rows))
-    stored = cp.evaluate("bank.npy", **samples, metrics=names)
-    assert stored.rows == held.rows
-    assert sum(isinstance(rows, StoredRows) for rows in read) == 1
-    with_classes = [cp.evaluate("bank.npy", **samples, classes="0,2").rows]
-    monkeypatch.setattr(load_subject, "IN_MEMORY", 1 << 20)
-    assert [cp.evaluate("bank.npy", **samples, classes="0,2").rows] == with_classes
-
-
 def test_features_too_large_for_the_memory_are_read_from_the_cache(
     run: cp.Run, small_parts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,30 +108,6 @@ def test_features_too_large_for_the_memory_are_read_from_the_cache(
     monkeypatch.setattr(feature_tables, "_opened", lambda path: taken.append(opened(path)) or taken[-1])
     assert cp.evaluate(run, quiet=True).rows == held
     assert any(isinstance(each, StoredRows) for each in taken)
-
-
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda array: np.where(np.arange(len(array))[:, None] == 7, np.nan, array), "finite.* row 7 is not"),
-        (
-            lambda array: np.where(np.arange(len(array))[:, None] == 9, 1e300, array.astype(float)),
-            "float32 holds, but row 9 is not",
-        ),
-        (lambda array: array[:, 0], r"big\.npy .*\(n, d\)"),
-        (np.asfortranarray, r"big\.npy .* in C order"),
-    ],
-    ids=["nan", "beyond float32", "one axis", "columns first"],
-)
-def test_a_large_file_that_cannot_be_used_is_refused(
-    change: Callable[[np.ndarray], np.ndarray], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bank, labels = draw(500, 5)
-    np.save(tmp_path / "big.npy", change(bank))
-    monkeypatch.setattr(load_subject, "IN_MEMORY", 100)
-    with pytest.raises(cp.DataError, match=complaint) as caught:
-        cp.evaluate(str(tmp_path / "big.npy"), labels=labels, quiet=True)
-    assert "\n" not in str(caught.value)
 
 
 def test_votes_of_more_neighbours_than_a_block_has_rows(small_parts: None, table: StoredRows) -> None:

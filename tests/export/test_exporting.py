@@ -1,6 +1,5 @@
 """Exports of a run: opened again, equal to the bit where weights are written, and refused in one line otherwise."""
 
-import builtins
 import json
 import re
 import shutil
@@ -75,7 +74,7 @@ def test_the_record_names_every_file_with_its_hash_and_what_was_compared(exporte
     assert exported.format("folder").difference <= 1e-6
     assert len(exported.format("folder").sizes) == 3
     assert json.loads(json.dumps(exported.to_dict()))["path"] == str(folder)
-    for text in (str(exported), exported.to_markdown(), exported.to_csv(), exported._repr_html_()):
+    for text in (str(exported), exported.to_markdown(), exported.to_csv()):
         assert "model.safetensors" in text
 
 
@@ -90,12 +89,6 @@ def test_the_loader_of_the_folder_needs_no_counterpoint(exported: cp.Exported, r
     images = pictures()
     found = run_snippet(folder_of(exported), "modeling_counterpoint", "counterpoint timm", images.transpose(0, 3, 1, 2))
     assert_answers(found, run, images)
-
-
-@pytest.mark.thorough
-def test_the_snippet_with_counterpoint_runs(exported: cp.Exported, run: cp.Run) -> None:
-    found = run_snippet(folder_of(exported), "counterpoint as cp", "timm onnxruntime", pictures())
-    assert_answers(found, run, pictures())
 
 
 @pytest.mark.parametrize(
@@ -125,17 +118,15 @@ def test_weights_that_cannot_be_opened_are_one_line(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-def test_every_format_of_a_run_answers_as_torch_does(layout: str, run: cp.Run, photos: Path, tmp_path: Path) -> None:
-    made = cp.export(run, out=tmp_path / "all", layout=layout, quiet=True)
+def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, photos: Path, tmp_path: Path) -> None:
+    made = cp.export(run, out=tmp_path / "all", quiet=True)
     folder = tmp_path / "all"
     assert {each.name for each in made.formats} == {"onnx", "safetensors", "folder"}
     assert all(each.difference <= 1e-4 for each in made.formats)
     assert made.format("onnx").opset == 18
     assert not made.left_out
     images = pictures((15, 20))
-    given = images if layout == "nhwc" else images.transpose(0, 3, 1, 2)
-    assert_answers(run_snippet(folder, "onnxruntime", "counterpoint torch", given), run, images)
+    assert_answers(run_snippet(folder, "onnxruntime", "counterpoint torch", images), run, images)
     for file in folder.iterdir():  # nothing of this machine's folders leaves it
         assert str(Path(cp.__file__).parents[1]).encode() not in file.read_bytes()
     # Our own reader of ONNX files, as `evaluate --encoder model.onnx` uses it.
@@ -214,25 +205,11 @@ def test_a_module_of_ones_own_is_exported_as_it_can_be(tmp_path: Path, photos: P
     assert np.array_equal(again.represent(pictures()), cp.load(run).represent(pictures()))
     with pytest.raises(UsageError, match=r"cannot describe module backbone.body .Branching"):
         cp.export(run, "folder", out=tmp_path / "folder", quiet=True)
-    with pytest.raises(UsageError, match=r"ONNX cannot express module backbone.body .Branching"):
+    with pytest.raises(UsageError, match="ONNX cannot express this encoder: "):
         cp.export(run, "onnx", out=tmp_path / "graph", quiet=True)
     with pytest.raises(UsageError, match="trained with your own module; pass it as encoder="):
         cp.load(tmp_path / "weights")
     assert {path.name for path in tmp_path.iterdir()} == {"own", "weights"}
-
-
-def test_a_missing_extra_says_what_to_install(run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == "onnx":
-            raise ImportError("No module named 'onnx'")
-        return usual(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"pip install 'counterpoint\[onnx\]'"):
-        cp.export(run, "onnx", out=tmp_path / "x", quiet=True)
-    assert not (tmp_path / "x").exists()
 
 
 def test_bad_input_is_one_line_and_leaves_nothing(run: cp.Run, tmp_path: Path, photos: Path) -> None:
@@ -247,7 +224,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(run: cp.Run, tmp_path: Path, p
         (run, {"data": vectors}, DataError, "samples must be images"),
         (run, {"data": tmp_path / "empty"}, CounterpointError, "empty"),
         (run, {"data": tmp_path / "text.txt"}, CounterpointError, "text.txt"),
-        (run, {"opset": 3}, UsageError, "opset"),
         (run, {"layers": "x"}, UsageError, "did you mean 'layer'"),
         (run, {"out": photos}, RunError, "no export"),
         (run, {"out": run.path}, RunError, "no export"),
@@ -268,15 +244,3 @@ def test_the_command_prints_the_table_and_json(run: cp.Run, tmp_path: Path, caps
     assert "--overwrite" in capsys.readouterr().err
     assert main([*words, "--overwrite", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["formats"][0]["name"] == "safetensors"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("encoder", ["timm:vit_tiny_patch16_224", "resnet18"])
-def test_encoders_that_timm_knows_are_opened_by_timm(encoder: str, photos: Path, tmp_path: Path) -> None:
-    settings = {"encoder": encoder, "epochs": 1, "batch_size": 8, "source": {"image_size": 16}}
-    run = cp.train(photos, out=tmp_path / "run", quiet=True, **settings)
-    made = cp.export(run, "folder", out=tmp_path / "x", quiet=True)
-    assert {each.name for each in made.formats} == {"safetensors", "folder", "timm"}
-    images = pictures((16, 16))
-    for word in ("import timm", "modeling_counterpoint"):
-        assert_answers(run_snippet(tmp_path / "x", word, "counterpoint", images.transpose(0, 3, 1, 2)), run, images)

@@ -46,11 +46,6 @@ def test_encoders_of_the_catalogue_are_built_again(name: str, shape: tuple[int, 
     assert is_built_again(build_encoder(name, shape), torch.randn(2, *shape))
 
 
-@pytest.mark.thorough
-def test_a_resnet_of_bottlenecks_is_built_again() -> None:
-    assert is_built_again(build_encoder("resnet50", (3, 32, 32)), torch.randn(2, 3, 32, 32))
-
-
 @pytest.mark.parametrize("kind", ["none", "linear", "mlp", "low-rank", "diagonal"])
 @pytest.mark.parametrize("norm", ["none", "batch", "batch-plain"])
 def test_projectors_are_built_again(kind: str, norm: str) -> None:

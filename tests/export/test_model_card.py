@@ -42,9 +42,9 @@ def test_a_card_after_evaluation_and_diagnosis_has_intervals_baselines_and_findi
 ) -> None:
     settings = {"encoder": "convnet", "source": {"image_size": 12}, "epochs": 1, "batch_size": 8, "method": "ncl"}
     run = cp.train(photos, out=tmp_path / "run", quiet=True, **settings)
-    text = card_of(run, tmp_path / "x", evaluate=True, licence="apache-2.0")
-    assert run.folder.evaluation.exists()
-    assert run.folder.findings.exists()
+    cp.evaluate(run, quiet=True)
+    cp.diagnose(run, quiet=True)
+    text = card_of(run, tmp_path / "x", licence="apache-2.0")
     front = yaml.safe_load(text.split("---")[1])
     assert front["license"] == "apache-2.0"
     assert "knn" in front["metrics"]

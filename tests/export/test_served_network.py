@@ -20,7 +20,7 @@ def test_resizing_by_matrices_is_torchs_antialiased_interpolation(
     encoder = make_encoder("convnet", (3, *target))
     images = torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8)
     expected = fit_images(images.float() / 255, (3, *target))
-    assert_close(ServedNetwork(encoder, "both", "nchw")._sized(images), expected)
+    assert_close(ServedNetwork(encoder, "both")._sized(images.permute(0, 2, 3, 1)), expected)
 
 
 @pytest.mark.parametrize("size", [1, 3, 8, 29])
@@ -34,13 +34,11 @@ def test_rows_of_a_resize_matrix_sum_to_one_and_agree_with_interpolation_of_an_a
 
 
 @pytest.mark.parametrize("nonnegative", ["none", "relu", "relu-gelu", "softplus", "sigmoid"])
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-def test_the_graph_answers_as_the_encoder(nonnegative: str, layout: str, make_encoder: MakeEncoder) -> None:
+def test_the_graph_answers_as_the_encoder(nonnegative: str, make_encoder: MakeEncoder) -> None:
     encoder = make_encoder(nonnegative=nonnegative, d0=4)
     images = torch.randint(0, 256, (3, 3, 11, 10), dtype=torch.uint8)
-    given = images.permute(0, 2, 3, 1) if layout == "nhwc" else images
     with torch.no_grad():
-        found = ServedNetwork(encoder, "both", layout)(given)
+        found = ServedNetwork(encoder, "both")(images.permute(0, 2, 3, 1))
     for own, expected in zip(found, encoder.both(images), strict=True):
         assert_close(own, expected)
 
@@ -50,5 +48,5 @@ def test_one_output_can_be_asked_for_and_vectors_are_not_resized(layer: str, mak
     encoder = make_encoder("mlp", (5,))
     vectors = torch.randn(4, 5)
     with torch.no_grad():
-        (found,) = ServedNetwork(encoder, layer, "nhwc")(vectors)
+        (found,) = ServedNetwork(encoder, layer)(vectors)
     assert_close(found, encoder.both(vectors)[BOTH.index(layer)])

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, to_samples
 from counterpoint.core.data_settings import LookSettings, SourceSettings
-from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
-from counterpoint.core.stored_rows import StoredRows, row_slices, taken
+from counterpoint.core.stored_rows import taken
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 from counterpoint.core.user_objects import CUSTOM, is_origin
 from counterpoint.core.validation import build
@@ -25,7 +25,6 @@ from counterpoint.data.sources import ALL, open_source
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import IN_MEMORY
 from counterpoint.evaluation.shard_files import MANIFEST
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
 from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
@@ -150,9 +149,8 @@ def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
         path = Path(features)
         if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
-        is_large = path.suffix == ".npy" and path.stat().st_size > IN_MEMORY
-        table = None if is_large else read_table(path)
-        rows, name = _checked(path) if table is None else torch.from_numpy(table.vectors), path.name
+        table = read_table(path)
+        rows, name = torch.from_numpy(table.vectors), path.name
         digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
         table = features if isinstance(features, Table) else None
@@ -175,23 +173,6 @@ def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None)
     if labels is not None:
         return number_labels(labels, len(names))
     return None if own is None else number_known(own)
-
-
-def _checked(path: Path) -> StoredRows:
-    """A table too large for the memory, read once to see that all of it is finite.
-
-    Raises:
-        DataError: no table of numbers, or rows that are not finite; the first is named.
-    """
-    try:
-        rows = StoredRows(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
-    for part in row_slices(len(rows), 1 << 14):
-        if not bool((is_finite := torch.isfinite(rows[part]).all(dim=1)).all()):
-            row = part.start + int(is_finite.int().argmin())
-            raise DataError(f"{path} must be finite and of a size that float32 holds, but row {row} is not")
-    return rows
 
 
 def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSettings, reporter: Reporter) -> Subject:

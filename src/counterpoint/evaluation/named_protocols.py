@@ -57,7 +57,7 @@ PROTOCOLS = (
         layers=("projected",),
         settings={"selection": ("random", "expected-activation", "non-negative-expected-activation")},
         remark="its mAP@10 is precision@10 in its code, of the test samples among themselves; transfer: --data and "
-        "--test-data of another set with --rank-on the first",
+        "--test-data of another set",
     ),
     Protocol(
         name="ncl2024-table2",

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -137,7 +137,6 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
         reporter.say("corruptions are left out: they are of pictures, which an encoder must see")
     ood = open_ood(subject, asked, reporter)
     measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
-    protocol = _Protocol(bank, queries, asked, measurable, takes_all=takes_all)
     split = described_split(subject, bank, queries)
     if split.num_unlabelled:
         reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
@@ -145,9 +144,10 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
     gathered = gather(subject, asked, reporter)
-    known = {each.name: _labelled(each, subject, protocol) for each in gathered.sets}
-    rows = _figures(gathered, known, protocol, reporter)
-    clean = Clean(subject, gathered.sets, known, queries, protocol.metrics)
+    needs = {metric.needs for metric in measurable}
+    known = {each.name: _labelled(each, subject, bank, queries, asked, needs) for each in gathered.sets}
+    rows = _figures(gathered, known, measurable, reporter, takes_all=takes_all)
+    clean = Clean(subject, gathered.sets, known, queries, measurable)
     rows += tuple(in_conditions(clean, ood, asked, reporter))
     split = split.model_copy(update={"num_shared": gathered.num_shared(bank, queries)})
     if split.num_shared:
@@ -158,20 +158,6 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     record = EvaluationRecord(**facts, split=split, rows=rows)
     path = write_evaluation(record, subject, asked, reporter)
     return Evaluation(record, path, subject.name)
-
-
-@dataclass(frozen=True)
-class _Protocol:
-    """Positions of labelled samples and of queries, the settings of votes and probes, and what is measured.
-
-    ``takes_all``: what cannot be measured on these samples is left out; else it was asked for by its name.
-    """
-
-    bank: Tensor
-    queries: Tensor
-    asked: EvaluationSettings
-    metrics: tuple[Metric, ...]
-    takes_all: bool
 
 
 def _measurable(
@@ -198,12 +184,17 @@ def _measurable(
 
 
 def _figures(
-    gathered: FeatureSets, known: Mapping[str, Labelled], protocol: _Protocol, reporter: Reporter
+    gathered: FeatureSets,
+    known: Mapping[str, Labelled],
+    metrics: Sequence[Metric],
+    reporter: Reporter,
+    *,
+    takes_all: bool,
 ) -> tuple[EvaluationRow, ...]:
     """Every metric on every set of features, side by side; each figure is shown as soon as it is known."""
     tasks = [
         (features, metric)
-        for features, metric in itertools.product(gathered.sets, protocol.metrics)
+        for features, metric in itertools.product(gathered.sets, metrics)
         # Pixels have no views of their own, and few features a classifier that was trained with them.
         if metric.needs != "views" or known[features.name].views is not None
         if metric.name != CLASSIFIER or features.predicted is not None
@@ -216,7 +207,7 @@ def _figures(
             try:
                 row = _row(features, metric, known[features.name])
             except CounterpointError as error:
-                if not protocol.takes_all:
+                if not takes_all:
                     raise
                 lacking[metric.name] = str(error)
                 return None
@@ -235,29 +226,30 @@ def _figures(
     return tuple(row for place in range(len(tasks)) if (row := rows[place]) is not None)
 
 
-def _labelled(features: FeatureSet, subject: Subject, protocol: _Protocol) -> Labelled:
+def _labelled(
+    features: FeatureSet, subject: Subject, bank: Tensor, queries: Tensor, asked: EvaluationSettings, needs: set[str]
+) -> Labelled:
     """A set of features as metrics take it."""
     source, labels = subject.source, subject.source.labels
     assert labels is not None
     # Bank and queries are the same for all features, so that their figures can be compared. A bank on disk is read part
     # by part by the metrics that can; `Labelled` has it as a tensor for all others.
-    bank, queries = cast(Tensor, features.at(protocol.bank)), whole(features.at(protocol.queries))
-    needs = {metric.needs for metric in protocol.metrics}
+    bank_ND, queries_QD = cast(Tensor, features.at(bank)), whole(features.at(queries))
     factors = source.factors if "factors" in needs else None
     views, origin = None, features.origin
     if "views" in needs and origin is not None:
         origin.begin()
-        chosen = evenly_spaced(protocol.queries, NUM_VIEWED)
+        chosen = evenly_spaced(queries, NUM_VIEWED)
         views = view_pairs(subject, origin.encoder, [origin.layer], chosen)[origin.layer]
     return Labelled(
-        bank,
-        labels[protocol.bank],
-        queries,
-        labels[protocol.queries],
-        **protocol.asked.model_dump(include=set(VOTES_AND_PROBES)),
-        factors_MF=None if factors is None else factors[torch.cat([protocol.bank, protocol.queries])],
+        bank_ND,
+        labels[bank],
+        queries_QD,
+        labels[queries],
+        **asked.model_dump(include=set(VOTES_AND_PROBES)),
+        factors_MF=None if factors is None else factors[torch.cat([bank, queries])],
         views=views,
-        predicted_Q=None if features.predicted is None else features.predicted[protocol.queries],
+        predicted_Q=None if features.predicted is None else features.predicted[queries],
         class_names=source.class_names,
     )
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from counterpoint.core.notebook import table, view
 from counterpoint.core.run_records import Listed, Record
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
@@ -19,7 +18,7 @@ class ExportedFormat(Record):
     """One format, opened again and compared.
 
     Attributes:
-        name: of the format; ``timm`` is the part of ``folder`` that timm opens.
+        name: of the format.
         files: that belong to it, in the folder.
         bytes: of all of them.
         difference: largest difference from torch, as a share of the largest value of the same row.
@@ -112,7 +111,3 @@ class Exported(Record):
         lines = aligned([HEAD, *(each.cells() for each in self.formats)], "llllll")
         title = f"{shown(self.run)} in {shown(self.path)}, compared with torch on samples of {shown(self.samples)}"
         return "\n".join([title, *lines, SCALE, *self.remarks()])
-
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        return view(f"{self.run}, exported", table(list(HEAD), [each.cells() for each in self.formats]))

@@ -13,7 +13,6 @@ from torch import Tensor
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
-    DataError,
     RunError,
     UsageError,
     first_line,
@@ -28,27 +27,17 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import one_checkpoint
-from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
 from counterpoint.export.export_record import Exported, ExportedFormat
 from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
 from counterpoint.export.model_card import CARD_FILE, model_card
-from counterpoint.export.onnx_format import ONNX_FILE, onnx_versions, opset_of, write_onnx
+from counterpoint.export.onnx_format import ONNX_FILE, OPSET, onnx_versions, write_onnx
 from counterpoint.export.served_network import ServedNetwork
-from counterpoint.export.weights_folder import (
-    CONFIG_FILE,
-    LOADER_FILE,
-    TIMM_FOLDER,
-    timm_name,
-    write_folder,
-    write_timm,
-    write_weights,
-)
+from counterpoint.export.weights_folder import LOADER_FILE, write_folder, write_weights
 from counterpoint.nn.trained import Encoder, load_encoder
-from counterpoint.runs.inspection import diagnose
 
-TIMM = "timm"
+NUM_SAMPLES = 30  # that each format is compared on
 
 
 @dataclass(frozen=True)
@@ -60,7 +49,6 @@ class _Work:
     folder: Path
     samples: Tensor
     names: tuple[str, ...]
-    asked: ExportSettings
 
 
 @dataclass(frozen=True)
@@ -97,9 +85,8 @@ def export(
         data: samples to compare on (anything ``train`` takes); None takes the run's own.
         overwrite: replace an export that stands there; anything else is never touched.
         quiet: show no progress.
-        settings: ``layer`` (representation, embedding or both: what graphs return), ``checkpoint`` (a step), ``opset``,
-            ``layout`` (nhwc or nchw), ``samples`` (to compare on: 30), ``root`` (of named data), ``licence`` (for the
-            card) and ``evaluate`` (evaluate and diagnose the run first, where that was not done).
+        settings: ``layer`` (representation, embedding or both: what graphs return), ``checkpoint`` (a step), ``root``
+            (of named data) and ``licence`` (for the card).
 
     Raises:
         UsageError: an unknown format or setting, a missing extra, or a module that a format cannot express.
@@ -117,13 +104,11 @@ def export(
     subject = one_checkpoint(open_trained(known, data=data, part=part, reporter=reporter), asked.checkpoint)
     encoder = subject.encoder.to("cpu").eval()
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
-    samples, sample_names = chosen_samples(subject.source, positions, asked.samples)
+    samples, sample_names = chosen_samples(subject.source, positions, NUM_SAMPLES)
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
-    if asked.evaluate:
-        _evaluate(known, quiet=quiet)
-    network = ServedNetwork(encoder, asked.layer, asked.layout)
+    network = ServedNetwork(encoder, asked.layer)
     with new_folder(target, earlier) as folder:
-        work = _Work(encoder, network, folder, samples, sample_names, asked)
+        work = _Work(encoder, network, folder, samples, sample_names)
         formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
         if known.folder.second.encoder_card.exists():
             left_out["second"] = (
@@ -165,17 +150,6 @@ def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _evaluate(run: Run, *, quiet: bool) -> None:
-    """Make what the card tells, where it is not there; without enough labels it tells that it was not evaluated."""
-    if not run.folder.evaluation.exists():
-        try:
-            evaluate(run, quiet=quiet)
-        except DataError as error:
-            Reporter(quiet=quiet).say(f"not evaluated: {error}")
-    if not run.folder.findings.exists():
-        diagnose(run, quiet=quiet)
-
-
 def _write_all(
     work: _Work, names: Sequence[str], reporter: Reporter, *, skips: bool
 ) -> tuple[list[ExportedFormat], dict[str, str]]:
@@ -183,12 +157,10 @@ def _write_all(
     chosen = list(FORMATS) if skips else [name for name in FORMATS if name in names]
     if "folder" in chosen and "safetensors" not in chosen:
         chosen.insert(chosen.index("folder"), "safetensors")  # the folder's weights
-    if "folder" in chosen and timm_name(work.encoder) is not None:
-        chosen.append(TIMM)
     formats, left_out = list[ExportedFormat](), dict[str, str]()
     with reporter.bar("exporting", len(chosen)) as advance:
         for name in chosen:
-            made = _tried(name, work, skips=skips or name == TIMM)
+            made = _tried(name, work, skips=skips)
             if isinstance(made, ExportedFormat):
                 formats.append(made)
             else:
@@ -233,7 +205,7 @@ def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
         files=tuple(files),
         bytes=sum((work.folder / file).stat().st_size for file in files),
         **vars(compared),
-        opset=opset_of(work.folder / ONNX_FILE) if name == "onnx" else None,
+        opset=OPSET if name == "onnx" else None,
         versions=versions,
         seconds=round(time.perf_counter() - began, 1),
     )
@@ -241,7 +213,7 @@ def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
 
 WAYS: Mapping[str, _Way] = {
     "onnx": _Way(
-        lambda work: write_onnx(work.network, work.folder / ONNX_FILE, work.asked.opset),
+        lambda work: write_onnx(work.network, work.folder / ONNX_FILE),
         ONNX_FILE,
         versions=onnx_versions,
     ),
@@ -252,5 +224,4 @@ WAYS: Mapping[str, _Way] = {
         versions=lambda: {"safetensors": safetensors_version},
     ),
     "folder": _Way(lambda work: write_folder(work.encoder, work.folder), LOADER_FILE),
-    TIMM: _Way(lambda work: write_timm(work.encoder, work.folder), f"{TIMM_FOLDER}/{CONFIG_FILE}"),
 }

@@ -25,8 +25,6 @@ from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.export.export_record import SCALE, Exported
 from counterpoint.export.export_settings import FORMATS
-from counterpoint.export.weights_folder import has_small_stem, timm_name
-from counterpoint.nn.encoders import TIMM_PREFIX
 from counterpoint.nn.layer_outputs import REPRESENTATION
 from counterpoint.nn.trained import Encoder
 
@@ -63,11 +61,6 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
             {name: value for name, value in front.items() if value}, sort_keys=False, allow_unicode=True
         ),
         "axes": {"nhwc": (2, *sides, channels), "nchw": (2, channels, *sides)},
-        "timm": {
-            "is_built_by_timm": card.architecture.startswith(TIMM_PREFIX),
-            "has_small_stem": has_small_stem(encoder),
-            "name": timm_name(encoder),
-        },
         "settings_rows": _settings(status, settings),
         "figures": [[row.features, row.protocol, share(row), "baseline" if row.is_baseline else ""] for row in rows],
         "is_corrupted": evaluation is not None and any(is_apart(row.protocol) for row in evaluation.rows),

@@ -27,18 +27,16 @@ class ServedNetwork(nn.Module):
     Args:
         encoder: trained; its parts are shared, not copied.
         layer: ``representation``, ``embedding`` or ``both``.
-        layout: axes of pictures, ``nhwc`` or ``nchw``; they are uint8. Vectors (n, d) are float32.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, encoder: Encoder, layer: str, layout: str) -> None:
+    def __init__(self, encoder: Encoder, layer: str) -> None:
         super().__init__()
         card = encoder.card
         self.outputs = BOTH if layer == "both" else (layer,)
         self.is_images = card.kind == "images"
-        self.is_channels_last = layout == "nhwc"
         self.in_shape = card.in_shape
         self.backbone, self.projector = encoder.backbone, encoder.projector
         # relu-gelu differs from relu in its gradient alone, and no format has an operator for it.
@@ -54,7 +52,7 @@ class ServedNetwork(nn.Module):
         return "images" if self.is_images else "vectors"
 
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
-        """Outputs for pictures (n, h, w, c) or (n, c, h, w), uint8, or vectors (n, d), float32."""
+        """Outputs for pictures (n, h, w, c), uint8, or vectors (n, d), float32."""
         r = self.backbone((self._sized(samples) - self.mean) / self.std)
         if self.outputs == (REPRESENTATION,):
             return (r,)
@@ -65,7 +63,7 @@ class ServedNetwork(nn.Module):
         """Pictures as floats in [0, 1] of the network's size; vectors as they are."""
         if not self.is_images:
             return samples
-        images_NCHW = samples.permute(0, 3, 1, 2) if self.is_channels_last else samples
+        images_NCHW = samples.permute(0, 3, 1, 2)
         _, height, width = self.in_shape
         count_H = torch.arange(images_NCHW.shape[2], device=samples.device) + 1.0
         count_W = torch.arange(images_NCHW.shape[3], device=samples.device) + 1.0
@@ -83,8 +81,8 @@ class ServedNetwork(nn.Module):
     def described(self) -> Mapping[str, str]:
         """What the graph takes and returns, in words."""
         if self.is_images:
-            axes = "height, width, channels" if self.is_channels_last else "channels, height, width"
-            taken = f"uint8 (batch, {axes}), {self.in_shape[0]} channel(s), any batch, any height and width"
+            axes = "batch, height, width, channels"
+            taken = f"uint8 ({axes}), {self.in_shape[0]} channel(s), any batch, any height and width"
         else:
             taken = f"float32 (batch, {self.in_shape[0]}), any batch"
         return {"input": f"{self.input_name}: {taken}", "outputs": ", ".join(self.outputs)}

@@ -21,7 +21,7 @@ BEGUN = (ABSENT, EMPTY, FINISHED, INTERRUPTED)
 TRAINING = ("train 0", "train 1", "train 0 --resume", "train 0 --overwrite", "train 1 --overwrite", "resume")
 READING = ("report", "evaluate", "verify", "diagnose")
 # Both write to one folder below or beside a finished run.
-SEARCHING = ("search", "search hnsw", "search others", "search others anew")
+SEARCHING = ("search", "search anew", "search others", "search others anew")
 BESIDE = (*((first, second) for first in SEARCHING for second in (*SEARCHING, "train 1 --overwrite")),)
 BESIDE += tuple((other, other) for other in ("export", "shards")) + (("export", "train 1 --overwrite"),) * 2
 SHARED = sorted({action for pair in BESIDE for action in pair} - {*TRAINING})
@@ -96,9 +96,9 @@ def words_of(action: str, material: Path, run: Path) -> list[str]:
         case "shards":
             return ["embed", str(run), "--out", f"{run}-shards", "--shards", "16", "-q"]
         case "search":
-            method = ["--method", "hnsw", "--rebuild"] if more == ["hnsw"] else []
+            method = ["--rebuild"] if more == ["anew"] else []
             data = ["--to", f"{run}-data.npz"] if more[:1] == ["others"] else []
-            return ["search", str(run), "0", *method, *data, "--exact", "--json", "-q"]
+            return ["search", str(run), "0", *method, *data, "--json", "-q"]
     out = ["--out", f"{run}.html"] if verb == "report" else []
     return [verb, str(run), *out, "-q"]
 

@@ -23,7 +23,7 @@ formats:
 examples:
   counterpoint export runs/ncl --to onnx --out ncl-onnx
   counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
-  counterpoint export runs/ncl --to onnx --layer embedding --layout nchw --out z"""
+  counterpoint export runs/ncl --to onnx --layer embedding --out z"""
 
 
 class ExportFlags(RunFlags, ExportSettings):
