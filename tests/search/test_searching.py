@@ -251,7 +251,6 @@ def test_the_command_prints_at_most_100_columns_and_draws_a_page(
         ([], "give at least one QUERY"),
         (["3", "--duplicates"], "--duplicates takes no QUERY"),
         (["3", "--threshold", "0.9"], "--threshold goes with --duplicates"),
-        (["3", "--dims", "many"], "dims must be a whole number >= 1, got 'many'"),
         (["--duplicates", "--threshold", "2"], "threshold must be a cosine, between -1 and 1, got 2.0"),
     ],
 )

@@ -57,7 +57,7 @@ class SubjectFlags(VerbFlags):
         place="RUN|FILE",
     )
     encoder: InstanceOf[str] | None = option(
-        "instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, lightly:NAME, one of ours, FILE.onnx, or "
+        "instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, one of ours, FILE.onnx, or "
         "package.module:name",
     )
 
@@ -224,7 +224,7 @@ def _value(path: str, field: FieldInfo, text: Any) -> Any:
 
 
 def _is_text(field: FieldInfo) -> bool:
-    return expectation(field) in ("text", "Path")
+    return expectation(field) == "text"
 
 
 def _takes_names(field: FieldInfo) -> bool:

@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from torch import Tensor
 
 from counterpoint.core import __version__
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
 from counterpoint.core.new_folder import new_folder
@@ -36,7 +38,6 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import files_of_samples
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
 from counterpoint.search.embedding_shards import SHARD_ROWS, plan_of
-from counterpoint.search.search_settings import SearchSettings
 from counterpoint.search.shard_merge import rows_of_shards, shards_of
 from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index, read_card
 
@@ -80,6 +81,18 @@ class IndexedRun(Record):
     def kept(self, vectors_ND: Tensor) -> Tensor:
         """The dimensions that are indexed."""
         return vectors_ND[:, list(self.dims)] if self.dims else vectors_ND
+
+
+class SearchSettings(LookSettings):
+    """What is searched, and how."""
+
+    layer: str = Field(default="auto", description="which layer is compared")
+    method: Literal["auto", "exact", "hnsw"] = Field(default="auto", description="how an index is built")
+    exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
+    dims: int | None = Field(default=None, ge=1, description="how many dimensions are kept")
+    second: bool = Field(default=False, description="queries are samples of the second kind")
+    rebuild: bool = Field(default=False, description="make the index again")
+    shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
 
 
 @dataclass(frozen=True)

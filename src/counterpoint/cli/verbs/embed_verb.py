@@ -16,14 +16,13 @@ TEACH = """Embed samples with a trained encoder and write one row per sample, wi
 
 With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
 several: parts by their numbers, or the ranks of torchrun. No part waits for another; one that was killed is started
-again and goes on where it was. Such a folder is read wherever a table is; --merge makes one file of it.
+again and goes on where it was. Such a folder is read wherever a table is.
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
   counterpoint embed --encoder resnet18 --weights r18.pth photos/ --out p.npz
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
-  torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999
-  counterpoint embed --merge shards/ --out photos.parquet"""
+  torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999"""
 SETTINGS = CHOOSING
 
 
@@ -34,7 +33,7 @@ class EmbedFlags(SubjectFlags, LookSettings):
         "samples to embed (default: the run's own); with --encoder they alone are given",
         place="DATA",
     )
-    out: str = option(".npz, .csv or .parquet; of shards a folder; of a merge also .npy", ...)
+    out: str = option(".npz, .csv or .parquet; of shards a folder", ...)
     layer: str = option(
         "representation, embedding, projected, subvector, or a module of the backbone",
         "representation",
@@ -42,18 +41,10 @@ class EmbedFlags(SubjectFlags, LookSettings):
     overwrite: bool = option("replace the file if it exists", False)
     shards: int | None = option("write a folder of shards with so many rows each")
     share: str | None = option("I/N, of shards: make every N-th, from the I-th on", flag="--part")
-    merge: str | None = option("instead of embedding: make one file of this folder of shards")
 
 
 def run(flags: EmbedFlags, settings: dict[str, Any]) -> int:
     """Embed, and name the table."""
-    if flags.merge is not None:
-        if others := flags.model_fields_set - {"merge", "out", "overwrite", "quiet"}:
-            raise UsageError(f"--merge takes a folder of shards and --out FILE only, got {min(others)} as well")
-        from counterpoint.search.shard_merge import merge_shards  # deferred: loads torch
-
-        print(shown(merge_shards(flags.merge, flags.out, overwrite=flags.overwrite, quiet=flags.quiet)))
-        return 0
     if flags.encoder is not None:
         if flags.data is not None:
             raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
