@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, RunFlags, given, option
+from counterpoint.cli.arguments import CHOOSING, Json, Names, RunFlags, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
-from counterpoint.evaluation.evaluation_settings import Names
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
