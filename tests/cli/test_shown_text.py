@@ -1,6 +1,5 @@
 """Names of files and classes reach no terminal as they are: what it would obey or hide is written out."""
 
-import io
 import json
 import os
 import re
@@ -125,15 +124,3 @@ def test_a_terminal_that_knows_ascii_only_is_no_obstacle(tmp_path: Path) -> None
     made = subprocess.run([*command, *words], cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert made.returncode == 0, made.stderr
     assert made.stdout.startswith(b"\\u65e5")
-
-
-def test_progress_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from counterpoint.engine.progress import Reporter
-
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    reporter = Reporter()
-    reporter.say(f"skipped {EVIL}")
-    with reporter.bar(f"reading {EVIL}", 1) as advance:
-        advance(EVIL)
-    assert stream.getvalue() == f"skipped {SHOWN}\nreading {SHOWN}\n  {SHOWN}\n"

@@ -230,17 +230,13 @@ def test_three_ranks_go_on_to_the_last_bit(workplace: Path) -> None:
     assert weights_differ(halved, workplace / "three") == 0.0
 
 
-# --- several seeds, and more epochs
+# --- several seeds
 
 
-def test_several_seeds_and_more_epochs_on_two_processes(workplace: Path) -> None:
-    words = "train --data data.npz --out seeds --epochs 1 --seeds 2 -q " + SETTINGS
-    assert (finished := run(workplace, words)).returncode == 0, finished.stderr
+def test_several_seeds_on_two_processes(workplace: Path) -> None:
+    finished = run(workplace, "train --data data.npz --out seeds --epochs 1 --seeds 2 " + SETTINGS)
+    assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines()[-1] == "seeds"
-    longer = run(workplace, "resume seeds --epochs 2")
-    assert longer.returncode == 0, longer.stderr
-    assert (longer.stdout + longer.stderr).count("seed 4, 2 of 2") == 1  # rank 0 speaks for all
+    assert (finished.stdout + finished.stderr).count("seed 4, 2 of 2") == 1  # rank 0 speaks for all
     for seed in (3, 4):
-        folder = RunFolder(workplace / "seeds" / f"seed-{seed}")
-        assert len(folder.read_metrics()) == 2
-        assert folder.read_status().world_size == 2
+        assert RunFolder(workplace / "seeds" / f"seed-{seed}").read_status().world_size == 2

@@ -145,16 +145,6 @@ def test_as_many_bad_pictures_may_be_left_out_as_the_error_says(
     assert "photos: 12 queries, 48 labelled samples, 2 classes" in capsys.readouterr().out
 
 
-def test_evaluate_other_data_leaves_the_runs_own_record_alone(run: cp.Run, rng: np.random.Generator) -> None:
-    assert main(["evaluate", "run", "--data", "images.npz", "--k", "3", "-q"]) == 0
-    assert run.folder.evaluation.exists()  # the run's own data by its own name
-    other = rng.integers(0, 256, (60, 8, 8), dtype=np.uint8)
-    np.savez("other.npz", images=other, labels=np.arange(60) % 2)
-    before = run.folder.evaluation.read_text()
-    assert main(["evaluate", "run", "--data", "other.npz", "--k", "3", "-q"]) == 0
-    assert run.folder.evaluation.read_text() == before
-
-
 def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[str], rng: np.random.Generator) -> None:
     assert main(["diagnose", "run", "-q"]) == 0
     assert capsys.readouterr().out

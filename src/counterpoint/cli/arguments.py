@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, Field, InstanceOf
+from pydantic import BaseModel, Field, InstanceOf, Strict
 from pydantic.fields import FieldInfo
 
 from counterpoint.cli.parsers import Parser, load_verb
@@ -22,6 +22,7 @@ from counterpoint.runs.recipes import with_recipe
 # What of the data a verb looks at: settings of verbs that encode samples.
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
 Flags = TypeVar("Flags", bound=BaseModel)
+Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]
 
 
@@ -224,7 +225,7 @@ def _value(path: str, field: FieldInfo, text: Any) -> Any:
 
 
 def _is_text(field: FieldInfo) -> bool:
-    return expectation(field) in ("text", "Path")
+    return expectation(field) == "text"
 
 
 def _takes_names(field: FieldInfo) -> bool:

@@ -8,7 +8,6 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,12 +17,9 @@ from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.terminal_text import shown_lines
-from counterpoint.core.written_tables import aligned
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss
-from counterpoint.report.sections.classes_section import class_rows, class_words
-from counterpoint.runs.class_comparison import compare_classes
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.collapse.phase import PhaseDiagram, phase_diagram
 from counterpoint.theory.collapse.rebalancing import rebalance
@@ -33,9 +29,8 @@ from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 PAPER_LOSS = "generalized-contrastive"  # the paper's InfoNCE, at any temperature
 MOST_NEGATIVES = 10**12  # the integral over the negatives is exact up to here, and the limit no longer differs
 TEXT_WIDTH = 110
-MAX_PRINTED = 20  # classes of a run
 PHASE_NEGATIVES, PHASE_TEMPERATURES = (1.0, 8.0, 64.0, math.inf), (0.2, 0.5, 1.0)
-NUM_SHARES, NUM_SHARES_OF_MANY, MANY_CLASSES = 17, 9, 50  # a cell costs more the more classes there are
+NUM_SHARES = 17
 LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equal classes
 
 
@@ -56,9 +51,10 @@ def answer_shares(flags: GeometryFlags) -> int:
     record = PAPER if loss is None else loss.class_level()
     negatives = next(k for k in (asked["num_negatives"], record.num_negatives, math.inf) if k is not None)
     words = _words(flags, record, negatives)
-    notes = list(_notes(loss, negatives, is_of_any_class=not (flags.supervised or record.supervised)))
+    notes = list(_notes(record, negatives, is_of_any_class=not (flags.supervised or record.supervised)))
     if flags.as_json:
-        print(json.dumps({"question": words, "notes": notes} | {name: _plain(each) for name, each in found.items()}))
+        plain = {"question": words, "notes": notes} | {name: plain_record(each) for name, each in found.items()}
+        print(json.dumps(finite_or_null(plain)))
         return 0
     question = "; ".join(f"{name} {value}" for name, value in words.items())
     texts = [question, "", found.pop("geometry"), *(textwrap.fill(note, TEXT_WIDTH) for note in notes)]
@@ -66,35 +62,14 @@ def answer_shares(flags: GeometryFlags) -> int:
     return 0
 
 
-def answer_run(flags: GeometryFlags) -> int:
-    """Measure the classes of a run, solve for those that its loss would have, and print both."""
-    found = compare_classes(Path(str(flags.run)), tolerance=flags.tolerance, quiet=flags.quiet)
-    record, optimum = found.record, found.record.optimum
-    assert optimum is not None
-    if flags.as_json:
-        plain = {**record.model_dump(), "imbalance": record.imbalance, "geometry": _plain(found.geometry)}
-        print(json.dumps(finite_or_null(plain)))
-        return 0
-    head, rows = class_rows(record)
-    cut = [[textwrap.shorten(name, 24, placeholder="…"), *cells] for name, *cells in rows[:MAX_PRINTED]]
-    more = [f"... {MAX_PRINTED} of {len(rows)} classes; --json has all"] if len(rows) > MAX_PRINTED else []
-    asked = "; ".join(f"{name} {value}" for name, value in optimum.question.items())
-    ends = [f"risk {optimum.risk:.12g}, gap {found.geometry.duality_gap:.2g}: {optimum.status}", *optimum.notes]
-    parts = [f"optimum asked for: {asked}", *class_words(record)], ends
-    first, last = ([textwrap.fill(words, TEXT_WIDTH) for words in part] for part in parts)
-    print(shown_lines("\n".join([*first, "", *aligned([head, *cut], "l" + "r" * (len(head) - 1)), *more, "", *last])))
-    return 0
-
-
 def _shares(flags: GeometryFlags) -> list[float]:
     """Read shares such as 0.25 or 1/4, and divide them by their sum where that is asked for."""
-    shares = []
-    for text in flags.shares:
-        try:
-            shares.append(float(Fraction(text)) if "/" in text else float(text))
-        except (ValueError, ArithmeticError):
-            raise UsageError(f"proportions must be numbers such as 0.25 or 1/4, got {text!r}") from None
-    total = sum(shares)
+    try:
+        shares = [float(Fraction(text)) if "/" in text else float(text) for text in flags.shares]
+        total = math.fsum(shares)  # a thousand shares of 0.001 sum to 1 exactly, whatever their order
+    except (ValueError, ArithmeticError):
+        told = " ".join(flags.shares)
+        raise UsageError(f"proportions must be finite numbers such as 0.25 or 1/4, got {told!r}") from None
     if flags.normalize and not 0 < total < math.inf:
         raise UsageError(f"proportions must be > 0 and finite, got a sum of {total:g}")
     return [share / total for share in shares] if flags.normalize else shares
@@ -128,9 +103,8 @@ def _phases(flags: GeometryFlags, num_classes: int, asked: Mapping[str, Any]) ->
     options, record = _loss_options(flags), PAPER if asked["loss"] is None else asked["loss"].class_level()
     temperatures = [options["temperature"]] if "temperature" in options else []
     numbers = [] if asked["num_negatives"] is None else [asked["num_negatives"]]
-    num_shares = NUM_SHARES if num_classes <= MANY_CLASSES else NUM_SHARES_OF_MANY
     # sigmoid(-log(C - 1)) = 1 / C; evenly spaced in the log odds, shares crowd towards 1, where minorities merge.
-    log_odds_T = torch.linspace(-math.log(num_classes - 1), LARGEST_LOG_ODDS, num_shares, dtype=torch.float64)
+    log_odds_T = torch.linspace(-math.log(num_classes - 1), LARGEST_LOG_ODDS, NUM_SHARES, dtype=torch.float64)
     return phase_diagram(
         log_odds_T.sigmoid(),
         sorted({*PHASE_NEGATIVES, *numbers}),
@@ -154,9 +128,8 @@ def _words(flags: GeometryFlags, record: ClassLevel, negatives: float) -> dict[s
     return words | ({"features": "non-negative"} if flags.nonnegative else {})
 
 
-def _notes(loss: Loss | None, negatives: float, *, is_of_any_class: bool) -> Iterator[str]:
+def _notes(record: ClassLevel, negatives: float, *, is_of_any_class: bool) -> Iterator[str]:
     """What a reader must know to use the answer."""
-    record = PAPER if loss is None else loss.class_level()
     if is_of_any_class:
         yield (
             "Holds for positives drawn from the anchor's class; where a sample's only positive is its own second view, "
@@ -167,23 +140,17 @@ def _notes(loss: Loss | None, negatives: float, *, is_of_any_class: bool) -> Ite
             "A sum over infinitely many negatives has no finite risk: what is shown is a limit, less the growth with "
             "their number, and only differences of it mean something."
         )
-    pairing = getattr(loss, "pairing", None)
-    if pairing is not None and pairing.negatives == "two-view" and math.isfinite(negatives):
-        twice = "margin log 2" if isinstance(record, LogOfSum) else "every term twice"
-        yield (
-            "k independent negatives; a two-view batch of n samples draws n - 1 pairs of one class each: k = n - 1 "
-            f"with {twice} (docs/theory.md, Two views)."
-        )
 
 
-def _plain(value: Any) -> Any:
-    """A record of theory as plain data: fields by name, without the letters of their axes; infinity in words."""
+def plain_record(value: Any, name: str = "") -> Any:
+    """A record of theory as plain data: fields by name, without the letters of their axes."""
     if is_dataclass(value):
         shown = ("angles", "relative_gap", "merged_classes")
         names = [*(field.name for field in fields(value)), *(name for name in shown if hasattr(value, name))]
-        return {name.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ").rstrip("_"): _plain(getattr(value, name)) for name in names}
+        plain = {name: name.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ").rstrip("_") for name in names}
+        return {known: plain_record(getattr(value, name), name) for name, known in plain.items()}
     if isinstance(value, Tensor):
-        return _plain(value.tolist())
+        return value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return "inf" if value == math.inf else value
+        return [plain_record(each, name) for each in value]
+    return "inf" if name == "num_negatives" and value == math.inf else value

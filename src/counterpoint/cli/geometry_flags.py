@@ -1,8 +1,7 @@
 """What `counterpoint geometry` is asked. Loads without torch."""
 
-from counterpoint.cli.arguments import Json, VerbFlags, option
+from counterpoint.cli.arguments import Json, Names, VerbFlags, option
 from counterpoint.core.errors import UsageError
-from counterpoint.evaluation.evaluation_settings import Names
 
 OF_RUN = {"run", "tolerance", "as_json", "quiet"}
 

@@ -50,8 +50,6 @@ def main(words: Sequence[str] | None = None) -> int:
     name = words[0]
     if name not in VERBS:
         return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
-    if any("\0" in word for word in words):  # no shell passes one on, and every call on such a path would raise
-        return _complain(f"counterpoint {name}", "a word holds the character NUL, which no path or name can", USAGE)
     return exit_code(f"counterpoint {name}", lambda: _run(name, words[1:]), trains=name in TRAINING)
 
 

@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from counterpoint.core import __version__
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import TEMPORARY, read_sealed
 from counterpoint.core.new_folder import new_folder
@@ -26,7 +29,6 @@ from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
-from counterpoint.search.search_settings import SearchSettings
 from counterpoint.search.vector_index import CARD, INDEX_FILES, VectorIndex, build_index, open_index
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
@@ -55,6 +57,18 @@ class IndexedRun(Record):
     data: str
     fingerprint: str
     has_concepts: bool = False
+
+
+class SearchSettings(LookSettings):
+    """What is searched, and how."""
+
+    layer: str = Field(default="auto", description="which layer is compared")
+    method: Literal["auto", "exact", "hnsw"] = Field(default="auto", description="how an index is built")
+    exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
+    dims: int | None = Field(default=None, ge=1, description="how many dimensions are kept")
+    second: bool = Field(default=False, description="queries are samples of the second kind")
+    rebuild: bool = Field(default=False, description="make the index again")
+    shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, VerbFlags, given, option
+from counterpoint.cli.arguments import Json, Names, VerbFlags, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.rundir import open_run, seed_folders
-from counterpoint.evaluation.evaluation_settings import Names
 
 PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
 TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote of encoders or features from elsewhere:

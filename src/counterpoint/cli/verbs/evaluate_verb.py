@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, given, option, subject_from
+from counterpoint.cli.arguments import CHOOSING, Json, Names, SubjectFlags, given, option, subject_from
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings, Names
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
 TEACH = """Evaluate a run, an encoder from elsewhere or a file of features on labelled samples: weighted kNN and a

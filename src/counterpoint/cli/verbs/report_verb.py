@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import VerbFlags, option
+from counterpoint.cli.arguments import Names, VerbFlags, option
 from counterpoint.core.rundir import open_run
 from counterpoint.core.terminal_text import shown
-from counterpoint.evaluation.evaluation_settings import Names
 
 PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,

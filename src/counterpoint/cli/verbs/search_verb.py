@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, RunFlags, given, option
+from counterpoint.cli.arguments import CHOOSING, Json, Names, RunFlags, given, option
 from counterpoint.cli.outputs import page_writer, print_found
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
-from counterpoint.evaluation.evaluation_settings import Names
-from counterpoint.search.search_settings import SearchSettings
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
@@ -24,12 +23,14 @@ examples:
 SETTINGS = CHOOSING
 
 
-class SearchFlags(RunFlags, SearchSettings):
+class SearchFlags(RunFlags, LookSettings):
     """What is asked, and where it is looked for."""
 
     queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
     k: int = option("hits of each query", 10, flag="-k")
     to: str | None = option("search in other samples (default: the run's own)")
+    layer: str = option("auto, embedding, representation, or a module of the backbone", "auto")
+    rebuild: bool = option("make the index again", False)
     duplicates: bool = option("instead of queries: groups of near-duplicates", False)
     threshold: float | None = option("with --duplicates: least cosine of a pair")
     out: str | None = option("an HTML page with pictures")
@@ -47,10 +48,11 @@ def run(flags: SearchFlags, settings: dict[str, Any]) -> int:
     from counterpoint.search.duplicates import duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
-    options = {**given(flags, SearchSettings), **settings.get("source", {}), "quiet": flags.quiet, "to": flags.to}
+    options = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "to": flags.to}
+    options |= {"rebuild": flags.rebuild, "pictures": flags.out is not None, "quiet": flags.quiet}
     if flags.duplicates:
-        found = duplicates(flags.run, threshold=flags.threshold, pictures=flags.out is not None, **options)
+        found = duplicates(flags.run, threshold=flags.threshold, **options)
     else:
-        found = search(flags.run, list(flags.queries), k=flags.k, pictures=flags.out is not None, **options)
+        found = search(flags.run, list(flags.queries), k=flags.k, **options)
     print_found(found, as_json=flags.as_json, page=write(found))
     return 0
