@@ -122,7 +122,8 @@ def test_figures_on_request_stand_in_the_table_and_not_in_the_words(make_run):
 
 def test_pickles_are_refused(make_run):
     folder = make_run()
-    np.savez(folder / "arrays.npz", **{"spectrum/embedding": np.array([{"a": 1}], dtype=object)})
+    arrays: dict[str, Any] = {"spectrum/embedding": np.array([{"a": 1}], dtype=object)}
+    np.savez(folder / "arrays.npz", **arrays)
     with pytest.raises(RunError, match="damaged"):
         read(folder)
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, element
-from counterpoint.report.run_record import RunRecord
+from counterpoint.report.run_record import PLACES, RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION
+from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION, metric_of
 from counterpoint.report.wording import listing, number
 
 TERMS = (
@@ -50,11 +50,13 @@ TERMS = (
 
 
 def glossary_section(runs: Sequence[RunRecord]) -> Markup:
-    """Explain the terms, every metric, and the sparsity threshold the runs used."""
+    """Explain the terms, the metrics on the page, and the sparsity threshold the runs used."""
     thresholds = {run.diagnosis.settings.get("sparsity_threshold") for run in runs if run.diagnosis}
     known = [number(threshold) for threshold in thresholds if threshold is not None]
-    metrics = [*EVALUATION.values(), *DIAGNOSTICS.values()]
-    measures = [(each.title, f"{each.definition} ({each.source})") for each in metrics if each.is_shown]
+    used = {metric_of(row.protocol).name for run in runs if run.evaluation for row in run.evaluation.rows}
+    used |= {name for name in DIAGNOSTICS if any(run.measured(at, name) is not None for run in runs for at in PLACES)}
+    metrics = [each for each in (*EVALUATION.values(), *DIAGNOSTICS.values()) if each.is_shown and each.name in used]
+    measures = [(each.title, f"{each.definition} ({each.source})") for each in metrics]
     entries = [element("div", element("dt", term), element("dd", words)) for term, words in (*TERMS, *measures)]
     if known:
         words = f"In size below {listing(sorted(known))}, an entry counts as zero."
