@@ -1,6 +1,5 @@
 """An index whose samples changed answers no more: it is made again, or the changed samples are named."""
 
-import csv
 import io
 import os
 import shutil
@@ -56,13 +55,6 @@ class Form:
     is_named: bool = False  # pictures that changed are refused by name, as everywhere
 
 
-def write_list(path: Path, seed: int) -> None:
-    write_folder(path.parent / "listed", seed)
-    rows = [[f"listed/deep/{number:02}.png", "ab"[number % 2]] for number in range(NUM_SAMPLES)]
-    with path.open("w", newline="") as stream:
-        csv.writer(stream).writerows([["file", "label"], *rows])
-
-
 def write_tar(path: Path, seed: int) -> None:
     with tarfile.open(path, "w") as archive:
         for number, image in enumerate(pixels(seed)):
@@ -76,7 +68,6 @@ FORMS = [
     Form("photos", write_folder, is_named=True),
     Form("rows.npy", lambda path, seed: np.save(path, pixels(seed))),
     Form("rows.npz", lambda path, seed: np.savez(path, images=pixels(seed), labels=np.arange(NUM_SAMPLES) % 2)),
-    Form("rows.csv", write_list, is_named=True),
     Form("rows.tar", write_tar, is_named=True),
 ]
 

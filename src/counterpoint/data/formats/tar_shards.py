@@ -152,8 +152,7 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
             while (header := archive.next()) is not None and archive.offset > place:
                 place = archive.offset
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; a kilobyte each
-                if not header.isdir():
-                    yield _member(header)
+                yield from () if header.isdir() else (_member(header),)
         yield from _ending(stream, place, end)
 
 
