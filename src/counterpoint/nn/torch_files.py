@@ -114,7 +114,7 @@ class _Never(type):
     def __call__(cls, *_: Any) -> "LeftAside":
         if cls.name not in HARMLESS:  # pyright: ignore[reportAttributeAccessIssue]
             raise ForeignCallError(cls.name)  # pyright: ignore[reportAttributeAccessIssue]
-        return dict.__new__(cls)  # pyright: ignore[reportReturnType]
+        return dict.__new__(cls)  # pyright: ignore[reportReturnType, reportArgumentType]
 
 
 class LeftAside(dict, metaclass=_Never):
