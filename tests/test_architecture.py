@@ -30,7 +30,7 @@ STAND_ALONE = (
 )
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 # The one module that may name pickle, and what of it: the unpickler of which nothing is left that could run.
-INERT, OF_PICKLE = "core/inert_pickles.py", ("_Unpickler", "UnpicklingError")
+INERT, OF_PICKLE = ("core/inert_pickles.py", "nn/torch_files.py"), ("_Unpickler", "UnpicklingError")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Offence = tuple[int, str]  # line, what is wrong
@@ -235,13 +235,18 @@ def unsafe_loading(path: str, source: str) -> list[Offence]:
     offences = [
         (line, f"imports {name}")
         for line, name in imported_modules(tree)
-        if (name.split(".")[0] in SERIALISERS and (path, name) != (INERT, "pickle")) or name == "torch.load"
+        if (name.split(".")[0] in SERIALISERS and not (path in INERT and name == "pickle")) or name == "torch.load"
     ]
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pickle" and node.attr not in OF_PICKLE:
             offences.append((node.lineno, f"pickle.{node.attr}"))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load":
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load" and path not in INERT:
             offences.append((node.lineno, "torch.load reads pickles"))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" and path in INERT:
+            only_weights = any(
+                word.arg == "weights_only" and ast.unparse(word.value) == "True" for word in node.keywords
+            )
+            offences += [] if only_weights else [(node.lineno, "torch.load without weights_only=True")]
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             offences.append((node.value.lineno, "allow_pickle"))
     return offences

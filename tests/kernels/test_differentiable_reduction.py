@@ -157,32 +157,6 @@ def test_a_third_derivative_is_true_on_dense_and_refused_on_tiled(kind: str, psi
         torch.func.grad(lambda a: (torch.func.jvp(torch.func.grad(functions[1]), (a,), (v,))[1] * v).sum())(anchors)
 
 
-def test_forward_mode_twice_is_the_second_derivative_or_refused() -> None:
-    scores = make_scores("self", "excluded", has_biases=False)
-    anchors, scale = (x.detach() for x in inputs_of(scores))
-
-    def twice(kernel: Any) -> Tensor:
-        function = total(scores, EXPONENTIAL, kernel)
-        return torch.func.jacfwd(torch.func.jacfwd(lambda a: function(a, scale)))(anchors)
-
-    plain = total(scores, EXPONENTIAL, dense)
-    assert_close(twice(dense), derivatives.hessian(lambda a: plain(a, scale), anchors))
-    with pytest.raises(RuntimeError, match="forward mode"):
-        twice(tiled)
-
-
-@each_kind
-def test_what_an_anchor_adds_to_all_its_scores_is_added_to_their_log_sum(kind: str) -> None:
-    scores = make_scores(kind, "ragged", has_biases=True)
-    without = replace(scores, terms=replace(scores.terms, row_own_N=None, column_own_M=None))
-    ours, bare = (reduce(s, EXPONENTIAL, tiled) for s in (scores, without))
-    assert scores.terms.row_own_N is not None
-    assert_close(ours.rows_N, bare.rows_N + scores.terms.row_own_N)
-    if ours.columns_M is not None and bare.columns_M is not None:
-        assert scores.terms.column_own_M is not None
-        assert_close(ours.columns_M, bare.columns_M + scores.terms.column_own_M)
-
-
 def test_the_kernel_of_forward_is_that_of_backward() -> None:
     """``use`` counts where the loss is called, not where its gradient is taken."""
     scores = make_scores("self", "excluded", has_biases=False)

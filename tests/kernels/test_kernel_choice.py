@@ -2,7 +2,6 @@
 
 # N anchors, M keys, D features
 
-import threading
 import warnings
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 from pair_cases import FUNCTIONS
 
 from counterpoint.kernels import select as choice_module
-from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, PairScores, ScoreTerms
-from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.contract import HINGE, IDENTITY, PairScores, ScoreTerms
 from counterpoint.kernels.select import CATALOGUE, recording, select, use
 from counterpoint.kernels.triton import triton_pairs
 from counterpoint.losses import InfoNCE
@@ -44,26 +42,9 @@ def test_a_kernel_may_be_asked_for() -> None:
     assert select(scores, HINGE).name == "dense"
 
 
-def test_a_wish_holds_in_its_own_thread_only() -> None:
-    names = []
-    with use("tiled"):
-        thread = threading.Thread(target=lambda: names.append(select(scores_of(4, 4), HINGE).name))
-        thread.start()
-        thread.join()
-    assert names == ["dense"]
-
-
 def test_an_unknown_kernel_is_named_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"kernel must be one of .*dense.*tiled.*, got 'fast'"), use("fast"):
         pass
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool])
-def test_whole_numbers_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(TypeError, match=rf"pair kernels take floating tensors, got {dtype}; convert with \.float\(\)"):
-        select(scores_of(4, 4, dtype), EXPONENTIAL)
-    with pytest.raises(TypeError, match=r"floating"):
-        reduce(scores_of(4, 4, dtype), EXPONENTIAL)
 
 
 def test_a_program_that_does_not_start_is_replaced_recorded_and_said_once(monkeypatch: pytest.MonkeyPatch) -> None:

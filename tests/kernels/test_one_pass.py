@@ -77,16 +77,6 @@ def test_value_and_gradient_are_those_of_the_whole_matrix(kind: str, psi: PairFu
 
 @each_kind
 @each_smooth_psi
-@pytest.mark.sampled(55)
-def test_both_derivatives_equal_finite_differences_in_both_modes(kind: str, psi: PairFunction) -> None:
-    scores = make_scores(kind, "ragged", has_biases=True)
-    function, inputs = in_one_pass(scores, psi), inputs_of(scores)
-    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True, fast_mode=True)
-    assert torch.autograd.gradgradcheck(function, inputs, check_fwd_over_rev=True, fast_mode=True)
-
-
-@each_kind
-@each_smooth_psi
 @pytest.mark.sampled(18)
 def test_transforms_and_hessians_are_those_of_the_whole_matrix(kind: str, psi: PairFunction) -> None:
     scores = make_scores(kind, "excluded", has_biases=True)

@@ -117,30 +117,6 @@ def test_all_four_operations_are_the_definition(name: str, dtype: torch.dtype, k
                 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@each_psi
-def test_gradient_and_tangent_are_adjoint_and_the_hessian_is_symmetric(kind: str, psi: PairFunction) -> None:
-    """<G(g), x'> = <g, r' x'> and <H x', y'> = <x', H y'>, whatever the formulas."""
-    scores = make_scores(kind, "ragged", has_biases=True)
-    x, y = (draw_terms(kind, has_biases=True, seed=seed) for seed in (1, 2))
-    weight = draw_weight(scores)
-    with small_tiles():
-        statistic = tiled.reduce(scores, psi)
-        gradient = tiled.gradient(scores, psi, statistic, weight)
-        moved = tiled.reduce_tangent(scores, psi, statistic, x)
-        along_x, along_y = (tiled.gradient_tangent(scores, psi, statistic, weight, t) for t in (x, y))
-    assert_numbers(inner(gradient, x), inner_rows(weight, moved))
-    assert_numbers(inner(along_x, y), inner(along_y, x))
-
-
-def inner(a: ScoreTerms, b: ScoreTerms) -> float:
-    return sum(float((u * v).sum()) for u, v in zip(a.flat(), b.flat(), strict=True) if u is not None and v is not None)
-
-
-def inner_rows(a: PerAnchor, b: PerAnchor) -> float:
-    return sum(sum(x * y for x, y in zip(u, v, strict=True)) for u, v in zip(as_lists(a), as_lists(b), strict=True))
-
-
 @pytest.mark.parametrize("side", [1, 2, 7, 512])
 @pytest.mark.parametrize("psi", [EXPONENTIAL, HINGE], ids=lambda psi: psi.name)
 def test_the_size_of_tiles_does_not_matter(side: int, psi: PairFunction) -> None:
@@ -199,14 +175,3 @@ def test_a_pair_that_does_not_count_has_no_say_however_large_it_is(name: str, ps
         outcomes.append((statistic.rows_N, slopes.row_own_N))
     assert_close(outcomes[1][0], outcomes[0][0])
     assert_close(outcomes[1][1], outcomes[0][1])
-
-
-@pytest.mark.parametrize("name", ["dense", "linear", "reference", "tiled"])
-def test_an_anchor_without_keys_has_an_empty_sum(name: str) -> None:
-    psi = IDENTITY if name == "linear" else HINGE
-    terms = draw_terms("one-way", has_biases=True)
-    mask = PairMask(torch.arange(8).repeat(7, 1).where(torch.arange(7)[:, None] == 2, -1), is_ragged=True)
-    with small_tiles():
-        assert float(CPU_KERNELS[name].reduce(PairScores(terms, mask), psi).rows_N[2]) == pytest.approx(0.0, abs=1e-12)
-        if name != "linear":
-            assert float(CPU_KERNELS[name].reduce(PairScores(terms, mask), EXPONENTIAL).rows_N[2]) == -math.inf

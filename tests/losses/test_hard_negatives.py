@@ -166,10 +166,10 @@ def test_what_a_curve_is_read_with_is_that_of_the_wrapped_loss(make: Callable[..
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (family.Triplet(), r"got Triplet with psi = "),
-        (family.LinearTriplet(), r"got LinearTriplet with psi = x"),
-        (PairLoss(torch.log1p, torch.sinh), r"got PairLoss with psi = sinh"),
-        (MIOv1(), r"got BinaryContrast"),
+        (family.Triplet(), r"got Triplet"),
+        (family.LinearTriplet(), r"got LinearTriplet"),
+        (PairLoss(torch.log1p, torch.sinh), r"got PairLoss"),
+        (MIOv1(), r"got MIOv1"),
         (Entropy(0.5), r"got Entropy"),
         (InfoNCE, r"got function"),
         (HardNegatives(InfoNCE()), r"got HardNegatives"),

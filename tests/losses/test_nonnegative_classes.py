@@ -75,6 +75,16 @@ def test_it_is_cross_entropy_of_rectified_vectors_without_a_bias() -> None:
     assert list(loss.state_dict()) == ["class_weights"]
 
 
+def test_a_right_answer_lowers_it() -> None:
+    """The erratum: without the minus it would fall for wrong answers."""
+    loss = NonNegativeCrossEntropy(2, 2)
+    with torch.no_grad():
+        loss.class_weights.copy_(torch.eye(2))
+    z = 5 * torch.eye(2)
+    right, wrong = (float(loss(z, z, torch.tensor(labels)).detach()) for labels in ([0, 1], [1, 0]))
+    assert_numbers([right, wrong], [math.log(1 + math.exp(-5)), math.log(1 + math.exp(5))], dtype=torch.float32)
+
+
 def test_both_derivatives_are_true() -> None:
     assert_true_second_derivatives(build(), *draw_views(3, 3), LABELS[:3])
 

@@ -16,7 +16,7 @@ from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue
-from counterpoint.methods.wiring import ONLY_THERE, OWN_LOSSES, MethodParts, Wiring, build_method
+from counterpoint.methods.wiring import ONLY_THERE, MethodParts, Wiring, build_method
 from counterpoint.nn.encoders import MLP
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
@@ -189,11 +189,3 @@ def test_what_does_not_fit_is_refused_in_one_line(
     with pytest.raises(UsageError, match=sentence) as refusal:
         build_method(settings_of(method, **sections), parts)
     assert "\n" not in str(refusal.value)
-
-
-def test_losses_of_one_wiring_have_a_method_that_takes_them() -> None:
-    own = {name for names in OWN_LOSSES.values() for name in names}
-    assert set(ONLY_THERE) == own - {"infonce", "dcl"}
-    for name, methods in ONLY_THERE.items():
-        for method in methods.split(" or "):
-            assert CATALOGUE[method].loss == name

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.losses import InfoNCE
-from counterpoint.methods.encoding import GradientCache, Head
-from counterpoint.methods.joint import JointEmbedding
-from counterpoint.nn.heads import OutputMap
+from counterpoint.methods.encoding import GradientCache
 from tolerances import assert_close
 
 N, D = 7, 4
@@ -147,16 +145,3 @@ def test_accepted_batch_normalisation_counts_each_chunk_once() -> None:
     assert_same(found, (value, list(gradients)))
     for name, buffer in plain.named_buffers():
         assert torch.equal(cached.encoder.get_buffer(name), buffer), name
-
-
-def test_it_takes_the_encoder_s_place_in_the_joint_wiring() -> None:
-    def gradients(backbone: nn.Module) -> list[Tensor]:
-        method = JointEmbedding(backbone, Head(nn.Identity(), OutputMap()), InfoNCE())
-        x = samples().float()
-        method(x[:N], x[N:]).backward()
-        return [parameter.grad for parameter in backbone.parameters() if parameter.grad is not None]
-
-    truth = gradients(encoder_of().float())
-    assert len(truth) == 4
-    for actual, exact in zip(gradients(GradientCache(encoder_of().float(), 3)), truth, strict=True):
-        assert_close(actual, exact)

@@ -1,7 +1,5 @@
 """MoCo's queue and its loss: places, wrap-around, known values, derivatives, refusals."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,13 +68,6 @@ def test_the_newest_keys_take_the_place_of_the_oldest(sizes: list[int]) -> None:
     assert_close(loss.queue_KD, torch.stack(expected))
 
 
-def test_the_queue_starts_at_unit_length_and_follows_from_the_seed() -> None:
-    first, again, other = (QueueContrast(K, D, generator=torch.Generator().manual_seed(s)).queue_KD for s in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert_close(first.norm(dim=1), torch.ones(K))
-
-
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_chance_and_floor(epsilon: float) -> None:
     loss = loss_of(epsilon)
@@ -98,18 +89,3 @@ def test_everything_is_in_the_state() -> None:
     assert torch.equal(copy.queue_KD, loss.queue_KD)
     assert int(copy.pointer) == 7
     assert list(loss.parameters()) == []
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"num_keys": 0}, r"target.queue_size must be >= 1, got 0"),
-        ({"num_features": 0}, r"num_features must be >= 1, got 0"),
-        ({"temperature": 0.0}, r"temperature must be > 0, got 0"),
-        ({"epsilon": -1.0}, r"epsilon must be >= 0 and finite, got -1"),
-        ({"epsilon": math.inf}, r"epsilon must be >= 0 and finite, got inf"),
-    ],
-)
-def test_arguments_out_of_range_are_refused(given: dict[str, float], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        QueueContrast(**({"num_keys": K, "num_features": D} | given))  # pyright: ignore[reportArgumentType]

@@ -122,15 +122,6 @@ def test_an_unknown_encoder_gets_the_nearest_name() -> None:
         build_encoder("resnet19", (3, 32, 32))
 
 
-def test_an_encoder_for_another_kind_of_data_is_refused_with_those_that_fit() -> None:
-    with pytest.raises(UsageError, match="'mlp' takes vectors, but the data are images; use convnet, resnet9"):
-        build_encoder("mlp", (3, 32, 32))
-    with pytest.raises(UsageError, match="'convnet' takes images, but the data are vectors; use mlp"):
-        build_encoder("convnet", (10,))
-    with pytest.raises(UsageError, match="takes images, but the data are vectors"):
-        build_encoder("timm:resnet18", (10,))
-
-
 # --- timm
 
 
@@ -140,12 +131,6 @@ def test_a_timm_model_by_name(generator: torch.Generator) -> None:
         encoder = build_encoder("timm:resnet18", (channels, 32, 32))
         assert encoder(torch.rand(2, channels, 32, 32, generator=generator)).shape == (2, 512)
         assert feature_width(encoder, (channels, 32, 32)) == 512
-
-
-def test_a_timm_transformer_is_built_for_the_size_of_the_images() -> None:
-    pytest.importorskip("timm", reason="timm (extra `vision`) is not installed")
-    encoder = build_encoder("timm:vit_tiny_patch16_224", (3, 32, 32))
-    assert feature_width(encoder, (3, 32, 32)) == 192
 
 
 def test_a_timm_name_that_does_not_exist_or_fit_is_refused() -> None:

@@ -113,13 +113,6 @@ def test_one_file_gives_the_same_network_in_each_library(
     )
 
 
-def test_the_weights_choose_the_stem(weights: Path) -> None:
-    known = build_foreign("resnet18", SIDE, weights=weights)  # pictures of 32 px would get the small one
-    backbone: Any = known.backbone
-    assert backbone.stem[0].kernel_size == (7, 7)
-    assert "large stem" in known.remarks
-
-
 @pytest.mark.thorough
 def test_a_small_stem_of_other_programs_says_how_it_pads(tmp_path: Path, torchvision: Any) -> None:
     theirs = filled(build_foreign("solo-learn:resnet18", SIDE).backbone)

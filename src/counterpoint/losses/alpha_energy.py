@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.thread_parts import in_order
 from counterpoint.losses.alpha_rules import AlphaRule
 from counterpoint.losses.blocks import Pairing
-from counterpoint.losses.inputs import can_read, require
+from counterpoint.losses.inputs import can_read
 from counterpoint.losses.loss import first_order
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
@@ -93,7 +92,6 @@ class EnergyProblem:
     def alpha(self, cost_BM: Tensor, own_B: Tensor, block: AnchorBlock) -> Tensor:
         """The rule's weights, zero for anchors that are not our own."""
         alpha_BM = self.rule(cost_BM, own_B)
-        _check_weights(alpha_BM, block, self.rule)
         # Blocks hold own anchors only; a rule that needs all pairs at once has weighed the others' rows, too.
         if self.streams or self.own == (0, self.num_samples):
             return alpha_BM
@@ -221,18 +219,3 @@ def _at_least_zero(square: Tensor) -> Tensor:
     """Squared distances that rounding put below 0, at 0, with their derivatives as they were."""
     # clamp alone has slope 0 below 0: vectors that coincide up to rounding would stop repelling each other.
     return square + (square.clamp(min=0.0) - square).detach()
-
-
-def _check_weights(alpha_BM: Tensor, block: AnchorBlock, rule: AlphaRule) -> None:
-    """NaN never passes silently."""
-    # No weight is negative, so that nothing cancels: a sum tells of any NaN or infinity in it.
-    row_sum_B = alpha_BM.detach().sum(1)
-
-    def complain() -> None:
-        row = block.rows.start + int((~torch.isfinite(row_sum_B)).nonzero()[0])
-        raise NonFiniteError(
-            f"alpha must be finite, but {rule} gives NaN or infinity for vector {row}; where a power of long "
-            "distances overflows, normalise the vectors or lower the exponent"
-        )
-
-    require(torch.isfinite(row_sum_B.sum()), complain, "alpha must be finite")

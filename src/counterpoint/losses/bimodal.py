@@ -94,9 +94,6 @@ class CrossModal(Loss):
 
         The loss has the gradient of :math:`\frac{1}{2n} \sum_{ij} \alpha_{ij} (\langle z_i, z_j\rangle -
         \langle z_i, z_i'\rangle)` with alpha held fixed.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, z0 before z1; zero where j does not repel i.
         """
         z0, z1 = self._prepared(z0.detach(), z1.detach(), None)
         n = len(z0)

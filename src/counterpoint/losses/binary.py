@@ -80,10 +80,6 @@ class BinaryContrast(Loss):
 
         The loss has the gradient of :math:`\frac{1}{2N} \sum_n \big(\sum_m \alpha_{nm} C_{nm} - \beta_n C_{nn'}\big)`
         with alpha and the positives' own weight :math:`\beta_n = -p'(C_{nn'}/\tau)/\tau` held fixed.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
-            repel i.
         """
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.normalize)
         u_MM = dense.row_scores(self._scores(z0, z1, None))

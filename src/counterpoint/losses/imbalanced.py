@@ -128,10 +128,6 @@ class GeneralizedContrastive(Loss):
         \sigma(h_i - s_{ij}) / (\tau |P(i)|)`, and negatives share the same in proportion to their exponentials,
         :math:`\alpha_{ij} = \mathrm{softmax}_j(s_{ij}) \sum_p \beta_{ip}`. The loss has the gradient of
         :math:`\frac{1}{2n} \sum_{ij} (\alpha_{ij} - \beta_{ij}) \langle z_i, z_j \rangle` with both held fixed.
-
-        Returns:
-            Tensor (2n, 2n) of alpha: rows are anchors and columns are vectors, first view before second; zero where j
-            is no negative of i.
         """
         vectors = self._vectors(z0.detach(), z1.detach(), labels, None)
         level_M = self._level(vectors, step)

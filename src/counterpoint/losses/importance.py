@@ -57,6 +57,11 @@ class AlphaCL(Loss):
         "InfoNCE for Entropy"
     )
 
+    domain_error = (
+        "its rule gives weights that are NaN or infinite; where a power of long distances overflows, normalise the "
+        "vectors or lower the exponent"
+    )
+
     def __init__(
         self,
         rule: AlphaRule | None = None,
@@ -97,12 +102,7 @@ class AlphaCL(Loss):
         return energy(z_VD, problem).to(dtype)
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
-        r"""Pairwise importance alpha, dense.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
-            repel i.
-        """
+        r"""Pairwise importance alpha, dense."""
         problem, z_VD, dtype = self._problem(z0.detach(), z1.detach(), None, None)
         alpha_VV = z_VD.new_zeros(len(z_VD), len(z_VD))
         for block in problem.blocks():

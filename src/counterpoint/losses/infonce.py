@@ -173,10 +173,6 @@ class DCLW(Loss):
 
         The loss has the gradient of :math:`\frac{1}{2n} \sum_i \big(\sum_j \alpha_{ij} \cos_{ij} - \frac{w_i}{\tau}
         \cos_{ii'}\big)` with alpha (and w) held fixed.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
-            repel i.
         """
         return self.decoupled.importance(z0, z1)
 

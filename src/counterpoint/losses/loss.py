@@ -69,6 +69,10 @@ class Part:
 class Loss(nn.Module, ABC):
     """Base of all losses: ``loss(z0, z1, labels=None)`` is a scalar tensor.
 
+    Losses of pairs also answer ``importance(z0, z1)``: how much each vector repels each anchor, a dense tensor
+    (2n, 2n) whose rows are anchors and whose columns are vectors, first view before second; zero where j does not
+    repel i.
+
     Attributes:
         card: what the loss is.
         uses_labels: it learns from labels where they are given.

@@ -76,7 +76,11 @@ class PairLoss(Loss):
         self.pairing = pairing or Pairing()
         self.reduction: Reduction = reduction
         self.card = card or _card(self)
-        self._small = self._as_small()
+        # The shortcut of small batches keeps exponentials of unit vectors, of both views against both.
+        self._small: small_batch.SmallLoss | None = None
+        of_log, slope = self.phi.of_log_sum, self.phi.slope_of_log_sum
+        if self.psi.function.in_log_domain and self.pairing == Pairing() and of_log and slope:
+            self._small = small_batch.SmallLoss(self.psi.scale, self.psi.margin, of_log, slope, self._general)
         self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
         if self.phi.domain:
             self.domain_error = (
@@ -108,10 +112,6 @@ class PairLoss(Loss):
 
         The loss has the gradient of :math:`\frac{1}{|A|}\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with alpha held fixed
         (a sum over anchors for ``reduction="sum"``).
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
-            repel i.
         """
         z0, z1 = (z.detach() for z in prepare_views(z0, z1, normalize=self.pairing.normalize))
         n = len(z0)
@@ -190,16 +190,6 @@ class PairLoss(Loss):
             is_strictly_convex=psi.function in (EXPONENTIAL, SOFTPLUS),
             is_smooth=psi.function is not HINGE,
         )
-
-    def _as_small(self) -> small_batch.SmallLoss | None:
-        """What the shortcut of small batches needs; None where there is none for this loss."""
-        phi, psi = self.phi, self.psi
-        # The shortcut keeps exponentials of unit vectors, of both views against both.
-        if not psi.function.in_log_domain or self.pairing != Pairing():
-            return None
-        if phi.of_log_sum is None or phi.slope_of_log_sum is None:
-            return None
-        return small_batch.SmallLoss(psi.scale, psi.margin, phi.of_log_sum, phi.slope_of_log_sum, self._general)
 
     def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss of all anchors of views that are known to be good, by the general route."""

@@ -96,9 +96,7 @@ class SigmoidPair(Loss):
         \beta_i \langle x_i, y_i\rangle\big)` with alpha and :math:`\beta_i = t\,\sigma(-t\langle x_i, y_i\rangle - b)`
         held fixed.
 
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second. The anchors are the
-            first view, each pair being one term of the loss: other rows are zero.
+        The anchors are the first view, each pair being one term of the loss: other rows are zero.
         """
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.normalize)
         n = len(z0)

@@ -101,10 +101,6 @@ class SupCon(Loss):
         :math:`\alpha_{ij} = p_{ij} / \tau` with p_i the softmax over all vectors but i. The loss has the
         gradient of :math:`\frac{1}{2n} \sum_i \big( \sum_j \alpha_{ij} \cos_{ij} + \frac{1}{\tau} \sum_{p \in P(i)}
         (p_{ip} - 1/|P(i)|) \cos_{ip} \big)` with all weights held fixed.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j has the
-            label of i.
         """
         vectors = _vectors(z0.detach(), None if z1 is None else z1.detach(), labels)
         return _repulsion(vectors, self.temperature)
@@ -201,10 +197,6 @@ class MultiPositive(Loss):
         :math:`\alpha_{ij} = p_{ij} / \tau` with p_i the softmax over all vectors but i. The loss has the gradient of
         :math:`\frac{1}{2n} \sum_{ij} \alpha_{ij} (\cos_{ij} - \sum_{p \in P(i)} q_{ip} \cos_{ip})` with alpha and q
         held fixed, q_i being the softmax over the positives.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j has the
-            label of i.
         """
         z0, z1 = prepare_views(z0.detach(), z1.detach(), labels, normalize=True)
         return _repulsion(label_vectors(z0, z1, labels), self.temperature)

@@ -54,7 +54,9 @@ class HardNegatives(Loss):
 
     def __init__(self, loss: PairLoss, beta: float = 1.0) -> None:
         super().__init__()
-        _check_exponential(loss)
+        if not isinstance(loss, PairLoss) or not loss.psi.function.in_log_domain:
+            known = loss.card.name if isinstance(loss, Loss) else type(loss).__name__
+            raise TypeError(f"loss must be a pairwise loss with exponential psi, such as InfoNCE(), got {known}")
         if not 0 <= beta < math.inf:
             raise ValueError(f"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss, 0.5 to 2 are common")
         self.loss, self.beta = loss, beta
@@ -82,10 +84,6 @@ class HardNegatives(Loss):
         With p the softmax over (1 + beta) u and q that over beta u it is proportional to (1 + beta) p - beta q, which
         is negative for the easiest negatives: coming closer, they would take weight from harder ones. The loss has the
         gradient of :math:`\frac{1}{|A|}\sum_{ij} \alpha_{ij} (d_i^2 - d_{ij}^2)` with alpha held fixed.
-
-        Returns:
-            Tensor (2n, 2n): rows are anchors and columns are vectors, first view before second; zero where j does not
-            repel i.
         """
         if self.beta == 0:
             return self.loss.importance(z0, z1)
@@ -158,15 +156,6 @@ class HardNegatives(Loss):
         """The wrapped loss's psi of factor * u."""
         psi = self.loss.psi
         return replace(psi, scale=factor * psi.scale, margin=factor * psi.margin)
-
-
-def _check_exponential(loss: PairLoss) -> None:
-    """Require a pairwise loss whose psi is the exponential."""
-    wanted = "loss must be a pairwise loss with exponential psi, such as InfoNCE() or DCL()"
-    if not isinstance(loss, PairLoss):
-        raise TypeError(f"{wanted}, got {type(loss).__name__}; other losses have no negatives to weigh by exp(beta u)")
-    if not loss.psi.function.in_log_domain:
-        raise TypeError(f"{wanted}, got {loss.card.name} with psi = {loss.psi.formula}; wrap one of those instead")
 
 
 class SparsityPenalty(Loss):

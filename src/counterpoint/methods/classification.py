@@ -59,7 +59,9 @@ class Classification(EmbeddingMethod):
         # Before any return: ranks without a label take part in the collective, too.
         num_known = sum_over_ranks(torch.tensor([float(len(known_N))], device=z0.device)).squeeze()
         if len(known_N) == 0:
-            return self._nothing(z0, z1)
+            # With gradient zero for every parameter: data-parallel wrappers wait for each of them.
+            unused = [parameter.sum() for parameter in self.loss.parameters()]
+            return 0.0 * (z0.sum() + z1.sum() + torch.stack(unused).sum())
         # A rank's share of the mean over all ranks' known samples; the mean over ranks adds the shares up.
         share = world_size() * len(known_N) / num_known.to(z0.dtype)
         # A single sample twice has the same mean; the share above counts it once.
@@ -68,8 +70,3 @@ class Classification(EmbeddingMethod):
 
     def after_step(self, progress: float = 1.0) -> None:
         """Nothing is due."""
-
-    def _nothing(self, z0: Tensor, z1: Tensor) -> Tensor:
-        """Zero, with gradient zero for every parameter: data-parallel wrappers wait for each of them."""
-        unused = [parameter.sum() for parameter in self.loss.parameters()]
-        return 0.0 * (z0.sum() + z1.sum() + torch.stack(unused).sum())

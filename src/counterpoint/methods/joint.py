@@ -149,7 +149,7 @@ def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None 
         Scalar tensor.
 
     Raises:
-        TypeError: as the loss raises, or views of two dtypes.
+        TypeError: as the loss raises.
         ValueError: as the loss raises, or the ranks' batches differ in size (on every rank at once).
 
     >>> from counterpoint.losses import InfoNCE
@@ -161,7 +161,6 @@ def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None 
     drawn = {"step": step} if loss.draws_by_step else {}
     if world_size() == 1:
         return loss(z0, z1, labels, **drawn)
-    _check_stackable(z0, z1)
     if labels is not None:
         check_labels(labels, len(z0))
     # Before the gather, which wants equal shapes on all ranks.
@@ -186,12 +185,3 @@ def each_unknown_its_own(labels_N: Tensor) -> Tensor:
     # Numbered over all ranks: unknown samples of two ranks are two classes.
     place_N = torch.arange(len(labels_N), device=labels_N.device) + own_rows(len(labels_N)).start
     return torch.where(labels_N < 0, -1 - place_N.to(labels_N.dtype), labels_N)
-
-
-def _check_stackable(z0: Tensor, z1: Tensor) -> None:
-    """The loss checks the gathered views; this only keeps stacking from failing without a word or from casting."""
-    if z0.ndim != 2 or z0.shape != z1.shape:
-        shapes = f"{tuple(z0.shape)} and {tuple(z1.shape)}"
-        raise ValueError(f"z0 and z1 must have the same shape (samples, features), got {shapes}")
-    if z0.dtype != z1.dtype:
-        raise TypeError(f"z0 and z1 must have the same dtype, got {z0.dtype} and {z1.dtype}; convert one of them")

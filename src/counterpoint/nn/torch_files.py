@@ -88,15 +88,24 @@ def _named(held: Any) -> Iterator[tuple[str, Tensor]]:
     while waiting:
         prefix, holder, depth = waiting.pop()
         for key, value in holder.items():
-            if not isinstance(key, str):
-                continue
-            if isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized:
-                if value.numel() * value.itemsize > value.untyped_storage().nbytes():
-                    raise ValueError(f"a tensor of shape {tuple(value.shape)} that repeats its numbers")
+            if isinstance(key, str) and _is_plain(value):
                 yield prefix + key, value.detach()
-            elif isinstance(value, dict) and id(value) not in seen and depth < MAX_DEPTH:
+            elif isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < MAX_DEPTH:
                 seen.add(id(value))
                 waiting.append((f"{prefix}{key}.", value, depth + 1))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor with a place in the file for each number.
+
+    Raises:
+        ValueError: places are taken twice.
+    """
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
+        return False
+    if value.numel() * value.itemsize > value.untyped_storage().nbytes():
+        raise ValueError(f"a tensor of shape {tuple(value.shape)} that repeats its numbers")
+    return True
 
 
 class _Never(type):
@@ -105,7 +114,7 @@ class _Never(type):
     def __call__(cls, *_: Any) -> "LeftAside":
         if cls.name not in HARMLESS:  # pyright: ignore[reportAttributeAccessIssue]
             raise ForeignCallError(cls.name)  # pyright: ignore[reportAttributeAccessIssue]
-        return dict.__new__(cls)  # pyright: ignore[reportReturnType]
+        return dict.__new__(cls)  # pyright: ignore[reportReturnType, reportArgumentType]
 
 
 class LeftAside(dict, metaclass=_Never):
