@@ -88,9 +88,7 @@ def test_labels_reach_a_loss_that_uses_them() -> None:
     assert num_negatives(SupCon(), drawn(labels=torch.tensor([0, 0, 0, 1, 1, 1]))) == 6
 
 
-@pytest.mark.parametrize(
-    "loss", [InfoNCE(0.1), InfoNCE(0.5, negatives="cross-view")]
-)
+@pytest.mark.parametrize("loss", [InfoNCE(0.1), InfoNCE(0.5, negatives="cross-view")])
 def test_effective_negatives_are_those_that_the_loss_itself_streams(loss: Any) -> None:
     given = drawn(n=20)
     attention = loss.attention(given.z0_ND, given.z1_ND)

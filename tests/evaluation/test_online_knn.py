@@ -109,8 +109,6 @@ def test_it_leaves_no_trace(trained: Subject) -> None:
     assert figures == measure(trained)(at)
 
 
-
-
 def test_of_many_samples_a_fixed_choice_is_taken(trained: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = measure(trained)
     assert torch.equal(everything.bank, trained.split.train)

@@ -63,12 +63,7 @@ class SearchSettings(LookSettings):
     """What is searched, and how."""
 
     layer: str = Field(default="auto", description="which layer is compared")
-    method: Literal["auto", "exact", "hnsw"] = Field(default="auto", description="how an index is built")
-    exact: bool = Field(default=False, description="compare every row, whatever the method of the index")
-    dims: int | None = Field(default=None, ge=1, description="how many dimensions are kept")
-    second: bool = Field(default=False, description="queries are samples of the second kind")
     rebuild: bool = Field(default=False, description="make the index again")
-    shards: Path | None = Field(default=None, description="folder with these embeddings, made by embed --shards")
 
 
 @dataclass(frozen=True)
