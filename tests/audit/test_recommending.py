@@ -128,7 +128,7 @@ def test_a_comment_cannot_become_a_setting() -> None:
     [
         (["nowhere"], "no such file or folder"),
         (["photos", "--minutes", "0"], "minutes must be > 0"),
-        (["photos", "--minutes", "nan"], "minutes must be > 0"),
+        (["photos", "--minutes", "nan"], "minutes must be a number"),
         (["photos", "--out", "x.txt"], "--out must end in .yaml"),
         (["photos/cats", "--labels"], "has no labels of two classes"),
         (["photos", "--audit", "nowhere.json"], "nowhere.json is missing"),

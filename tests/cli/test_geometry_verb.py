@@ -50,7 +50,7 @@ def test_json_has_the_fields_of_the_records(capsys: pytest.CaptureFixture[str]) 
     assert geometry["lower_bound"] <= geometry["risk"] <= geometry["lower_bound"] + 1e-8 * geometry["risk"]
     assert geometry["angles"][0][1] == pytest.approx(math.degrees(math.acos(geometry["gram"][0][1])))
     assert (geometry["rank"], geometry["is_certified"], geometry["merged_classes"]) == (2, True, [])
-    assert (threshold["num_negatives"], threshold["minority"]) == (9, [1, 2])
+    assert (threshold["num_negatives"], threshold["collapses_above"]) == (9, True)
     assert found["question"] == {"loss": "InfoNCE", "negatives": "9, of any class", "temperature": "0.5"}
 
 
@@ -167,7 +167,7 @@ BAD = {
     "dimension 0": ("0.5 0.5 --dimension 0", ["dimension", "0"]),
     "tolerance 0": ("0.5 0.5 --tolerance 0", ["tolerance", "0"]),
     "threshold of two classes": ("0.5 0.5 --threshold", ["must be >= 3"]),
-    "threshold of a loss without": ("0.5 0.3 0.2 --threshold --loss triplet", ["no crossing", "apart at both ends"]),
+    "threshold of a loss without": ("0.5 0.3 0.2 --threshold --loss triplet", ["no crossing", "apart at any share"]),
     "no shares": ("--phase-diagram", ["SHARE"]),
     "phases of two classes": ("0.5 0.5 --phase-diagram", [">= 3", "2"]),
     "phases without temperature": ("0.5 0.3 0.2 --phase-diagram --loss spectral", ["spectral takes no temperature"]),

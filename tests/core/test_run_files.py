@@ -63,7 +63,7 @@ def test_a_run_is_replaced_when_asked_and_nothing_of_it_stays(run: RunFolder) ->
     assert run.read_status().written() == {"format": 1, "status": "created"}
 
 
-FOREIGN = ["thesis.txt", "notes/a.txt"]
+FOREIGN = ["thesis.txt", "notes/a.txt", "checkpoints/step-00000004 (copy)/x", "checkpoints/mine", "second/mine"]
 
 
 def test_files_that_are_not_ours_survive_and_are_named(run: RunFolder) -> None:
@@ -72,7 +72,9 @@ def test_files_that_are_not_ours_survive_and_are_named(run: RunFolder) -> None:
         (run.path / name).write_text("years of work", encoding="utf-8")
     create_run(run.path, overwrite=True)
     assert all((run.path / name).read_text(encoding="utf-8") == "years of work" for name in FOREIGN)
-    assert foreign_names(run) == ["notes", "thesis.txt"]
+    assert foreign_names(run) == [
+        "checkpoints/mine", "checkpoints/step-00000004 (copy)", "notes", "second", "thesis.txt"
+    ]  # fmt: skip
 
 
 def test_what_links_lead_to_is_never_deleted(run: RunFolder, tmp_path: Path) -> None:

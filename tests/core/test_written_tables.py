@@ -28,7 +28,7 @@ PLAIN = {"text", "softbreak"}
 
 
 def hit(name: str) -> Hit:
-    return Hit(3, name, name, 0.5, 0.25, (SharedConcept(1, 0.5, name),))
+    return Hit(3, name, name, 0.5, 0.25, (SharedConcept(1, 0.5),))
 
 
 def exported(name: str) -> Exported:

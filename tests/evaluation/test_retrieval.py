@@ -43,9 +43,12 @@ def precision_and_average(
 @settings(max_examples=20)
 def test_every_definition_is_its_loop(n: int, seed: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(1, n))
-    features = draw(6, seed), draw_labels(6, seed, 5), draw(n, seed + 1), draw_labels(n, seed)  # one class is rare
-    for definition, found in precision_and_average(*features, k).items():
-        loops = oracle.average_precisions(*(each.tolist() for each in features), k, definition)
+    queries, bank = draw(6, seed), draw(n, seed + 1)
+    labels, bank_labels = draw_labels(6, seed, 5), draw_labels(n, seed)  # one class is rare
+    for definition, found in precision_and_average(queries, labels, bank, bank_labels, k).items():
+        loops = oracle.average_precisions(
+            queries.tolist(), labels.tolist(), bank.tolist(), bank_labels.tolist(), k, definition
+        )
         assert_numbers(found, loops)
 
 

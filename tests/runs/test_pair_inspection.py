@@ -15,7 +15,7 @@ from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
-from counterpoint.losses import InfoNCE, SigmoidPair
+from counterpoint.losses import Attention, InfoNCE, SigmoidPair
 from counterpoint.runs.sample_collection import with_thumbnails
 
 LABELS = np.arange(64) % 4
@@ -132,7 +132,8 @@ def test_what_a_loss_has_learned_comes_from_the_checkpoint(tmp_path: Path) -> No
     assert found.temperature is None
     assert found.temperatures == ()
     expected, other = (
-        sum(loss.attention(z0, z1).mean_effective_negatives for z0, z1 in batches(run)) / 4 for loss in (learned, fresh)
+        sum(Attention.of_importance(loss.importance(z0, z1)).mean_effective_negatives for z0, z1 in batches(run)) / 4
+        for loss in (learned, fresh)
     )
     assert found.effective_negatives == pytest.approx(expected, rel=1e-5)
     assert expected != pytest.approx(other, rel=1e-4)

@@ -14,9 +14,10 @@ import torch
 
 import counterpoint as cp
 from counterpoint.core.errors import RunError
+from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_lock import lock_run
 from counterpoint.search import run_index, vector_index
-from counterpoint.search.vector_index import INDEX_FILES, build_index, open_index
+from counterpoint.search.vector_index import build_index, open_index
 
 ROWS = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
 

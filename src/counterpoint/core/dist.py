@@ -22,10 +22,13 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
+from counterpoint.core.rank_watch import RankWatch, told_after
 from counterpoint.core.ranks import Ranks
 
 Map = Callable[[Tensor], Tensor]
+WATCHES: list[RankWatch] = []  # this process's own, while it is one of several
 
+WATCH_SECONDS = 300  # how long the watch waits for an answer
 TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
 JOIN_SECONDS = 600  # how long a rank waits for the others to come
 RETRY_SECONDS = 2.0
@@ -47,17 +50,20 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
     if is_gpu:
         torch.cuda.set_device(device)  # nccl takes the current one
     to_come = min(timeout, JOIN_SECONDS)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-        store=_meeting_point(ranks, to_come),
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        timeout=datetime.timedelta(seconds=to_come),
-    )
+    place = f"{ranks.address}:{ranks.port}"
+    with told_after(f"rank {ranks.rank} waits for the others at {place} for up to {to_come:g} s; were all started?"):
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
+            store=_meeting_point(ranks, to_come),
+            rank=ranks.rank,
+            world_size=ranks.world_size,
+            timeout=datetime.timedelta(seconds=to_come),
+        )
     # A rank that computes is waited for longer than one that may never come.
     group: Any = dist.group.WORLD
     for kind in {"cpu", device.type}:
         group._get_backend(torch.device(kind))._set_default_timeout(datetime.timedelta(seconds=timeout))
+    WATCHES.append(RankWatch(ranks, lambda: _store(ranks, WATCH_SECONDS)))
 
 
 def leave_ranks(*, is_orderly: bool = True) -> None:
@@ -72,6 +78,8 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
         if is_orderly:
             barrier()
     finally:
+        while WATCHES:
+            WATCHES.pop().end()
         # Always: a process that ends with its group still open is now and then aborted.
         dist.destroy_process_group()
 
@@ -283,14 +291,7 @@ def _meeting_point(ranks: Ranks, timeout: float) -> Store:
     is_master = ranks.rank == 0 and not is_kept_by_torchrun
     if not is_master:
         _await_first_rank(ranks, timeout)
-    store = TCPStore(
-        ranks.address,
-        ranks.port,
-        ranks.world_size,
-        is_master=is_master,
-        timeout=datetime.timedelta(seconds=timeout),
-    )
-    return PrefixStore(f"start-{ranks.restarts}", store)
+    return _store(ranks, timeout, world_size=ranks.world_size, is_master=is_master)
 
 
 def _await_first_rank(ranks: Ranks, timeout: float) -> None:
@@ -305,6 +306,18 @@ def _await_first_rank(ranks: Ranks, timeout: float) -> None:
                 place = f"{ranks.address}:{ranks.port}"
                 raise RuntimeError(f"no connection to rank 0 at {place} within {timeout:g} s: {error}") from None
         time.sleep(RETRY_SECONDS / 10)
+
+
+def _store(ranks: Ranks, timeout: float, *, world_size: int | None = None, is_master: bool = False) -> Store:
+    """A connection to the store; with a world size it waits until all are there."""
+    store = TCPStore(
+        ranks.address,
+        ranks.port,
+        world_size,
+        is_master=is_master,
+        timeout=datetime.timedelta(seconds=timeout),
+    )
+    return PrefixStore(f"start-{ranks.restarts}", store)
 
 
 def _apply(collective: type[Function], *inputs: Any) -> Tensor:

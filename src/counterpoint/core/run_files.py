@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,40 @@ if TYPE_CHECKING:
     from counterpoint.core.run_records import SeedsRecord
 
 CREATED = "created"  # status of a run whose folder is being made
-MARK = "A run folder of Counterpoint, as are the folders that runs make in it; other files in it are never deleted.\n"
-# Folders that runs make, which are ours as a whole, and what runs write beside `RunFolder.files`.
-FOLDERS = ("checkpoints", "second", "evaluations", "epochs-[0-9]*", "indexes", "tensorboard", "wandb")
-FILES = ("*.jsonl.damaged-*", "wandb.json")  # the latter by earlier versions
+MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
+# The last two were written by earlier versions.
+INDEX_FILES = ("index.json", "vectors.npy", "names.json", "graph.usearch", "rows.npy", "centres.npy")
+# What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
+FILES = (
+    "*.jsonl.damaged-*",
+    "wandb.json",  # by earlier versions
+    "checkpoints/after-*.json",
+    f"checkpoints/.after-*{TEMPORARY}*",
+    "checkpoints/step-[0-9]*/*.safetensors",
+    "checkpoints/step-[0-9]*/state.json",
+    "checkpoints/step-[0-9]*/MANIFEST.json",
+    "second/encoder.*",
+    f"second/.encoder.*{TEMPORARY}*",
+    "evaluations/*.json",
+    "epochs-[0-9]*/*.*",
+    "epochs-[0-9]*/second/encoder.*",
+    "epochs-[0-9]*/evaluations/*.json",
+    *(f"indexes/*/{name}" for name in INDEX_FILES),
+    f"indexes/*/.index.json.*{TEMPORARY}*",
+    "tensorboard/events.out.tfevents.*",
+)
+FOLDERS = ("checkpoints/.step-*", f"indexes/.*{TEMPORARY}", "wandb")  # ours as a whole
+# Folders of these files, which go once they are empty: those within before those around them.
+EMPTIED = (
+    "checkpoints/step-*",
+    "epochs-[0-9]*/*",
+    "epochs-[0-9]*",
+    "indexes/*",
+    "indexes",
+    "second",
+    "evaluations",
+    "tensorboard",
+)
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:
@@ -142,19 +172,41 @@ def is_beginning_of_seeds(folder: RunFolder) -> bool:
 def foreign_names(folder: RunFolder) -> list[str]:
     """What stands in a run folder, cleared of what is ours, sorted."""
     ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
-    return sorted({path.name for path in folder.path.iterdir()} - ours)
+    inside = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
+    names = {path.name for path in folder.path.iterdir()} - ours
+    return sorted(names | {f"checkpoints/{path.name}" for path in inside})
 
 
 def clear(folder: RunFolder) -> None:
     """Remove what runs write, but for marker, status and lock; links are not followed."""
-    for path in (*folder.files, *(path for pattern in FILES for path in folder.path.glob(pattern))):
+    for path in folder.files:
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()
     remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
+    for pattern in FILES:
+        for path in _inside(folder.path, pattern):
+            path.unlink()
     for pattern in FOLDERS:
-        for path in folder.path.glob(pattern):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+        for path in _inside(folder.path, pattern):
+            shutil.rmtree(path)
+    for pattern in EMPTIED:
+        for path in _inside(folder.path, pattern):
+            _remove_if_empty(path)
+
+
+def _inside(place: Path, pattern: str) -> Iterator[Path]:
+    """Files and folders that lie there, and not elsewhere by way of a link."""
+    for path in sorted(place.glob(pattern)):
+        above = list(path.relative_to(place).parents)[:-1]  # without the place itself
+        if not path.is_symlink() and not any((place / part).is_symlink() for part in above):
+            yield path
+
+
+def _remove_if_empty(path: Path) -> None:
+    """Remove a folder in which nothing is left."""
+    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+        with contextlib.suppress(OSError):  # somebody has just put something there
+            path.rmdir()
 
 
 def _is_leftover(folder: RunFolder, path: Path) -> bool:

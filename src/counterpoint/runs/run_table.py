@@ -134,8 +134,6 @@ class RunTable:
 def list_runs(folder: Path, *, where: Sequence[str] = (), sort: str = "name", reverse: bool = False) -> RunTable:
     """List the runs under a folder, at most ``DEPTH`` folders below it; links are not followed.
 
-    A deletion that was killed is finished where it is met.
-
     Args:
         folder: that holds runs, or a run.
         where: conditions that a run must meet, such as ``method=ncl``, ``name=digits-*`` or ``epochs>=10``.

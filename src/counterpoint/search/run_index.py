@@ -18,6 +18,7 @@ from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import TEMPORARY, read_sealed
 from counterpoint.core.new_folder import new_folder
 from counterpoint.core.run import Run, as_run
+from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import taken, whole
@@ -29,7 +30,7 @@ from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
-from counterpoint.search.vector_index import CARD, INDEX_FILES, VectorIndex, build_index, open_index
+from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
 LOOKED_AT = 4096  # rows by which a code is known

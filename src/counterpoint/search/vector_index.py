@@ -32,7 +32,6 @@ INSTALL = "pip install 'counterpoint[search]'"
 # rows of 128, 82 ms for 10^6, 0.67 s for 10^7.
 MOST_COMPARED = 2_000_000_000
 CARD, VECTORS, NAMES, GRAPH = "index.json", "vectors.npy", "names.json", "graph.usearch"
-INDEX_FILES = (CARD, VECTORS, NAMES, GRAPH, "rows.npy", "centres.npy")  # the last two are of earlier versions
 BLOCK = 1 << 16  # rows that are read at a time
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time

@@ -6,26 +6,30 @@ from counterpoint.cli.arguments import RunFlags, option
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.rundir import RunFolder, open_run
 
-PLACE, SUMMARY = 20, "continue an interrupted run"
+PLACE, SUMMARY = 20, "continue an interrupted run, or any run to more epochs"
 TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
 as if it had never stopped (same machine, same number of threads).
 
+With --epochs any run goes on to so many in all, a finished one, too. Weights and optimiser go on as they are; the
+learning rate follows its schedule over the new number from there on, and the run records that it was continued.
 Of a folder with several seeds (train --seeds) all runs go on that are not finished.
 
-example:
-  counterpoint resume runs/ncl"""
+examples:
+  counterpoint resume runs/ncl
+  counterpoint resume runs/ncl --epochs 200"""
 
 
 class ResumeFlags(RunFlags):
     """How a run goes on."""
 
+    epochs: int | None = option("how many there shall be in all (default: as planned)")
     allow_changed: bool = option("go on where something was changed that touches no weight", False)
 
 
 def run(flags: ResumeFlags) -> int:
     """Go on, and name the run folder."""
     folder = RunFolder(Path(flags.run))
-    how = {"allow_changed": flags.allow_changed, "quiet": flags.quiet}
+    how = {"epochs": flags.epochs, "allow_changed": flags.allow_changed, "quiet": flags.quiet}
     if folder.holds_seeds:
         from counterpoint.runs.seeds import resume_seeds  # deferred: loads torch
 
