@@ -84,6 +84,8 @@ def check_finite(samples: Tensor, name: str) -> None:
     """
     if samples.is_complex():
         raise DataError(f"{name} must be real numbers, got {samples.dtype}")
+    if samples.is_floating_point() and samples.element_size() == 1:  # torch adds no numbers of eight bits
+        samples = samples.detach().float()
     # One pass that keeps nothing: only a sum that is not finite, which may also be too large, is looked into.
     if not samples.is_floating_point() or math.isfinite(samples.detach().sum().item()):
         return

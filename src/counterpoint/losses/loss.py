@@ -108,7 +108,8 @@ class Loss(nn.Module, ABC):
         # The common case, float32 without autocast, enters no context.
         if first.dtype not in HALF and not torch._C._is_any_autocast_enabled():
             return self._gathered(first, views, named)
-        devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)}
+        # Tensors without numbers, which torch has no autocast for, are refused by name below.
+        devices = {z.device.type for z in (*views, *named.values()) if isinstance(z, Tensor)} - {"meta"}
         # Kernels on CUDA may multiply in the half precision of inputs that the loss lifts to float32.
         with without_autocast(devices), inputs_in(first.dtype if first.dtype in HALF else None):
             return self._gathered(first, views, named)
