@@ -11,7 +11,7 @@ worst finding (if it was diagnosed), size and date. A run that is "stopped" goes
 
 examples:
   counterpoint runs
-  counterpoint runs --where method=ncl,status=done,epochs>=10 --sort knn -r
+  counterpoint runs --where "method=ncl,status=done,epochs>=10" --sort knn -r
   counterpoint runs experiments --json"""
 
 
