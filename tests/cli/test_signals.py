@@ -79,9 +79,9 @@ def test_ctrl_c_before_the_first_step_leaves_no_traceback(tmp_path: Path) -> Non
     code = (
         "import signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job inherits none\n"
-        "from counterpoint.cli import main as entry\n"
+        "from counterpoint.cli import arguments, main as entry\n"
         "def interrupted(*words): signal.raise_signal(signal.SIGINT)\n"
-        "entry.build_parser = interrupted\n"
+        "arguments.read_words = interrupted\n"
         "sys.exit(entry.main(['train', '--data', 'digits']))\n"
     )
     finished = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

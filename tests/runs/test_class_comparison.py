@@ -101,7 +101,7 @@ def test_a_diagnosis_keeps_the_comparison(digits: Path) -> None:
         "held out": sum(COUNTS),
     }
     page = cp.report(str(digits), bare=True, quiet=True).read_text()
-    assert "Cosines of class means, measured" in page
+    assert "Where do its classes lie?" in page
     assert "The same at the optimum" in page
     assert "Do dimensions repeat each other?" in page
     assert "Training samples beside held-out ones" in page

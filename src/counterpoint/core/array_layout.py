@@ -167,10 +167,35 @@ def _as_tensor(array: Any, name: str) -> Tensor:
         raise DataError(f"{name} must hold samples: (n, d), (n, h, w), (n, h, w, c) or (n, c, h, w), got {shape}")
     is_bytes = values.dtype in (torch.uint8, np.uint8)
     if isinstance(values, Tensor):
-        return values if is_bytes else values.to(torch.float32)
-    with np.errstate(over="ignore"):  # what float32 does not hold is infinite, and told as such
-        # A copy: torch takes no negative strides, and no read-only array without a warning.
-        return torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
+        held = values if is_bytes else values.to(torch.float32)
+    else:
+        with np.errstate(over="ignore"):  # `_check_held` names what does not fit
+            # A copy: torch takes no negative strides, and no read-only array without a warning.
+            held = torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
+    if values.dtype.itemsize > held.dtype.itemsize:
+        _check_held(held, values, name)
+    return held
+
+
+def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
+    """Name the first sample that float32 cannot hold: with a value beyond its range, or with none that it tells from 0.
+
+    Args:
+        held: the samples in float32.
+        given: the same in more digits.
+        name: what errors call them.
+    """
+    rows = held.flatten(1)
+    doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
+    for row in doubtful.nonzero()[:, 0].tolist():
+        exact = np.asarray(given[row], dtype=np.float64).ravel()
+        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is told elsewhere
+        if value != 0 and np.isfinite(exact).all():
+            way = "down" if abs(value) > 1 else "up"
+            raise DataError(
+                f"{name} must be numbers that float32 holds (1e-45 to 3e38), but sample {row} holds {value:g}; scale "
+                f"the values {way}"
+            )
 
 
 def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:

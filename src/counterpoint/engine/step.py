@@ -157,7 +157,9 @@ def _first_text(part: LocalBatch, loss: Tensor) -> str:
                 text = f"view {number} of the data is not finite; samples {_named_ids(part.ids[is_bad_N])}"
                 break
     texts = gather_texts(text)
-    number, said = next((number, said) for number, said in enumerate(texts) if said)
+    # A view that is not finite is the cause, on whichever rank it is.
+    told = [(number, said) for number, said in enumerate(texts) if said]
+    number, said = min(told, key=lambda each: each[1].startswith("the views are finite"))
     return said if len(texts) == 1 else f"on rank {number} {said}"
 
 
