@@ -131,7 +131,7 @@ def draw_kills(draw: np.random.Generator, number: int, world_size: int) -> list[
     kills: list[StepKill | SaveKill] = []
     for index in range(number):
         if index % 2 == 0:
-            kills.append(SaveKill(save=int(draw.integers(2, 4)), call=int(draw.integers(2, 60))))
+            kills.append(SaveKill(save=int(draw.integers(2, 4)), call=int(draw.integers(2, 30))))
         else:
             rank = int(draw.integers(world_size))
             kills.append(StepKill(int(draw.integers(1, 6)), float(draw.uniform(0, 0.01)), rank))
