@@ -46,7 +46,8 @@ def test_a_tensor_is_taken_or_refused_in_one_sentence(taker: str, kind: str) -> 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        (np.array([[1.0, 1.0], [0.0, -1e300]]), "sample 1 holds NaN or infinity in torch.float32"),
+        (np.array([[1.0, 1.0], [0.0, -1e300]]), "sample 1 holds -1e+300; scale the values down"),
+        (torch.tensor([[1.0], [1e-300]], dtype=torch.float64), "sample 1 holds 1e-300; scale the values up"),
         (np.array([[1.0, np.inf]]), "sample 0 holds NaN or infinity in torch.float32"),
     ],
     ids=str,
