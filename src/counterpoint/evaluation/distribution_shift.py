@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import ON, UNDER, Metric
 from counterpoint.core.run_records import BASELINES, EvaluationRow
-from counterpoint.data.corruptions import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
+from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
 from counterpoint.data.parts import ChosenStore
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source

@@ -32,8 +32,8 @@ class EvaluationSettings(LookSettings):
     )
     corruptions: Names = Field(
         default=(),
-        description="ask a classifier fitted to clean samples about corrupted queries: all, or names of "
-        "`counterpoint list corruptions`",
+        description="ask a classifier fitted to clean samples about corrupted queries: all, noise, blur, weather, "
+        "digital, or names of `counterpoint list corruptions`",
     )
     severities: str = Field(default="1-5", description="of the corruptions, such as 3 or 1-5")
     ood: Names = Field(

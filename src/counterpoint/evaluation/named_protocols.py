@@ -83,8 +83,7 @@ PROTOCOLS = (
         table="NCL, Table 3b: a classifier of clean samples asked about corrupted ones",
         metrics=("linear probe",),
         settings={"corruptions": ("all",)},
-        remark="seven of its 15 corruptions; its stylised pictures and sketches: --ood DATA; the paper's classifier is "
-        "that of Table 3a",
+        remark="its stylised pictures and sketches: --ood DATA; the paper's classifier is that of Table 3a",
     ),
     Protocol(
         name="ncl2024-table4",

@@ -89,7 +89,7 @@ def evaluate(
             ``k`` (20) and ``temperature`` (0.1); of the linear probe ``inverse_penalty`` (0.1); what of the data is
             taken: ``split``, ``classes``, ``root`` and ``image_size``, as those of ``source``; ``device``; ``cache``,
             whether features are kept; and ``out``, a JSON file to write. Beside clean queries: ``corruptions`` (names
-            of ``data.corruptions``, or ``all``) and their ``severities`` ("1-5"); ``ood`` (names or paths of
+            of ``data.corrupted``, or ``all``) and their ``severities`` ("1-5"); ``ood`` (names or paths of
             sources of the same classes); ``selection`` (orders of features, or ``all``) and ``selection_step``.
 
     Returns:

@@ -138,7 +138,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
         for package in ("evaluation", "diagnostics")
         for metric in described_metrics(package).values()
     },
-    "corruptions": lambda: catalogue_sentences("data/corruptions.py"),
+    "corruptions": lambda: catalogue_sentences("data/corruptions"),
     "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": lambda: catalogue_sentences("diagnostics/checks"),
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},

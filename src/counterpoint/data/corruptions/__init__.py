@@ -1,0 +1,1 @@
+"""The corruptions of pictures by which hendrycks2019 measures robustness, one module for each kind."""

@@ -1,0 +1,135 @@
+"""What processing does to pictures: low contrast, elastic distortion, coarse pixels, and JPEG."""
+
+# B images, C channels, H height, W width
+
+import io
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from counterpoint.core.array_layout import MAX_PIXEL, to_unit_float
+from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength, steps
+from counterpoint.data.views.spatial import gaussian_blur
+
+ELASTIC_SIDE = 244  # for 224, as the code of hendrycks2019 has it
+
+
+def contrast(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
+    """Nearer to the mean m of each channel: m + s (x - m)."""
+    # A sum of whole numbers is the same in any order.
+    num_pixels = images_BCHW.shape[2] * images_BCHW.shape[3]
+    mean = images_BCHW.sum((2, 3), keepdim=True, dtype=torch.int64).float() / (num_pixels * MAX_PIXEL)
+    return (to_unit_float(images_BCHW) - mean) * strength.values[0] + mean
+
+
+def elastic(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
+    """A random affine map, then a smooth random field of shifts: (size of the shifts, their sigma, shifts of corners).
+
+    Source: simard2003, as hendrycks2019 has it; all three are lengths in pixels.
+    """
+    amount, sigma, corners = (value * strength.scale for value in strength.values)
+    amount *= strength.scale  # shifts are amount / sigma on average, and lengths, too
+    height, width = images_BCHW.shape[2:]
+    y_B, x_B = _affine_places(corners * (2.0 * draws.uniform(0, 6) - 1.0), height, width)
+    images = _looked_up(to_unit_float(images_BCHW), x_B, y_B)
+    field = 2.0 * draws.uniform(1, 2 * height * width).view(-1, 2, height, width) - 1.0
+    if sigma > 0:
+        field = gaussian_blur(field, torch.full((len(field),), sigma), sigma)
+    shift_B2HW = amount * field
+    rows_H1, columns_W = torch.arange(height)[:, None], torch.arange(width)
+    return _looked_up(images, columns_W + shift_B2HW[:, 0], rows_H1 + shift_B2HW[:, 1])
+
+
+def _affine_places(shift_B6: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns (b, h, w) that each pixel comes from, where three points about the middle are shifted."""
+    reach = min(height, width) // 3
+    first, second, third = shift_B6.view(-1, 3, 2, 1, 1).unbind(1)  # of (+, +), (+, -) and (-, -), as (y, x)
+    # The map sends each point p to p + shift(p), and is linear in between.
+    down, right = (second - third) / (2 * reach), (first - second) / (2 * reach)
+    y_H1, x_W = torch.arange(height)[:, None] - height // 2, torch.arange(width) - width // 2
+    shift_B2HW = second + down * (y_H1 - reach) + right * (x_W + reach)
+    return y_H1 + height // 2 + shift_B2HW[:, 0], x_W + width // 2 + shift_B2HW[:, 1]
+
+
+def _looked_up(images_BCHW: Tensor, x_BHW: Tensor, y_BHW: Tensor) -> Tensor:
+    """Images at places given in pixels; bilinear, edges mirrored."""
+    height, width = images_BCHW.shape[2:]
+    grid = torch.stack([(2 * x_BHW + 1) / width - 1, (2 * y_BHW + 1) / height - 1], dim=3)
+    return F.grid_sample(images_BCHW, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def pixelate(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
+    """Shrunk to a share of the side by box filters, and enlarged again."""
+    height, width = images_BCHW.shape[2:]
+    coarse = (max(1, int(width * strength.values[0])), max(1, int(height * strength.values[0])))
+
+    def change(picture: Image.Image) -> Image.Image:
+        small = picture.resize(coarse, Image.Resampling.BOX)
+        return small.resize((width, height), Image.Resampling.BOX)
+
+    return _each_picture(images_BCHW, change)
+
+
+def jpeg(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
+    """Written as JPEG of a quality, and read again."""
+
+    def change(picture: Image.Image) -> Image.Image:
+        stream = io.BytesIO()
+        picture.save(stream, "JPEG", quality=int(strength.values[0]))
+        return Image.open(stream)
+
+    return _each_picture(images_BCHW, change)
+
+
+def _each_picture(images_BCHW: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """What Pillow makes of each picture; one of one channel is grey."""
+    shape, is_grey = images_BCHW.shape, images_BCHW.shape[1] == 1
+    pixels = images_BCHW[:, 0] if is_grey else images_BCHW.permute(0, 2, 3, 1)
+    changed = np.stack([np.asarray(change(Image.fromarray(each.numpy()))) for each in pixels.contiguous()])
+    found = torch.from_numpy(changed)
+    return (found[:, None] if is_grey else found.permute(0, 3, 1, 2)).reshape(shape)
+
+
+def _of_side(side: int, *shares: tuple[float, float, float]) -> Five:
+    """Lengths that were published as shares of a side."""
+    return tuple(tuple(side * share for share in each) for each in shares)
+
+
+CATALOGUE: Mapping[str, Corruption] = {
+    "contrast": Corruption(
+        "nearer to the mean",
+        "digital",
+        contrast,
+        small=steps(0.75, 0.5, 0.4, 0.3, 0.15),
+        large=steps(0.4, 0.3, 0.2, 0.1, 0.05),
+    ),
+    "elastic": Corruption(
+        "stretched in small regions",
+        "digital",
+        elastic,
+        small=_of_side(
+            SMALL_SIDE, (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)
+        ),
+        large=_of_side(
+            ELASTIC_SIDE, (2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)
+        ),
+    ),
+    "pixelate": Corruption(
+        "coarse pixels",
+        "digital",
+        pixelate,
+        small=steps(0.95, 0.9, 0.85, 0.75, 0.65),
+        large=steps(0.6, 0.5, 0.4, 0.3, 0.25),
+    ),
+    "jpeg": Corruption(
+        "JPEG of low quality",
+        "digital",
+        jpeg,
+        small=steps(80, 65, 58, 50, 40),
+        large=steps(25, 18, 15, 10, 7),
+    ),
+}
