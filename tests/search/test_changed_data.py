@@ -15,6 +15,7 @@ from PIL import Image
 
 import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.search import run_index
 
 SIDE, NUM_SAMPLES = 8, 12
 MADE_AGAIN = "are not those of the index"
@@ -129,6 +130,26 @@ def test_other_bytes_of_the_same_length_and_time_are_other_samples(run: cp.Run, 
     os.utime(data, ns=(then.st_atime_ns, then.st_mtime_ns))
     assert (data.stat().st_size, data.stat().st_mtime_ns) == (then.st_size, then.st_mtime_ns)
     assert hits(run, data) != before
+
+
+def test_files_that_were_only_touched_are_compared_once_and_the_index_stays(
+    run: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path / "photos", seed=2)
+    before = hits(run, tmp_path / "photos")
+    shutil.copytree(tmp_path / "photos", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "photos")
+    (tmp_path / "copy").rename(tmp_path / "photos")
+    assert hits(run, tmp_path / "photos", quiet=False) == before
+    told = capsys.readouterr().err
+    assert MADE_AGAIN not in told
+    assert "building" not in told
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the samples were opened")
+
+    monkeypatch.setattr(run_index, "open_subject", refuse)
+    assert hits(run, tmp_path / "photos") == before
 
 
 def test_samples_that_are_gone_are_missed(run: cp.Run, tmp_path: Path) -> None:

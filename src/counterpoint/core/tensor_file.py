@@ -44,11 +44,16 @@ def file_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     Raises:
         TypeError: a tensor's dtype has no place in the format.
     """
+    plain: dict[str, Tensor] = {}
+    storages: set[int] = set()
     for name, value in tensors.items():
         if value.is_complex() or value.is_quantized:
             raise TypeError(f"tensor {name} of {value.dtype} cannot be saved")
-    # Clones: the library takes no two tensors that share memory, and no strides.
-    plain = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
+        whole = value.detach().cpu().contiguous()
+        storage = whole.untyped_storage().data_ptr()
+        # The library takes no two tensors that share memory.
+        plain[name] = whole.clone() if storage in storages else whole
+        storages.add(storage)
     return save(plain)
 
 

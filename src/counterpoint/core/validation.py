@@ -4,6 +4,8 @@ YAML means what it says, as version 1.2 does: 1e-3 is a number, and yes, on, 010
 duplicate keys, aliases and NaN are refused.
 """
 
+import copy
+import functools
 import math
 import re
 import types
@@ -194,7 +196,7 @@ def parse_yaml(text: str, origin: str) -> Any:
     {'rate': 0.001}
     """
     try:
-        value = yaml.load(text, Loader=_StrictLoader)
+        value = copy.deepcopy(_loaded(text))
     except UsageError as error:
         raise UsageError(f"{origin}: {error}") from None
     # PyYAML lets other errors escape when a value does not fit its explicit tag (!!bool maybe, !!int "").
@@ -207,6 +209,12 @@ def parse_yaml(text: str, origin: str) -> Any:
         if isinstance(leaf, float) and not math.isfinite(leaf):
             raise UsageError(f"{origin}: {leaf} is not a usable number")
     return value
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(text: str) -> Any:
+    """The values of a YAML text; kept, since verbs read the settings of one run again and again (15 ms each)."""
+    return yaml.load(text, Loader=_StrictLoader)
 
 
 def dump_yaml(value: Any) -> str:

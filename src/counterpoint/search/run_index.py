@@ -4,31 +4,34 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from counterpoint.core import __version__
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.files import TEMPORARY, read_sealed
+from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
 from counterpoint.core.new_folder import new_folder
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.run_records import Record, read_record
+from counterpoint.core.run_records import Listed, Record, read_record
 from counterpoint.core.stored_rows import taken, whole
 from counterpoint.core.validation import build
+from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.order import random_order
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.trained_run import files_of_samples
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
 from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index
 
@@ -47,6 +50,8 @@ class IndexedRun(Record):
         layer: that was indexed.
         data: name of the samples.
         fingerprint: hash of the samples.
+        files: in which the samples lie; empty where nobody knows them, or of arrays.
+        stamp: hash of the states that these files had.
         has_concepts: whether two samples are alike because of single dimensions that few samples activate.
     """
 
@@ -57,6 +62,8 @@ class IndexedRun(Record):
     layer: str
     data: str
     fingerprint: str
+    files: Annotated[tuple[str, ...], Listed] = ()
+    stamp: str | None = None
     has_concepts: bool = False
 
 
@@ -67,21 +74,29 @@ class SearchSettings(LookSettings):
     rebuild: bool = Field(default=False, description="make the index again")
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunIndex:
     """An index of a run that is at hand.
 
     Attributes:
         about: what is indexed.
         index: the vectors.
-        subject: encoder and samples.
+        opened: opens encoder and samples.
         reporter: shows progress.
     """
 
     about: IndexedRun
     index: VectorIndex
-    subject: Subject
+    opened: Callable[[], Subject]
     reporter: Reporter
+
+    @cached_property
+    def subject(self) -> Subject:
+        """Encoder and samples, opened when first needed; both must be those that were indexed."""
+        subject = self.opened()
+        if subject.source.fingerprint != self.about.fingerprint:
+            raise RunError(f"the samples of {self.about.data} changed while they were searched; search them again")
+        return subject
 
     def facts(self) -> dict[str, str]:
         """What is searched, and how."""
@@ -113,21 +128,36 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
     """
     settings, known, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
     weights = weights_hash(known)
+
+    @cache
+    def opened() -> Subject:
+        with same_run(known, weights):
+            return one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
+
+    # Before the samples are read: files that change meanwhile have another stamp at the next search.
     with same_run(known, weights):
-        subject = one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
-    if len(subject.source) < 2:
-        raise DataError(f"{subject.source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
-    about = IndexedRun(
+        files = files_of_samples(known, data, settings.part)
+    asked = IndexedRun(
         version=__version__,
         run=known.path.resolve().name,
         weights_sha256=weights,
         checkpoint=settings.checkpoint,
         layer=_layer(known) if settings.layer == "auto" else settings.layer,
-        data=subject.source.name,
-        fingerprint=subject.source.fingerprint,
+        data="",
+        fingerprint="",
+        files=files or (),
+        stamp=None if files is None else stamp_of_files(files),
     )
-    folder = _folder(known, about, data, settings)
-    index = None if settings.rebuild else _kept(folder, about)
+    if files is not None and not settings.rebuild:  # where no file was touched, nothing is opened
+        folder = _folder(known, asked, data, settings)
+        if (index := _kept(folder, asked)) is not None:
+            return RunIndex(_about(index), index, opened, reporter)
+    source = opened().source
+    if len(source) < 2:
+        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
+    asked = asked.model_copy(update={"data": source.name, "fingerprint": source.fingerprint})
+    folder = _folder(known, asked, data, settings)
+    index = None if settings.rebuild else _kept(folder, asked)
     if index is None:
         with lock_run(known.path) as note:  # without it nobody deletes the run, trains it anew or builds an index
             if note:
@@ -135,9 +165,24 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
             with same_run(known, weights):
                 pass
             # Another process may have built it meanwhile.
-            index = None if settings.rebuild else _kept(folder, about)
-            index = index or _built(folder, about, subject, settings, reporter)
-    return RunIndex(read_record(IndexedRun, dict(index.card.about), str(folder / CARD)), index, subject, reporter)
+            index = None if settings.rebuild else _kept(folder, asked)
+            index = index or _built(folder, asked, opened(), settings, reporter)
+    elif (_about(index).files, _about(index).stamp) != (asked.files, asked.stamp):
+        with suppress(RunError), lock_run(known.path):  # a run in use is searched all the same
+            index = _noted(index, asked)
+    return RunIndex(_about(index), index, opened, reporter)
+
+
+def _about(index: VectorIndex) -> IndexedRun:
+    return read_record(IndexedRun, dict(index.card.about), str(index.folder / CARD))
+
+
+def _noted(index: VectorIndex, asked: IndexedRun) -> VectorIndex:
+    """The index of samples that are the same though their files were touched; this process holds the run's lock."""
+    about = _about(index).model_copy(update={"files": asked.files, "stamp": asked.stamp})
+    card = index.card.model_copy(update={"about": about.model_dump()})
+    write_sealed(index.folder / CARD, card.model_dump())
+    return replace(index, card=card)
 
 
 def _layer(run: Run) -> str:
@@ -147,7 +192,7 @@ def _layer(run: Run) -> str:
 
 
 def _kept(folder: Path, asked: IndexedRun) -> VectorIndex | None:
-    """The index that is there; None where it is of other samples.
+    """The index that is there; None where it is of other samples, or without a fingerprint nobody can tell.
 
     Raises:
         RunError: it does not fit; named.
@@ -155,14 +200,16 @@ def _kept(folder: Path, asked: IndexedRun) -> VectorIndex | None:
     index = open_index(folder)
     if index is None:
         return None
-    about = read_record(IndexedRun, dict(index.card.about), str(folder / CARD))
+    about = _about(index)
     for name in ("version", "weights_sha256", "checkpoint", "layer"):
         if (found := getattr(about, name)) != (wanted := getattr(asked, name)):
             raise RunError(
                 f"the index {folder} does not fit: its {name} is {found}, that of the run {wanted}; make it again with "
                 "--rebuild"
             )
-    return index if about.fingerprint == asked.fingerprint else None
+    # A run that was copied with its data names other files.
+    alike = ("fingerprint",) if asked.fingerprint else ("files", "stamp")
+    return index if all(getattr(about, name) == getattr(asked, name) for name in alike) else None
 
 
 def _built(
