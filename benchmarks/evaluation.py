@@ -10,7 +10,7 @@
 
 The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
 implementation has a process of its own, without any variable for threads; the first call, and one more.
-Accuracies of both sides must be the same within 2 points, else the exit code is 1.
+Accuracies of both sides must be the same within 2 points, or one picture where that is more, else the exit code is 1.
 """
 
 import argparse
@@ -55,12 +55,13 @@ def train(folder: Path, data: Pictures, width: int) -> Path:
     return run.path
 
 
-def differences(run: Path, size: Sequence[int], accuracies: dict[str, dict[str, float]]) -> list[str]:
+def differences(run: Path, width: int, num_pictures: int) -> list[str]:
     """Where the two sides do not agree."""
-    for name in (OURS, PEER):
-        accuracies[name] = dict(calls_of(CHILD, run, name, *size, 1).extra["accuracies"])
+    accuracies = {name: calls_of(CHILD, run, name, width, num_pictures, 1).extra["accuracies"] for name in (OURS, PEER)}
     ours, theirs = accuracies[OURS], accuracies[PEER]
-    return [f"{row}: {ours[row]:.3f} and {theirs[row]:.3f}" for row in theirs if abs(ours[row] - theirs[row]) > CLOSE]
+    # Two neighbours as near as float32 can tell may come in either order, and with them one picture's class.
+    close = max(CLOSE, 1.01 / (HOLDOUT * num_pictures))
+    return [f"{row}: {ours[row]:.3f} and {theirs[row]:.3f}" for row in theirs if abs(ours[row] - theirs[row]) > close]
 
 
 def tables(*, is_quick: bool) -> bool:
@@ -93,7 +94,7 @@ def main(words: Sequence[str]) -> int:
     for width in widths:
         with tempfile.TemporaryDirectory() as folder:
             run = train(Path(folder) / "run", pictures(num_pictures), width)
-            if odd := differences(run, (width, num_pictures), {}):
+            if odd := differences(run, width, num_pictures):
                 print(f"accuracies differ, not timed: {'; '.join(odd)}", file=sys.stderr)
                 has_failed = True
                 continue

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import os
 import pkgutil
@@ -23,6 +24,7 @@ from reproductions.__main__ import main as reproduce
 
 MEMORY_MB = 4096  # beyond what torch has mapped: what asks for more gets none, and the machine stays alive
 SECONDS = 60
+SECONDS_TO_TELL = 2  # in which a process that is stopped for working too long writes where it was
 CRASHED = 70  # exit code of a process that ended by an exception
 PR_SET_PDEATHSIG = 1  # of prctl.h
 SIGNALS_SEEN = os.WNOHANG | os.WUNTRACED
@@ -35,7 +37,7 @@ class Outcome:
     Attributes:
         code: its exit code; negative: the signal that killed it; None: it did not end in time.
         out: what it printed.
-        err: what it complained of.
+        err: what it complained of; of one that did not end in time and of a crash also the calls that it was in.
         seconds: of a processor that it took.
         peak_mb: memory that it had at most, beyond what it was forked with.
     """
@@ -108,12 +110,23 @@ class Process:
             if now > worked:
                 worked, changed = now, time.monotonic()
             if worked > seconds or time.monotonic() - changed > seconds:
-                os.kill(self.pid, signal.SIGKILL)
-                self._end(None, os.wait4(self.pid, 0)[2])
+                self._stop()
             else:
                 time.sleep(0.002)
         assert self._ended is not None
         return self._ended
+
+    def _stop(self) -> None:
+        """Let it write where it is, and kill it."""
+        os.kill(self.pid, signal.SIGABRT)
+        deadline, pid = time.monotonic() + SECONDS_TO_TELL, 0
+        while pid == 0 and time.monotonic() < deadline:
+            pid, _, usage = os.wait4(self.pid, os.WNOHANG)
+            time.sleep(0.01)
+        if pid == 0:
+            os.kill(self.pid, signal.SIGKILL)
+            usage = os.wait4(self.pid, 0)[2]
+        self._end(None, usage)
 
     def _seconds_worked(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -183,6 +196,7 @@ def _become(act: Callable[[], int], files: Path, environment: Mapping[str, str],
             handle = os.open(f"{files}{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             os.dup2(handle, number)
             os.close(handle)
+        faulthandler.enable()
         os.environ.update(environment)
         torch.set_num_threads(1)  # makes torch's pool anew after the fork, which two threads at once cannot
         if is_limited:

@@ -288,3 +288,15 @@ def test_the_world_is_sound(world: Path, monkeypatch: pytest.MonkeyPatch, capsys
     outside.mkdir()
     for name, words in commands.items():
         assert run_command(words(outside)) == 0, (name, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")], ids=type)
+def test_too_little_memory_is_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(words: object) -> int:
+        raise error
+
+    monkeypatch.setattr("counterpoint.cli.main._run", lambda *words: refuse(words))
+    assert main(["runs"]) == 1
+    assert capsys.readouterr().err.startswith("counterpoint runs: error: not enough memory for this;")

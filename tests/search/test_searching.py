@@ -1,6 +1,7 @@
 """Searching a run: hits, reasons, refusals; near-duplicates that were planted; the index in the run folder."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,12 @@ def test_what_is_gone_says_what_takes_its_place(
 def test_the_function_that_is_gone_says_what_takes_its_place() -> None:
     with pytest.raises(AttributeError, match=r"export_index is gone: docs/search\.md shows"):
         _ = cp.export_index  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> None:
+    assert cp.search(run, 0, k=1, quiet=True).run == "run"
+    copy = shutil.copytree(run.path, tmp_path / "moved")
+    assert cp.search(copy, 0, k=1, quiet=True).run == cp.duplicates(copy, quiet=True).run == "moved"
 
 
 def test_a_run_that_is_replaced_loses_its_indexes(run: cp.Run, photos: Path, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ TRAINING = ("train", "resume", "fine-tune")  # which heed signals themselves: se
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 NEVER = -1
 VERSION = ("-V", "--version")
+NO_MEMORY = "not enough memory for this; close other programs, or use fewer samples"
+NO_THREAD = "can't start new thread"  # of CPython: no memory for its stack
 TOLD = ("-h", "--help", "help", *VERSION)
 
 
@@ -78,7 +80,11 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
         code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
         return _complain(prog, error, code)
     except MemoryError:
-        return _complain(prog, "not enough memory for this; close other programs, or use fewer samples", FAILED)
+        return _complain(prog, NO_MEMORY, FAILED)
+    except RuntimeError as error:
+        if str(error) != NO_THREAD:
+            raise
+        return _complain(prog, NO_MEMORY, FAILED)
     except KeyboardInterrupt as stopped:
         code = TERMINATED if stopped.args == (signal.SIGTERM,) else KEYBOARD
         return _complain(prog, "terminated" if code == TERMINATED else "interrupted", code)

@@ -98,7 +98,7 @@ def duplicates(
         for rows, least_cosine in groups_of(pairs_P2, cosine_P, len(index))
     )
     drawn = drawn_rows(source, [row for group in groups for row in group.rows]) if pictures else {}
-    return Copies(known.about.run, known.facts(), (words,), groups, drawn)
+    return Copies(known.run, known.facts(), (words,), groups, drawn)
 
 
 def drawn_rows(source: Source, rows: list[int]) -> dict[str, np.ndarray]:

@@ -79,12 +79,14 @@ class RunIndex:
     """An index of a run that is at hand.
 
     Attributes:
+        run: name of the run's folder, as it is now.
         about: what is indexed.
         index: the vectors.
         opened: opens encoder and samples.
         reporter: shows progress.
     """
 
+    run: str
     about: IndexedRun
     index: VectorIndex
     opened: Callable[[], Subject]
@@ -151,7 +153,7 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
     if files is not None and not settings.rebuild:  # where no file was touched, nothing is opened
         folder = _folder(known, asked, data, settings)
         if (index := _kept(folder, asked)) is not None:
-            return RunIndex(_about(index), index, opened, reporter)
+            return RunIndex(asked.run, _about(index), index, opened, reporter)
     source = opened().source
     if len(source) < 2:
         raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
@@ -170,7 +172,7 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
     elif (_about(index).files, _about(index).stamp) != (asked.files, asked.stamp):
         with suppress(RunError), lock_run(known.path):  # a run in use is searched all the same
             index = _noted(index, asked)
-    return RunIndex(_about(index), index, opened, reporter)
+    return RunIndex(asked.run, _about(index), index, opened, reporter)
 
 
 def _about(index: VectorIndex) -> IndexedRun:

@@ -98,7 +98,7 @@ def search(
         ]
         answers.append(Asked(each.name, each.row, each.label, tuple(hits)))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    return SearchAnswer(known.about.run, known.facts(), background.reading(), tuple(answers), drawn)
+    return SearchAnswer(known.run, known.facts(), background.reading(), tuple(answers), drawn)
 
 
 def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:

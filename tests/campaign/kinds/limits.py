@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import resource
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import numpy as np
 
 from campaign.kind import Case, Kind, Place, Verdict
 from campaign.kinds.failing_calls import after_failure
-from campaign.processes import run_command
+from campaign.processes import Outcome, run_command
 from campaign.work import ACTIONS, begin_work, digests, prepare_work
 
 CLONE_NEWNS = 0x00020000  # of sched.h
@@ -20,7 +21,10 @@ PAGE = 4096  # bytes: a tmpfs counts these
 ROOM = 64 << 20  # bytes of a disk that is not full
 NEEDED = 4 << 20  # bytes, about, that an action writes
 YEARS = 3e8  # seconds
+# What libraries make of too little memory, which nobody can mend from here: see "What is not promised".
 STARTED = "Exception ignored in thread started by"
+BLAS_ENDS = "OpenBLAS error: Memory allocation"
+BLAS_LIBRARIES = re.compile(r"recent call first\):\n  File [^\n]*/site-packages/(numpy|scipy|sklearn)/")
 LIMITS = ("full disk", "read-only disk", "handles", "file size", "memory", "clock")
 
 
@@ -45,10 +49,20 @@ def run(case: Case, place: Place) -> Verdict:
     outcome = run_command(words, place.folder / "said", prepare=lambda: LESS.get(limit, lambda at: None)(case["at"]))
     if is_disk:
         _remount(folder, ROOM, is_read_only=False)
-    if limit == "memory" and STARTED in outcome.err and outcome.code is None:
-        return Verdict(detail=f"skipped: {limit}, CPython waits for a thread that had no memory to start")
+    if limit == "memory" and (whose := _fault_of_others(outcome)):
+        return Verdict(detail=f"skipped: {limit}, {whose}")
     verdict = after_failure(action, place, before, outcome, words)
     return Verdict(verdict.fault, f"{limit}: {verdict.detail}" if verdict.fault else f"{limit}, code {outcome.code}")
+
+
+def _fault_of_others(outcome: Outcome) -> str:
+    """What a library made of too little memory; empty where it made nothing of it."""
+    is_stuck = outcome.code is None
+    if is_stuck and STARTED in outcome.err:
+        return "CPython waits for a thread that had no memory to start"
+    if BLAS_ENDS in outcome.err or (is_stuck and BLAS_LIBRARIES.search(outcome.err)):
+        return "OpenBLAS ends the process or asks again without end"
+    return ""
 
 
 def _mount(folder: Path) -> bool:
