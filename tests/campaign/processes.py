@@ -119,13 +119,14 @@ class Process:
     def _stop(self) -> None:
         """Let it write where it is, and kill it."""
         os.kill(self.pid, signal.SIGABRT)
-        deadline, pid = time.monotonic() + SECONDS_TO_TELL, 0
-        while pid == 0 and time.monotonic() < deadline:
+        deadline = time.monotonic() + SECONDS_TO_TELL
+        while True:
             pid, _, usage = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGKILL)
             time.sleep(0.01)
-        if pid == 0:
-            os.kill(self.pid, signal.SIGKILL)
-            usage = os.wait4(self.pid, 0)[2]
         self._end(None, usage)
 
     def _seconds_worked(self) -> float:
