@@ -1,25 +1,32 @@
 """How often a call crosses from file to file of the package: what a reader has to follow.
 
     python benchmarks/file_hops.py
-    python benchmarks/file_hops.py --list    # the pairs of files, most crossed first
+    python benchmarks/file_hops.py --list     # the pairs of files, most crossed first
+    python benchmarks/file_hops.py --verbs    # instead: calls, files and functions that each verb passes
 
 Counted are calls from a function of one file to a function of another (`sys.setprofile`, this thread only), in a second
-run, when everything is loaded, and how many pairs of files they join. Exit code: 0; 1 if a target is missed.
+run, when everything is loaded, and how many pairs of files they join. A verb is run once on a small run, from the
+command on; imports count as nothing, other threads do. Exit code: 0; 1 if a target is missed.
 """
 
 import argparse
 import collections
+import contextlib
+import io
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 from training_runs import Setup, make_job, random_pictures
 
 import counterpoint as cp
 from counterpoint import theory
+from counterpoint.cli.main import main as command
 from counterpoint.engine.checkpoint import Position
 from counterpoint.engine.step import take_step
 
@@ -64,11 +71,52 @@ def hops_of_a_geometry() -> Hops:
     return hops_of(lambda: theory.optimal_geometry([0.5, 0.3, 0.2]))
 
 
+def passed_by(words: list[str]) -> tuple[int, int, int]:
+    """Calls, files and functions of the package that a command passes, in all threads."""
+    calls: collections.Counter[tuple[str, str]] = collections.Counter()
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
+            calls[code.co_filename, code.co_qualname] += 1
+
+    threading.setprofile(watch)
+    sys.setprofile(watch)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            code = command(words)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert code == 0, words
+    return sum(calls.values()), len({file for file, _ in calls}), len(calls)
+
+
+def tell_verbs(folder: Path) -> None:
+    """Print what each verb passes that a user calls after `train`."""
+    draw = np.random.default_rng(0)
+    labels_N = np.arange(600) % 4
+    np.savez(folder / "data.npz", data=labels_N[:, None] + draw.normal(size=(600, 12)), labels=labels_N)
+    run = str(folder / "run")
+    verbs = [["train", "--data", str(folder / "data.npz"), "--epochs", "1", "--out", run], ["evaluate", run]]
+    verbs += [["diagnose", run], ["report", run], ["search", run, "0"]]
+    print("| verb | calls | files | functions |", "|---|---:|---:|---:|", sep="\n")
+    for words in verbs:
+        calls, files, functions = passed_by([*words, "-q"])
+        print(f"| `{words[0]}` | {calls:,} | {files} | {functions:,} |", flush=True)
+
+
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="print the pairs of files, too")
-    shows_pairs = parser.parse_args().list
+    parser.add_argument("--verbs", action="store_true", help="what each verb passes, instead")
+    arguments = parser.parse_args()
+    if arguments.verbs:
+        with tempfile.TemporaryDirectory() as folder:
+            tell_verbs(Path(folder))
+        return 0
+    shows_pairs = arguments.list
     with tempfile.TemporaryDirectory() as folder:
         step, geometry = hops_of_a_step(Path(folder) / "run"), hops_of_a_geometry()
     rows = [
