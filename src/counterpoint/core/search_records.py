@@ -215,7 +215,10 @@ class Copies:
 
 
 def _plain(answer: SearchAnswer | Copies) -> dict[str, Any]:
-    return {name: value for name, value in asdict(replace(answer, pictures={})).items() if name != "pictures"}
+    """All but the pictures."""
+    values = asdict(replace(answer, pictures={}))
+    del values["pictures"]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 def _table(hits: Sequence[Hit]) -> list[str]:
