@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import write_sealed
-from counterpoint.core.new_folder import check_target, files_in, new_folder
+from counterpoint.core.files import check_target, files_in, new_folder, write_sealed
 
 
 def earlier_export(folder: Path) -> Path:
@@ -106,7 +105,7 @@ def test_a_rename_that_fails_brings_the_earlier_export_back(tmp_path: Path, monk
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from counterpoint.core.new_folder import check_target, new_folder
+from counterpoint.core.files import check_target, new_folder
 rename, calls = os.rename, []
 def dying(*places):
     if len(calls) == int(sys.argv[2]):

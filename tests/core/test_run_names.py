@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.core.run_names import display_names
+from counterpoint.core.run import display_names
 
 
 def test_runs_of_one_name_are_told_apart() -> None:

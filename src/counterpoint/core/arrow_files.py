@@ -23,19 +23,6 @@ GROUP_ROWS = 16_384  # of a row group that is written: what a reader must hold
 PARQUET_SUFFIX = ".parquet"
 
 
-@dataclass(frozen=True)
-class Schema:
-    """What the columns of a table are.
-
-    Attributes:
-        kinds: kind of each column, in order; an image is a struct of bytes and path.
-        class_names: names of the classes of integer columns, where Hugging Face's metadata has them.
-    """
-
-    kinds: Mapping[str, ColumnKind]
-    class_names: Mapping[str, tuple[str, ...]]
-
-
 def require_arrow(what: str) -> Any:
     """Import pyarrow.
 
@@ -99,7 +86,8 @@ class TableFile:
         path: .parquet, or an Arrow file or stream of any other suffix.
 
     Attributes:
-        schema: what its columns are.
+        kinds: kind of each column, in order; an image is a struct of bytes and path.
+        class_names: names of the classes of integer columns, where Hugging Face's metadata has them.
         num_chunks: number of its row groups or record batches.
         chunk_bytes: bytes that must be unpacked to reach one row; 0 where rows are reached directly.
 
@@ -121,9 +109,8 @@ class TableFile:
             if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
                 raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
             columns, metadata = self._chunks.schema, self._chunks.schema.metadata or {}
-            kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in columns}
-            names = {column: each for column, each in _class_names(metadata).items() if column in kinds}
-            self.schema = Schema(kinds, names)
+            self.kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in columns}
+            self.class_names = {name: each for name, each in _class_names(metadata).items() if name in self.kinds}
         except self._errors as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
         self.num_chunks, self.chunk_bytes = len(self._chunks.lengths), self._chunks.unpacked_bytes
@@ -157,7 +144,7 @@ class TableFile:
         column = self._load(chunk, name)
         if column.null_count:
             raise ValueError(f"column {name!r} has rows without a value")
-        if self.schema.kinds[name] != "vector":
+        if self.kinds[name] != "vector":
             return column.to_numpy(zero_copy_only=False)
         width = getattr(column.type, "list_size", None)
         if width is None:

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: write to a temporary name, flush to disk, rename."""
+"""Files and folders that are either whole or absent: write to a temporary name, flush to disk, rename."""
 
 import contextlib
 import hashlib
@@ -7,18 +7,22 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.run_lock import host_name, is_running
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
 UNTOUCHED = "what stood there before is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
+# Ends of hidden names of folders: what is half made, or half removed; and an earlier one, which is always whole.
+NEW, OLD = f".new{TEMPORARY}", f".old{TEMPORARY}"
+EXPORT_RECORD = "export.json"  # in every folder that `export` wrote
 SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the last line of sealed text
 
 
@@ -246,6 +250,110 @@ def finite_or_null(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite_or_null(child) for child in value]
     return value
+
+
+def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool, flag: str = "--out") -> None:
+    """Require a name of a known kind, in a folder that exists, at which nothing stands unless it may be replaced.
+
+    Raises:
+        UsageError: another suffix.
+        RunError: it exists, or its folder does not.
+    """
+    if path.suffix not in suffixes:
+        raise UsageError(f"{flag} must end in {', '.join(suffixes)}, got {str(path)!r}")
+    if path.is_dir() or (path.exists() and not overwrite):
+        remedy = f"choose another {flag}" if path.is_dir() else f"replace it with --overwrite, or choose another {flag}"
+        raise RunError(f"{path} exists; {remedy}")
+    if not path.parent.is_dir():
+        raise RunError(f"the folder {path.parent} does not exist; make it first or choose another {flag}")
+
+
+def files_in(folder: Path) -> list[str]:
+    """Every file below a folder by its name from there, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+
+
+def check_target(target: Path, *, overwrite: bool) -> bool:
+    """Require that an export may be made there.
+
+    Returns:
+        Whether an earlier one is to be replaced.
+
+    Raises:
+        RunError: something stands there that is not ours, or that may not be replaced, or its folder does not exist.
+    """
+    if not target.parent.is_dir():
+        raise RunError(f"the folder {target.parent} does not exist; make it first or choose another --out")
+    settle(target)
+    is_free = target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+    if is_free or not (target.exists() or target.is_symlink()):
+        return False
+    if target.is_symlink() or not (target / EXPORT_RECORD).is_file():
+        raise RunError(f"{target} exists and is no export, so it will not be touched; choose another --out")
+    if not overwrite:
+        raise RunError(f"{target} exists; replace it with --overwrite, or choose another --out")
+    ours = {EXPORT_RECORD, *read_sealed(target / EXPORT_RECORD, must_be_sealed=True).get("sha256s", {})}
+    foreign = [name for name in files_in(target) if name not in ours]
+    if foreign:
+        raise RunError(
+            f"{target} holds {foreign[0]}, which export did not write, so it will not be replaced; choose another --out"
+        )
+    return True
+
+
+@contextlib.contextmanager
+def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[Path]:
+    """A folder to fill; it becomes ``target`` when the block ends, and is removed where the block fails.
+
+    Args:
+        target: as ``check_target`` found it.
+        earlier: an export stands there, and is replaced.
+        flush: wait until all of it is on the disk; not needed where a reader sees by hashes what a power cut took.
+
+    Raises:
+        RunError: the disk is full, read-only or otherwise refuses.
+    """
+    folder, aside = (temporary_sibling(target, end) for end in (NEW, OLD))
+    try:
+        earlier = settle(target) or earlier
+        folder.mkdir()
+        yield folder
+        for name in files_in(folder) if flush else ():
+            flush_to_disk(folder / name)
+        flush_to_disk(folder)
+        if earlier:
+            target.rename(aside)
+        folder.rename(target)
+        flush_to_disk(target.parent)
+        _clear_away(target, folder, aside)
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror or error}; {UNTOUCHED}") from error
+    finally:  # also where a signal came while it was cleared away
+        _clear_away(target, folder, aside)
+
+
+def settle(target: Path) -> bool:
+    """Bring in order what killed processes left beside a place: an earlier folder gets its name back, the rest goes.
+
+    Returns:
+        Whether an earlier folder that had lost its name stands there again.
+    """
+    is_back = False
+    for aside in dead_siblings(target, OLD):
+        with contextlib.suppress(OSError):  # another process may be at the same
+            is_replaced = target.is_dir() and any(target.iterdir())  # else it is the only copy
+            aside.rename(aside.with_name(aside.name.removesuffix(OLD) + NEW) if is_replaced else target)
+            is_back = is_back or not is_replaced
+    for folder in dead_siblings(target, NEW):
+        shutil.rmtree(folder, ignore_errors=True)
+    return is_back
+
+
+def _clear_away(target: Path, folder: Path, aside: Path) -> None:
+    """Remove what is half made, and an earlier folder unless it is all that is left: then it gets its name back."""
+    with contextlib.suppress(OSError):
+        aside.rename(folder if target.exists() else target)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _machine() -> str:

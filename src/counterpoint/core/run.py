@@ -1,5 +1,7 @@
 """A run, or those of several seeds, as training gives them and the verbs take them."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,3 +77,20 @@ def as_run(run: Any, *, needs_status: bool = True, may_be_mixed: bool = False) -
     found = run if isinstance(run, Run) else Run(Path(run))
     open_run(found.path, needs_status=needs_status, may_be_mixed=may_be_mixed)
     return found
+
+
+def display_names(folders: Sequence[Path]) -> list[str]:
+    """Name each run by its folder; equal names get their parent folder in front, then a number.
+
+    >>> display_names([Path("a/ncl"), Path("b/ncl"), Path("simclr")])
+    ['a/ncl', 'b/ncl', 'simclr']
+    """
+    # Resolved: "." has no name of its own.
+    paths = [folder.resolve() for folder in folders]
+    shared = Counter(path.name for path in paths)
+    names = [path.name if shared[path.name] == 1 else f"{path.parent.name}/{path.name}" for path in paths]
+    # Runs of one folder name under parents of one name: only a number is left to tell them apart.
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
+        for place, name in enumerate(names)
+    ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
-from counterpoint.core.files import read_json, read_sealed, run_named_in, write_sealed
+from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
 from counterpoint.core.run_lock import is_locked
 from counterpoint.core.sealed_lines import Lines, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from counterpoint.core.run_records import RunStatus, SeedsRecord
 
 FORMAT_VERSION = 1
-EXPORT_RECORD, EXPORT_WEIGHTS = "export.json", "model.safetensors"
+EXPORT_WEIGHTS = "model.safetensors"
 RUN = "run"  # key of a run's id in what its files say of themselves
 
 

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -104,8 +104,7 @@ class SearchAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the pictures."""
-        values = {"run": self.run, "facts": dict(self.facts), "reading": list(self.reading)}
-        return {**values, "queries": [asdict(asked) for asked in self.queries]}
+        return _plain(self)
 
     def to_csv(self) -> str:
         """A line for each hit."""
@@ -183,8 +182,7 @@ class Copies:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the pictures."""
-        values = {"run": self.run, "facts": dict(self.facts), "reading": list(self.reading)}
-        return {**values, "groups": [asdict(group) for group in self.groups]}
+        return _plain(self)
 
     def to_csv(self) -> str:
         """A line for each sample of a group."""
@@ -216,6 +214,13 @@ class Copies:
         return "\n".join([*lines, "", *_wrapped(self.reading)])
 
 
+def _plain(answer: SearchAnswer | Copies) -> dict[str, Any]:
+    """All but the pictures."""
+    values = asdict(replace(answer, pictures={}))
+    del values["pictures"]
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
 def _table(hits: Sequence[Hit]) -> list[str]:
     """Lines of at most ``WIDTH`` columns; a column in which nothing stands is left out."""
     rows = [[shown(cell) for cell in hit.cells(rank)] for rank, hit in enumerate(hits, start=1)]
@@ -223,7 +228,7 @@ def _table(hits: Sequence[Hit]) -> list[str]:
     limits = {2: NAME_WIDTH, 3: LABEL_WIDTH}
     cells = [[_cut(row[place], limits.get(place, WIDTH)) for place in used] for row in [list(HEAD), *rows]]
     lines = aligned(cells, "".join(SIDES[place] for place in used))
-    return [_cut_right(f"  {line}".rstrip()) for line in lines]
+    return [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in (f"  {each}" for each in lines)]
 
 
 def _wrapped(sentences: Sequence[str]) -> list[str]:
@@ -234,10 +239,6 @@ def _wrapped(sentences: Sequence[str]) -> list[str]:
 def _cut(text: str, width: int) -> str:
     """The end of a long name, which tells files apart."""
     return text if len(text) <= width else "…" + text[1 - width :]
-
-
-def _cut_right(line: str) -> str:
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
 def _percent(share: float) -> str:

@@ -3,7 +3,6 @@
 # N rows, D columns
 
 import copy
-import io
 import itertools
 import os
 import weakref
@@ -142,14 +141,6 @@ def row_slices(num_rows: int, size: int) -> list[slice]:
     return [slice(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]
 
 
-def npy_header(shape: tuple[int, ...], dtype: Any) -> bytes:
-    """What stands before the bytes of an array in a ``.npy``."""
-    header = io.BytesIO()
-    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, described)
-    return header.getvalue()
-
-
 @contextmanager
 def new_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Iterator[Callable[[int, np.ndarray], None]]:
     """Write a ``.npy`` by parts; what it yields takes the first row of a part, and the part, in any order and thread.
@@ -159,10 +150,11 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Iterator[Callab
     Raises:
         OSError: the file cannot be written.
     """
-    header, row_bytes = npy_header(shape, dtype), int(np.dtype(dtype).itemsize * np.prod(shape[1:]))
-    start = len(header)
+    row_bytes = int(np.dtype(dtype).itemsize * np.prod(shape[1:]))
+    described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
     with path.open("xb") as stream:
-        stream.write(header)
+        np.lib.format.write_array_header_1_0(stream, described)
+        start = stream.tell()
         stream.truncate(start + row_bytes * shape[0])
         stream.flush()
 

@@ -32,25 +32,6 @@ def open_regular(path: str | Path) -> io.BufferedReader:
         raise OSError("no file can have this name") from None  # a NUL, or a surrogate that stands for no byte
 
 
-class PieceReader(io.BufferedReader):
-    """Reads no more than a piece at once: sizes in a damaged archive may be any number.
-
-    Args:
-        raw: the file.
-        at_most: bytes of a piece.
-    """
-
-    def __init__(self, raw: io.RawIOBase, at_most: int) -> None:
-        super().__init__(raw)
-        self._at_most = at_most
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Bytes, up to a piece where no size is given."""
-        if size is not None and size > self._at_most:
-            raise OSError(f"a list or header in it has {size:,} bytes, at most {self._at_most:,} are read")
-        return super().read(self._at_most if size is None or size < 0 else size)
-
-
 def read_regular(path: str | Path, at_most: int) -> bytes:
     """All bytes of a regular file.
 

@@ -108,9 +108,9 @@ def _read_csv(path: Path) -> Columns:
 def _read_parquet(path: Path) -> Columns:
     """Columns name, label and vector."""
     table = TableFile(path)
-    if table.schema.kinds.get("vector") != "vector":
+    if table.kinds.get("vector") != "vector":
         raise DataError(f"{path} has no column of vectors named vector, as `counterpoint embed` writes it")
-    names, labels = ([] if column not in table.schema.kinds else table.column(column) for column in ("name", "label"))
+    names, labels = ([] if column not in table.kinds else table.column(column) for column in ("name", "label"))
     try:
         parts = [table.values("vector", chunk) for chunk in range(table.num_chunks)]
         return names, labels, np.concatenate([part for part in parts if len(part)]) if parts else np.empty(0)

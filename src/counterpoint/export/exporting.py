@@ -19,8 +19,7 @@ from counterpoint.core.errors import (
     gone,
     unknown_name,
 )
-from counterpoint.core.files import sha256_of, write_sealed, write_text
-from counterpoint.core.new_folder import check_target, files_in, new_folder
+from counterpoint.core.files import check_target, files_in, new_folder, sha256_of, write_sealed, write_text
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes

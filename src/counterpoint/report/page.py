@@ -7,8 +7,7 @@ from pathlib import Path
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_names import display_names
+from counterpoint.core.run import Run, as_run, display_names
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.completion import complete

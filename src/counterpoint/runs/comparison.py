@@ -19,8 +19,7 @@ from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
-from counterpoint.core.run import Run, SeedRuns, as_run
-from counterpoint.core.run_names import display_names
+from counterpoint.core.run import Run, SeedRuns, as_run, display_names
 from counterpoint.core.run_records import FEATURES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder, seed_folders
 from counterpoint.core.validation import read_yaml_mapping

@@ -7,8 +7,7 @@ from typing import Any
 
 from counterpoint.core.derived_files import check_settings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.files import sealed_text, write_text
-from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.files import check_new_file, sealed_text, write_text
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, merge, nest, read_yaml_mapping

@@ -15,8 +15,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import write_atomically
-from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM

@@ -16,8 +16,7 @@ from pydantic import Field
 from counterpoint.core import __version__
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.files import TEMPORARY, read_sealed, write_sealed
-from counterpoint.core.new_folder import new_folder
+from counterpoint.core.files import TEMPORARY, new_folder, read_sealed, write_sealed
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_files import INDEX_FILES
 from counterpoint.core.run_lock import lock_run

@@ -7,8 +7,7 @@ from torch import nn
 
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.files import write_atomically
-from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.torch_state import usual_modes

@@ -6,7 +6,7 @@ from typing import Any
 
 from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.cli.outputs import Level, health_code, page_writer
-from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
 
 PLACE, SUMMARY = 4, "look at data before training: what is there, what is wrong"

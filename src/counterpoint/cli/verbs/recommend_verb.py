@@ -5,7 +5,7 @@ from typing import Literal
 
 from counterpoint.cli.arguments import Json, VerbFlags, option
 from counterpoint.cli.outputs import print_found
-from counterpoint.core.output_paths import check_new_file
+from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 6, "write a config for data, with reasons, and times measured here"

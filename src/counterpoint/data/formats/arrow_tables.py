@@ -2,7 +2,7 @@
 
 # N samples, D features
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from counterpoint.core.array_layout import to_samples
-from counterpoint.core.arrow_files import ColumnKind, Schema, TableFile
+from counterpoint.core.arrow_files import ColumnKind, TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.data.formats.indexed_images import Listing, open_listing
@@ -19,6 +19,7 @@ from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
+Kinds = Mapping[str, ColumnKind]  # of columns by their names
 SAMPLE_KINDS: Sequence[ColumnKind] = ("image", "bytes", "vector")  # in the order in which they are looked for
 SAMPLE_NAMES = ("image", "img", "picture", "jpg", "png", "webp", "vector", "embedding", "features")
 LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
@@ -37,8 +38,8 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     """
     refuse_split(str(path), settings.split)
     file = TableFile(path)
-    table = ArrowTable(file, _sample_column(path, file.schema, settings), _label_column(path, file.schema, settings))
-    if file.schema.kinds[table.samples] == "vector":
+    table = ArrowTable(file, _sample_column(path, file.kinds, settings), _label_column(path, file.kinds, settings))
+    if file.kinds[table.samples] == "vector":
         return _open_vectors(path, table, settings)
     images = table.images()
     if not images:
@@ -75,7 +76,7 @@ class ArrowTable:
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, where the table has them."""
-        return self.file.schema.class_names.get(self.label or "", ())
+        return self.file.class_names.get(self.label or "", ())
 
     def images(self) -> list[Located]:
         """One image per row, named by its number."""
@@ -107,13 +108,13 @@ def _open_vectors(path: Path, table: ArrowTable, settings: SourceSettings) -> So
     return memory_source(str(path), samples_ND, labels)
 
 
-def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
+def _sample_column(path: Path, kinds_of: Kinds, settings: SourceSettings) -> str:
     """The column of samples: the one asked for, else the only one of the first kind there is, or a usual name."""
     if settings.image_column != "auto":
-        _check_column(path, settings.image_column, schema, SAMPLE_KINDS, "source.image_column")
+        _check_column(path, settings.image_column, kinds_of, SAMPLE_KINDS, "source.image_column")
         return settings.image_column
     for kind in SAMPLE_KINDS:
-        columns = [name for name, each in schema.kinds.items() if each == kind]
+        columns = [name for name, each in kinds_of.items() if each == kind]
         # Several columns of one kind are ambiguous (left_eye, right_eye), unless one has a usual name.
         usual = [name for name in columns if name.lower() in SAMPLE_NAMES]
         if len(columns) == 1 or usual:
@@ -121,24 +122,24 @@ def _sample_column(path: Path, schema: Schema, settings: SourceSettings) -> str:
         if columns:
             names = ", ".join(columns)
             raise UsageError(f"{path} has several columns of samples: {names}; choose with --source.image-column")
-    raise DataError(f"{path} has no column of images or vectors (columns: {', '.join(schema.kinds) or 'none'})")
+    raise DataError(f"{path} has no column of images or vectors (columns: {', '.join(kinds_of) or 'none'})")
 
 
-def _label_column(path: Path, schema: Schema, settings: SourceSettings) -> str | None:
+def _label_column(path: Path, kinds_of: Kinds, settings: SourceSettings) -> str | None:
     """The column of labels: the one asked for, else the first with a usual name, else none."""
     kinds: Sequence[ColumnKind] = ("integer", "text")
     if settings.label_column != "auto":
-        _check_column(path, settings.label_column, schema, kinds, "source.label_column")
+        _check_column(path, settings.label_column, kinds_of, kinds, "source.label_column")
         return settings.label_column
-    return next((name for name, kind in schema.kinds.items() if kind in kinds and name.lower() in LABEL_NAMES), None)
+    return next((name for name, kind in kinds_of.items() if kind in kinds and name.lower() in LABEL_NAMES), None)
 
 
-def _check_column(path: Path, asked: str, schema: Schema, kinds: Sequence[ColumnKind], setting: str) -> None:
-    if asked not in schema.kinds:
-        known = ", ".join(schema.kinds)
-        raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, schema.kinds)} (columns: {known})")
-    if schema.kinds[asked] not in kinds:
-        raise UsageError(f"{setting}: column {asked!r} of {path} holds {schema.kinds[asked]}, not {' or '.join(kinds)}")
+def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[ColumnKind], setting: str) -> None:
+    if asked not in kinds_of:
+        known = ", ".join(kinds_of)
+        raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, kinds_of)} (columns: {known})")
+    if kinds_of[asked] not in kinds:
+        raise UsageError(f"{setting}: column {asked!r} of {path} holds {kinds_of[asked]}, not {' or '.join(kinds)}")
 
 
 def _label_text(value: Any, class_names: Sequence[str]) -> str | None:

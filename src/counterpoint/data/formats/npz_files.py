@@ -3,6 +3,7 @@
 ``np.load`` alone takes memory for whatever a header promises, and passes over bytes that are left.
 """
 
+import io
 import math
 import os
 import reprlib
@@ -17,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
-from counterpoint.core.user_files import PieceReader, available_memory, open_regular
+from counterpoint.core.user_files import available_memory, open_regular
 
 HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MAX_PIECE_BYTES = 1 << 24  # read at once of an archive: a list of a hundred thousand members
@@ -92,14 +93,19 @@ def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
     return array
 
 
+class _PieceReader(io.BufferedReader):
+    """Reads no more than a piece at once: sizes in a damaged archive may be any number."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > MAX_PIECE_BYTES:
+            raise OSError(f"a list or header in it has {size:,} bytes, at most {MAX_PIECE_BYTES:,} are read")
+        return super().read(MAX_PIECE_BYTES if size is None or size < 0 else size)
+
+
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip archive; what is wrong with it, also while it is read, is said in one line."""
-    with (
-        _readable(path),
-        PieceReader(open_regular(path).detach(), MAX_PIECE_BYTES) as stream,
-        zipfile.ZipFile(stream) as archive,
-    ):
+    with _readable(path), _PieceReader(open_regular(path).detach()) as stream, zipfile.ZipFile(stream) as archive:
         yield archive
 
 

@@ -1,11 +1,19 @@
-"""Arrays and lists out of files that were pickled; nothing in them is run (``core/inert_pickles.py`` says how).
+"""Arrays and lists out of files that were pickled, of which nothing is left that could run what a file names.
 
-Byte arrays as NumPy writes them are known here. The few names that such an array takes are literals of this file and
-stand for nothing but the functions written here. Whatever else a file asks for is refused.
+A pickled file is a program for a stack machine that may name any function and call it. The reader here follows the
+listed steps and refuses all others; the few names that a byte array of NumPy takes are literals of this file and stand
+for nothing but the functions written here. No module is imported, no object of a foreign class is made, no function of
+the file's choosing is called. It is the unpickler that Python has in Python: the one in C takes memory for whatever
+place or length a file promises (64 GB for five bytes), and its steps cannot be listed or counted.
 """
 
 import io
 import math
+import pickle
+import pickletools
+import reprlib
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +21,35 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.core.inert_pickles import MALFORMED, InertUnpickler, short
 from counterpoint.core.user_files import read_regular
 
 MAX_BYTES = 1 << 29  # CIFAR-100's training file, the largest of its kind, has 155 MB
 MAX_OPCODES = 2_000_000  # CIFAR-100's has 400,000
 MAX_AXES = 8
+MAX_SHOWN = 80  # characters of a file's own text in an error
 BYTE_CODES = ("u1", "uint8", "|u1", "B")
+OPCODES = {ord(opcode.code): opcode.name for opcode in pickletools.opcodes}
+# Steps that put plain values on the stack, join them and remember them.
+PLAIN_STEPS = (
+    "PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINSTRING SHORT_BINSTRING BINUNICODE "
+    "SHORT_BINUNICODE BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8 EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 "
+    "TUPLE2 TUPLE3 APPEND APPENDS SETITEM SETITEMS BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET GLOBAL STACK_GLOBAL "
+    "REDUCE BUILD"
+)
+# What is raised where a file is damaged or hostile.
+MALFORMED = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
+    pickle.UnpicklingError,
+)
+BRIEF = reprlib.Repr()  # of values nested without end: a tuple that holds another twice, and so on, doubles each time
+BRIEF.maxlevel, BRIEF.maxstring, BRIEF.maxother = 2, MAX_SHOWN, MAX_SHOWN
 
 
 def read_pickled(path: Path) -> dict[str, Any]:
@@ -35,7 +65,7 @@ def read_pickled(path: Path) -> dict[str, Any]:
         DataError: it asks for anything else, is damaged, or is not such a file.
     """
     try:
-        found = _ArrayUnpickler(io.BytesIO(read_regular(path, MAX_BYTES)), MAX_OPCODES).load()
+        found = _ArrayUnpickler(read_regular(path, MAX_BYTES)).load()
         if not isinstance(found, dict):
             raise ValueError("it should hold a dictionary")
         texts: dict[int, str] = {}
@@ -68,13 +98,43 @@ class _Bytes:
         self.array = _array(raw, shape, code, order="F" if is_fortran else "C")
 
 
-class _ArrayUnpickler(InertUnpickler):
-    """Knows the names that byte arrays take."""
+class _Steps(dict[int, Callable[..., None]]):
+    """The listed steps by opcode, each of which is counted."""
+
+    num_left = MAX_OPCODES
+
+    def __getitem__(self, code: int) -> Callable[..., None]:
+        self.num_left -= 1
+        if self.num_left < 0:
+            raise ValueError(f"more than {MAX_OPCODES:,} steps")
+        if code not in self:
+            raise ValueError(f"step {OPCODES.get(code, hex(code))} has no place in plain data")
+        return super().__getitem__(code)
+
+
+class _ArrayUnpickler(pickle._Unpickler):
+    """Follows the listed steps, and knows the names that byte arrays take."""
 
     num_encoded = 0
+    stack: list[Any]
+    read: Callable[[int], bytes]
+    pop_mark: Callable[[], list[Any]]
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="latin-1")
+        listed, known = PLAIN_STEPS.split(), pickle._Unpickler.dispatch.items()
+        own = {code: getattr(type(self), step.__name__) for code, step in known if OPCODES[code] in listed}
+        self.dispatch = _Steps(own)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def load(self) -> Any:
+        """What the pickle holds; raises one of ``MALFORMED`` where it is damaged, or asks for what is not listed."""
+        try:
+            return super().load()
+        except EOFError:
+            raise ValueError("it ends before its last step") from None
 
     def find_class(self, module: str, name: str) -> Any:
-        """See ``InertUnpickler``."""
+        """What a name stands for; it is looked up nowhere else."""
         known = {
             # Under both names: NumPy 2 renamed numpy.core to numpy._core.
             "numpy.core.multiarray._reconstruct": lambda *_: _Bytes(self),
@@ -86,19 +146,42 @@ class _ArrayUnpickler(InertUnpickler):
             "_codecs.encode": self.encoded,
         }
         if f"{module}.{name}" not in known:
-            raise ValueError(f"it names {short(f'{module}.{name}')}, and a file may call nothing")
+            raise ValueError(f"it names {_short(f'{module}.{name}')}, and a file may call nothing")
         return known[f"{module}.{name}"]
 
-    def keep(self, holder: dict[Any, Any], key: Any, value: Any) -> None:
-        """See ``InertUnpickler``."""
-        if not isinstance(key, str | bytes | int):
-            raise ValueError("keys must be text")
-        holder[key.decode("latin-1") if isinstance(key, bytes) else key] = value
+    def load_setitem(self) -> None:
+        """Step SETITEM."""
+        items = [self.stack.pop(), self.stack.pop()][::-1]
+        self._keep(items)
+
+    def load_setitems(self) -> None:
+        """Step SETITEMS."""
+        self._keep(self.pop_mark())
+
+    def load_bytearray8(self) -> None:
+        """Step BYTEARRAY8; Python's own takes the memory before it reads."""
+        (length,) = struct.unpack("<Q", self.read(8))
+        self.stack.append(bytearray(self.read(length)))
+
+    def load_build(self) -> None:
+        """Step BUILD: only records of ours take a state. Python's own step sets any attribute."""
+        state = self.stack.pop()
+        self.stack[-1].__setstate__(state)
+
+    def _keep(self, items: list[Any]) -> None:
+        """Put items into a dictionary. A key may be anything: tuples in tuples take for ever to hash."""
+        holder = self.stack[-1]
+        if not isinstance(holder, dict):
+            raise TypeError("items without a dictionary")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str | bytes | int):
+                raise ValueError("keys must be text")
+            holder[key.decode("latin-1") if isinstance(key, bytes) else key] = value
 
     def encoded(self, text: Any, encoding: Any = "latin1") -> bytes:
         """Bytes that were written as text in Latin-1; one text that is named often makes more of them than the file."""
         if encoding not in ("latin1", "latin-1"):
-            raise ValueError(f"bytes encoded as {short(encoding)}")
+            raise ValueError(f"bytes encoded as {_short(encoding)}")
         self.num_encoded += len(text)
         if self.num_encoded > MAX_BYTES:
             raise ValueError(f"its texts make more than {MAX_BYTES:,} bytes")
@@ -115,7 +198,7 @@ def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:
     # type(...) is int: True is an int, too. The product is Python's, which does not overflow.
     is_shape = isinstance(shape, tuple) and len(shape) <= MAX_AXES
     if not (is_shape and all(type(length) is int and length >= 0 for length in shape)) or math.prod(shape) != len(raw):
-        raise ValueError(f"an array of shape {short(shape)} with {len(raw):,} bytes")
+        raise ValueError(f"an array of shape {_short(shape)} with {len(raw):,} bytes")
     return np.frombuffer(raw, dtype=np.uint8).reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -138,3 +221,8 @@ def _atom(value: Any, texts: dict[int, str]) -> str | int | None:
     if value is None or isinstance(value, str | int):
         return value
     raise ValueError(f"a {type(value).__name__} where text or a number should be")
+
+
+def _short(value: Any) -> str:
+    """A value in one line of bounded length."""
+    return BRIEF.repr(value)[:MAX_SHOWN]
