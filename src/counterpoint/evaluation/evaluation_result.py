@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.metric import Metric, is_apart, loaded_metrics, metric_under
-from counterpoint.core.notebook import NUMBER, paragraph, table, view
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, corruption_means
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
@@ -17,7 +16,6 @@ from counterpoint.evaluation.named_protocols import chosen_protocols
 CATALOGUE = loaded_metrics("evaluation")
 KNN, PROBE = "knn", "linear probe"
 LEAST_WIDTH = 15  # of the names of protocols in a table
-INTERVALS = "Figures with their 95 % interval, where they have one."
 MOST_CORRUPTED = 4  # features in columns
 WIDTH = 100  # places of a line
 
@@ -71,17 +69,10 @@ class Evaluation:
         return csv_table(head, map(_csv_cells, self.rows))
 
     def to_markdown(self) -> str:
-        """A table with features in columns, and what is said beside it."""
-        head, cells = _with_features_in_columns(self.rows)
-        written = markdown_table(head, cells, "l" + "r" * (len(head) - 1))
-        title = f"{in_markdown(self.samples)}. {INTERVALS}"
-        return "\n\n".join([title, written, *map(in_markdown, self.remarks())]) + "\n"
-
-    def _repr_html_(self) -> str:
-        """In a notebook; figures under corruptions and along curves are counted only."""
-        plain = [row for row in self.rows if not is_apart(row.protocol)]
-        said = map(paragraph, self.remarks())
-        return view(self.samples, table(*_with_features_in_columns(plain), figures=NUMBER), paragraph(INTERVALS), said)
+        """A table with a line for each figure, and what is said beside it."""
+        rows = [[row.features, row.protocol, *_figure_and_interval(row)] for row in self.rows]
+        written = markdown_table(["features", "metric", "figure", "95 % interval"], rows, "llrr")
+        return "\n\n".join([f"{in_markdown(self.samples)}.", written, *map(in_markdown, self.remarks())]) + "\n"
 
     @property
     def samples(self) -> str:
@@ -111,17 +102,6 @@ class Evaluation:
         return found
 
 
-def _with_features_in_columns(rows: Sequence[EvaluationRow]) -> tuple[list[str], list[list[str]]]:
-    """Head and lines of a table with a line for each metric."""
-    features = list(dict.fromkeys(row.features for row in rows))
-    known = {(row.protocol, row.features): row for row in rows}
-    cells = [
-        [protocol, *(with_interval(known[key]) if (key := (protocol, name)) in known else "" for name in features)]
-        for protocol in dict.fromkeys(row.protocol for row in rows)
-    ]
-    return ["metric", *features], cells
-
-
 def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
     """The record of a row's metric, and its figure."""
     metric, figure = metric_under(CATALOGUE, row.protocol), row.figure
@@ -130,11 +110,10 @@ def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
     return metric, figure
 
 
-def with_interval(row: EvaluationRow) -> str:
-    """The figure with its interval, where it has one."""
+def _figure_and_interval(row: EvaluationRow) -> tuple[str, str]:
+    """The figure, and its interval where it has one, as text."""
     metric, figure = _metric_and_figure(row)
-    ends = [metric.written(end) for end in (row.low, row.high) if end is not None]
-    return f"{metric.written(figure)} {f'({ends[0]} to {ends[1]})' if len(ends) == 2 else ''}".rstrip()
+    return metric.written(figure), " to ".join(metric.written(end) for end in (row.low, row.high) if end is not None)
 
 
 def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
@@ -143,10 +122,8 @@ def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
     width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
     lines = [f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"]
     for row in rows:
-        metric, figure = _metric_and_figure(row)
-        ends = [metric.written(end) for end in (row.low, row.high) if end is not None]
-        written = f"{metric.written(figure):>9}   {' to '.join(ends)}"
-        lines.append(f"{row.features:<21} {row.protocol:<{width}}{written}".rstrip())
+        figure, interval = _figure_and_interval(row)
+        lines.append(f"{row.features:<21} {row.protocol:<{width}}{figure:>9}   {interval}".rstrip())
     return lines
 
 
