@@ -20,14 +20,13 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Store
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.class_accuracy import CLASSIFIER, corruption_error
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL, FeatureSet, Represent, represent_as
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
-from counterpoint.evaluation.robustness import corruption_error
 from counterpoint.evaluation.selection import chosen_orders, selection_figures
 from counterpoint.evaluation.subject import Subject, name_skipped
 
