@@ -49,16 +49,10 @@ class Frozen:
 
 
 def frozen(known: Labelled, protocol: str) -> Frozen:
-    """The classifier of a protocol, as ``linear probe`` and ``knn`` measure it on clean queries.
-
-    Raises:
-        ValueError: another protocol.
-    """
+    """The classifier of a protocol, as ``linear probe`` and ``knn`` measure it on clean queries."""
     if protocol == PROBE:
         probe = probe_of(known)
         return Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
-    if protocol != KNN:
-        raise ValueError(f"a frozen classifier must be {PROBE!r} or {KNN!r}, got {protocol!r}")
     vote = Vote(known.k, known.temperature)
     return Frozen(lambda x_QD: knn_predict(known.bank_ND, known.labels_N, x_QD, vote), vote.settings())
 
@@ -158,9 +152,8 @@ class Clean:
         return LabelledSamples(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
 
 
-Ood = Sequence[
-    tuple[Source, LabelledSamples]
-]  # sources that frozen classifiers are asked about, with what is known of them
+# Sources that frozen classifiers are asked about, with what is known of them.
+Ood = Sequence[tuple[Source, LabelledSamples]]
 
 
 def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Ood:

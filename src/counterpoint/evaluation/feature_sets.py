@@ -26,7 +26,6 @@ from counterpoint.evaluation.features import (
     extract,
     input_components,
     num_pieces,
-    num_shared,
     with_norms_of,
 )
 from counterpoint.evaluation.subject import Subject, untrained_backbone
@@ -84,7 +83,8 @@ class FeatureSets:
 
     def num_shared(self, bank: Tensor, queries: Tensor) -> int:
         """How many queries hold what a sample of the bank holds."""
-        return num_shared(self.content_N[bank.numpy()].tolist(), self.content_N[queries.numpy()].tolist())
+        known = set(self.content_N[bank.numpy()].tolist())
+        return sum(content in known for content in self.content_N[queries.numpy()].tolist())
 
 
 def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> FeatureSets:
