@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from counterpoint.core.dist import (
-    any_over_ranks,
     barrier,
     broadcast_text,
     gather_texts,
@@ -33,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def agree() -> Result:
     number = rank()
     found: Result = {
-        "any": f"{any_over_ranks(number == 1)} {any_over_ranks(False)} {any_over_ranks(True)}",
         "texts": repr(gather_texts(ODD_TEXTS[number] * (number + 1))),
         "none": repr(gather_texts("")),
         "broadcast": broadcast_text(f"from {number}"),
@@ -52,7 +50,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("any", "True False True"),
         ("texts", repr([text * (number + 1) for number, text in enumerate(ODD_TEXTS)])),
         ("none", repr([""] * 4)),
         ("broadcast", "from 0"),

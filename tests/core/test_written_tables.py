@@ -7,8 +7,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.written_tables import markdown_table
+from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.export.export_record import Exported, ExportedFormat
 from counterpoint.runs.run_table import RunLine, RunTable
 
@@ -39,7 +41,14 @@ def exported(name: str) -> Exported:
     )  # fmt: skip
 
 
+def evaluation(name: str) -> Evaluation:
+    split = EvaluationSplit(source=name, num_queries=2, num_bank=2, num_classes=2, num_unlabelled=0, how=name)
+    row = EvaluationRow(features=name, protocol="knn", accuracy=0.5, low=0.1, high=0.9, correct=1, total=2)
+    return Evaluation(EvaluationRecord(split=split, rows=(row,)))
+
+
 RECORDS = {
+    "evaluation": evaluation,
     "search": lambda name: SearchAnswer(name, {"data": name}, (name,), (Asked(name, 1, name, (hit(name),)),)),
     "copies": lambda name: Copies(name, {}, (name,), (CopyGroup((1, 2), (name, name), (name, None), 0.5, "pixels"),)),
     "runs": lambda name: RunTable(Path(), (RunLine(name, name, data=name, encoder=name, level=name, finding=name),)),

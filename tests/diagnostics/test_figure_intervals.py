@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.core.jackknife import jackknife_half_width
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.diagnostics.crowding import spread
 from counterpoint.diagnostics.measure import GROUPS, MOST_DIMS, figure_intervals
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank

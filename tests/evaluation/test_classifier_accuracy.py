@@ -10,7 +10,7 @@ import counterpoint as cp
 from counterpoint.core.errors import UsageError
 from counterpoint.data.order import split_source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import own_classes
+from counterpoint.evaluation.feature_sets import own_classes
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,8 @@ from counterpoint.core.metric import described_metrics
 from counterpoint.core.run_records import EvaluationRecord, EvaluationSplit
 from counterpoint.core.validation import build
 from counterpoint.evaluation.evaluation_result import Evaluation
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings
+from counterpoint.evaluation.evaluation_settings import ALL, CATALOGUE, EvaluationSettings, with_protocols
 from counterpoint.evaluation.metric_types import IntervalEstimate, Score, row_of, wilson
-from counterpoint.evaluation.named_protocols import ALL, CATALOGUE, with_protocols
 from counterpoint.nn.layer_outputs import OUTPUTS
 
 PAPERS = {"alphacl2022", "mio2021", "directclr2022", "ncl2024"}

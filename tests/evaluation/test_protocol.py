@@ -17,8 +17,7 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.evaluation_file import query_fingerprint
-from counterpoint.evaluation.evaluation_result import KNN, PROBE
+from counterpoint.evaluation.evaluation_result import KNN, PROBE, query_fingerprint
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.trained_run import open_trained
 from hit_rows import packed

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from counterpoint.evaluation.class_accuracy import corruption_error
 from counterpoint.evaluation.metric_types import Score, accuracy
-from counterpoint.evaluation.robustness import corruption_error
 
 
 def scores(is_right_QK: np.ndarray) -> list[Score]:

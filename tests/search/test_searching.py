@@ -218,29 +218,6 @@ def test_flags_without_effect_are_refused_in_one_line(
     assert complaint in told[-1]
 
 
-@pytest.mark.parametrize(
-    ("words", "instead"),
-    [
-        (["--export", "faiss", "--out", "table"], "search --export is gone: docs/search.md shows"),
-        (["3", "--dims", "64"], "search --dims is gone: all dimensions are compared"),
-    ],
-)
-def test_what_is_gone_says_what_takes_its_place(
-    run: cp.Run, words: list[str], instead: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    try:
-        code = main(["search", str(run.path), *words])
-    except SystemExit as left:  # of the parser
-        code = left.code
-    assert code == 2
-    assert instead in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_the_function_that_is_gone_says_what_takes_its_place() -> None:
-    with pytest.raises(AttributeError, match=r"export_index is gone: docs/search\.md shows"):
-        _ = cp.export_index  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> None:
     assert cp.search(run, 0, k=1, quiet=True).run == "run"
     copy = shutil.copytree(run.path, tmp_path / "moved")

@@ -102,21 +102,10 @@ def is_first_rank() -> bool:
 
 def barrier() -> None:
     """Wait until every rank is here."""
-    # Not `dist.barrier`, which takes the GPU where there is nccl; no maximum is known before all have sent.
-    any_over_ranks(False)
-
-
-def any_over_ranks(flag: bool) -> bool:
-    """Whether the flag is set on any rank; the same answer on all of them.
-
-    >>> any_over_ranks(True), any_over_ranks(False)
-    (True, False)
-    """
-    if world_size() == 1:
-        return flag
-    votes = torch.tensor([int(flag)])  # on the CPU, hence through gloo
-    dist.all_reduce(votes, op=dist.ReduceOp.MAX)
-    return bool(votes.item())
+    if world_size() > 1:
+        # Not `dist.barrier`, which takes the GPU where there is nccl: a tensor on the CPU goes through gloo, and no sum
+        # is known before all have sent.
+        dist.all_reduce(torch.zeros(1))
 
 
 def gather_texts(text: str) -> list[str]:

@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from counterpoint.core.markup import Child, element
-from counterpoint.core.notebook import paragraph, table, view
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
 from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
@@ -166,18 +164,6 @@ class Findings(Record):
         if self.layers is not None:
             lines += ["", str(self.layers)]
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """In a notebook: the verdict, and each finding with its reasons to open."""
-        rows = [[finding.level, _to_open(finding)] for finding in self.findings]
-        return view(self.verdict, table(["level", "finding"], rows) if rows else paragraph("nothing was measured"))
-
-
-def _to_open(finding: Finding) -> Child:
-    """A finding whose reasons, test and remedy show when it is opened; no script is needed for that."""
-    if not finding.details:
-        return finding.title
-    return element("details", element("summary", finding.title), [paragraph(line) for line in finding.details])
 
 
 def find(evidence: Evidence) -> tuple[Finding, ...]:

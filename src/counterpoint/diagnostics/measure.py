@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.jackknife import jackknife_half_width
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.paired_shares import Z_95
+from counterpoint.core.paired_shares import Z_95, jackknife_half_width
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
@@ -88,7 +87,7 @@ def figure_intervals(unit_ND: Tensor, views: tuple[Tensor, Tensor] | None) -> In
 
 
 def spectral_intervals(unit_ND: Tensor) -> Intervals:
-    """Intervals by leaving out each of ten interleaved groups of samples (see ``core.jackknife``)."""
+    """Intervals by leaving out each of ten interleaved groups of samples (see ``jackknife_half_width``)."""
     groups = [unit_ND[first::GROUPS] for first in range(GROUPS)]
     sums = side_by_side(lambda rows: (len(rows), rows.sum(dim=0), rows.T @ rows), groups)
     count, total_D, gram_DD = len(unit_ND), sum(s for _, s, _ in sums), sum(g for _, _, g in sums)

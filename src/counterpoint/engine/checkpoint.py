@@ -191,6 +191,12 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted((path for path in folder.glob(f"{PREFIX}*") if path.is_dir()), key=_age, reverse=True)
 
 
+def checkpoints_by_step(folder: Path) -> dict[int, Path]:
+    """Checkpoints by their steps, ascending; of one step the newest."""
+    found = {step_of(path): path for path in reversed(list_checkpoints(folder))}
+    return {step: found[step] for step in sorted(found) if step >= 0}
+
+
 def record_path(folder: Path, step: int) -> Path:
     """Where the record of the step after a checkpoint is kept; it is dropped with the checkpoint."""
     return folder / f"after-{step:08d}.json"

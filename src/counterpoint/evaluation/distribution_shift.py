@@ -20,14 +20,13 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Store
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.class_accuracy import CLASSIFIER, corruption_error
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL, FeatureSet, Represent, represent_as
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
-from counterpoint.evaluation.robustness import corruption_error
 from counterpoint.evaluation.selection import chosen_orders, selection_figures
 from counterpoint.evaluation.subject import Subject, name_skipped
 
@@ -50,16 +49,10 @@ class Frozen:
 
 
 def frozen(known: Labelled, protocol: str) -> Frozen:
-    """The classifier of a protocol, as ``linear probe`` and ``knn`` measure it on clean queries.
-
-    Raises:
-        ValueError: another protocol.
-    """
+    """The classifier of a protocol, as ``linear probe`` and ``knn`` measure it on clean queries."""
     if protocol == PROBE:
         probe = probe_of(known)
         return Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
-    if protocol != KNN:
-        raise ValueError(f"a frozen classifier must be {PROBE!r} or {KNN!r}, got {protocol!r}")
     vote = Vote(known.k, known.temperature)
     return Frozen(lambda x_QD: knn_predict(known.bank_ND, known.labels_N, x_QD, vote), vote.settings())
 
@@ -159,9 +152,8 @@ class Clean:
         return LabelledSamples(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
 
 
-Ood = Sequence[
-    tuple[Source, LabelledSamples]
-]  # sources that frozen classifiers are asked about, with what is known of them
+# Sources that frozen classifiers are asked about, with what is known of them.
+Ood = Sequence[tuple[Source, LabelledSamples]]
 
 
 def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Ood:

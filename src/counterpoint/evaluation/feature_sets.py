@@ -16,7 +16,7 @@ from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
 from counterpoint.data.stores import RowsStore, Store
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import own_classes
+from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
@@ -26,7 +26,6 @@ from counterpoint.evaluation.features import (
     extract,
     input_components,
     num_pieces,
-    num_shared,
     with_norms_of,
 )
 from counterpoint.evaluation.subject import Subject, untrained_backbone
@@ -36,6 +35,7 @@ from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED, _ = BASELINES
 INITIAL = "initial encoder"
+MOST_NAMED = 5  # classes that a sentence lists
 Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
 
@@ -83,7 +83,8 @@ class FeatureSets:
 
     def num_shared(self, bank: Tensor, queries: Tensor) -> int:
         """How many queries hold what a sample of the bank holds."""
-        return num_shared(self.content_N[bank.numpy()].tolist(), self.content_N[queries.numpy()].tolist())
+        known = set(self.content_N[bank.numpy()].tolist())
+        return sum(content in known for content in self.content_N[queries.numpy()].tolist())
 
 
 def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> FeatureSets:
@@ -155,6 +156,33 @@ def _with_classes(
         return features
     r_ND = torch.cat([each.representation for each in found])
     return replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
+
+
+def own_classes(
+    encoder: Encoder, representations: Tensor, class_names: Sequence[str], reporter: Reporter
+) -> Tensor | None:
+    """Classes of samples by an encoder's own classifier, as numbers of the samples' classes.
+
+    Args:
+        encoder: with a classifier.
+        representations: of the samples, (n, width).
+        class_names: of the samples' classes, which are known by their names.
+        reporter: says where the classifier knows none of these classes.
+
+    Returns:
+        Class numbers (n,); -1 for a class that these samples do not have. None where the classifier knows none.
+    """
+    logits_NC = encoder.class_logits(representations)
+    assert encoder.classifier is not None
+    known = encoder.classifier.class_names
+    number_of = {name: number for number, name in enumerate(class_names)}
+    if not number_of.keys() & set(known):
+        listed = ", ".join(known[:MOST_NAMED]) + (", ..." if len(known) > MOST_NAMED else "")
+        reporter.say(
+            f"{CLASSIFIER} is left out: it knows none of the classes of these samples; it was trained with {listed}"
+        )
+        return None
+    return torch.tensor([number_of.get(name, -1) for name in known])[logits_NC.argmax(dim=1)]
 
 
 def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:

@@ -60,12 +60,6 @@ class SampleFeatures:
         return whole(self.layers[EMBEDDING])
 
 
-def num_shared(bank: Iterable[bytes], queries: Iterable[bytes]) -> int:
-    """How many queries hold what a sample of the bank holds, by their hashes."""
-    known = set(bank)
-    return sum(content in known for content in queries)
-
-
 def extract(
     encoder: Encoder,
     source: Source,

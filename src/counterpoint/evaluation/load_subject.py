@@ -8,27 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, to_samples
+from counterpoint.core.array_layout import Kind
 from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
-from counterpoint.core.stored_rows import taken
-from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
+from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.user_objects import CUSTOM, is_origin
 from counterpoint.core.validation import build
-from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.order import split_source
-from counterpoint.data.parts import ChosenStore, of_classes
-from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import ALL, open_source
-from counterpoint.data.stores import RowsStore
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.shard_files import MANIFEST
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
 from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
-from counterpoint.evaluation.vector_table import READERS, Table, is_table, read_table
+from counterpoint.evaluation.vector_table import Table, features_source
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
 from counterpoint.nn.library_encoders import LIBRARIES
@@ -129,7 +122,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
         raise UsageError(
             f"{['data', *given][samples.data is None]} goes with an encoder; features are all that is looked at"
         )
-    source = _features_source(features, samples.labels, look.classes)
+    source = features_source(features, samples.labels, look.classes)
     width = source.shape[0]
     card = _headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
@@ -137,42 +130,10 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
     subject = Subject(source.name, Encoder(card, nn.Identity(), nn.Identity()), source, split, (source,), facts=facts)
     if samples.test_data is None:
         return subject
-    queries = _features_source(samples.test_data, samples.test_labels, look.classes)
+    queries = features_source(samples.test_data, samples.test_labels, look.classes)
     if queries.shape != source.shape:
         raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
     return beside(subject, queries)
-
-
-def _features_source(features: Any, labels: Any, classes: str | None) -> Source:
-    """Features as samples, with their labels: given ones count more than those of the file."""
-    if isinstance(features, str | Path):
-        path = Path(features)
-        if not is_table(path):
-            raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
-        table = read_table(path)
-        rows, name = torch.from_numpy(table.vectors), path.name
-        digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
-    else:
-        table = features if isinstance(features, Table) else None
-        rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
-        name, digest = FEATURES, fingerprint([rows.numpy()], None)
-    names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
-    found = _labels(labels, names, None if table is None else table.labels)
-    source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
-    if classes is None:
-        return source
-    chosen = of_classes(source, classes)
-    assert isinstance(chosen.store, ChosenStore)
-    return replace(chosen, store=RowsStore(taken(rows, torch.tensor(chosen.store.positions))))
-
-
-def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:
-    """Labels that were given, or those of the table."""
-    if isinstance(labels, str | Path):
-        return labels_as_asked(str(labels), names, lambda: None)
-    if labels is not None:
-        return number_labels(labels, len(names))
-    return None if own is None else number_known(own)
 
 
 def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSettings, reporter: Reporter) -> Subject:

@@ -14,8 +14,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.jackknife import jackknife_half_width
-from counterpoint.core.paired_shares import Z_95
+from counterpoint.core.paired_shares import Z_95, jackknife_half_width
 from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
 from counterpoint.core.stored_rows import Rows, whole
 
@@ -237,7 +236,7 @@ def mean_share(shares: Sequence[Proportion]) -> IntervalEstimate:
 
 
 def jackknife(value: float, left_out: Sequence[float]) -> IntervalEstimate:
-    """A figure with its interval by ``core.jackknife``.
+    """A figure with its interval by ``jackknife_half_width``.
 
     Args:
         value: of all samples.

@@ -20,16 +20,14 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_ood
-from counterpoint.evaluation.evaluation_file import described_split, write_evaluation
-from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation, described_split, write_evaluation
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings, with_protocols
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.metric_types import Labelled, row_of
-from counterpoint.evaluation.named_protocols import with_protocols
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING
 

@@ -175,14 +175,6 @@ class ShardFolder:
             )
         return [record for record in records if record is not None]
 
-    def width(self) -> int:
-        """Of the vectors.
-
-        Raises:
-            RunError: shards are missing.
-        """
-        return self.check()[0].width
-
     def blocks(self) -> Iterator[ShardBlock]:
         """The rows in order, a row group at a time; each shard is compared with its hash before it is read.
 

@@ -20,8 +20,7 @@ from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ALL, ARRAY, NO_FILE, files_of, open_source
 from counterpoint.data.views.own_views import as_views
-from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
-from counterpoint.engine.checkpoint_format import step_of
+from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
 from counterpoint.losses.loss import as_loss
@@ -207,7 +206,7 @@ def steps_asked(folder: RunFolder, asked: str) -> Sequence[int]:
     Raises:
         UsageError: no checkpoint of that step is kept; those that are, are named.
     """
-    kept = sorted(step for path in list_checkpoints(folder.checkpoints) if (step := step_of(path)) >= 0)
+    kept = list(checkpoints_by_step(folder.checkpoints))
     if asked == ALL and kept:
         return kept
     if asked.isascii() and asked.isdigit() and int(asked) in kept:
@@ -225,8 +224,7 @@ def encoder_at(folder: RunFolder, encoder: Encoder, step: int) -> Encoder:
     Raises:
         RunError: the checkpoint is damaged.
     """
-    path = next(path for path in list_checkpoints(folder.checkpoints) if step_of(path) == step)
-    snapshot = load_checkpoint(path)
+    snapshot = load_checkpoint(checkpoints_by_step(folder.checkpoints)[step])
     weights = {**snapshot.state.model, **snapshot.average}
     changed = copy.deepcopy(encoder)
     changed.backbone.load_state_dict(part_of(weights, "backbone"))

@@ -1,23 +1,31 @@
-"""A table of vectors with names and labels, as ``embed`` writes and ``diagnose`` reads it: .npz, .csv, .parquet."""
+"""A table of vectors with names and labels: a file (.npz, .csv, .parquet), shards, or a source of samples."""
 
 # N samples, D features
 
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, vector_writer
-from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.files import sha256_of
+from counterpoint.core.run_records import FEATURES
+from counterpoint.core.stored_rows import taken
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
+from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
-from counterpoint.evaluation.shard_files import open_shards
+from counterpoint.data.parts import ChosenStore, of_classes
+from counterpoint.data.source import Source, fingerprint, source_of
+from counterpoint.data.stores import RowsStore
+from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
 
 @dataclass(frozen=True)
@@ -167,3 +175,35 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,
 }
+
+
+def features_source(features: Any, labels: Any, classes: str | None) -> Source:
+    """Features as samples, with their labels: given ones count more than those of the file."""
+    if isinstance(features, str | Path):
+        path = Path(features)
+        if not is_table(path):
+            raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
+        table = read_table(path)
+        rows, name = torch.from_numpy(table.vectors), path.name
+        digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
+    else:
+        table = features if isinstance(features, Table) else None
+        rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
+        name, digest = FEATURES, fingerprint([rows.numpy()], None)
+    names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
+    found = _labels(labels, names, None if table is None else table.labels)
+    source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
+    if classes is None:
+        return source
+    chosen = of_classes(source, classes)
+    assert isinstance(chosen.store, ChosenStore)
+    return replace(chosen, store=RowsStore(taken(rows, torch.tensor(chosen.store.positions))))
+
+
+def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:
+    """Labels that were given, or those of the table."""
+    if isinstance(labels, str | Path):
+        return labels_as_asked(str(labels), names, lambda: None)
+    if labels is not None:
+        return number_labels(labels, len(names))
+    return None if own is None else number_known(own)

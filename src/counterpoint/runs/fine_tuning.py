@@ -24,7 +24,7 @@ from counterpoint.data.sources import ALL, ARRAY
 from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.classifier_accuracy import CLASSIFIER
+from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_result import PROBE, Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL

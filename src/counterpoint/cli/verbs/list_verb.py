@@ -17,7 +17,7 @@ from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.validation import dump_yaml
 from counterpoint.data.views.presets import PRESETS
-from counterpoint.evaluation.named_protocols import CATALOGUE as PROTOCOLS
+from counterpoint.evaluation.evaluation_settings import CATALOGUE as PROTOCOLS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.recipes import all_recipes, recipe_named
 

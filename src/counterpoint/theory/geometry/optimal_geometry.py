@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.core.notebook import NUMBER, paragraph, table, view
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.class_level import ClassLevel
 from counterpoint.losses.loss import Loss
@@ -89,28 +88,15 @@ class Geometry:
         return [group for group in groups if len(group) > 1]
 
     def __str__(self) -> str:
-        """The matrix, the certificate and whether classes merge."""
-        shown = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
-        lines = [*self._summary, *("  ".join(f"{value:8.4f}" for value in row) for row in shown)]
-        return "\n".join([*lines, _more_classes(self.gram)] if len(self.gram) > len(shown) else lines)
-
-    def _repr_html_(self) -> str:
-        """In a notebook."""
-        title, *said = self._summary
-        shown = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
-        head = ["cosines", *map(str, range(len(shown)))]
-        rows = [[str(place), *(f"{value:.4f}" for value in row)] for place, row in enumerate(shown)]
-        more = [_more_classes(self.gram)] if len(self.gram) > len(shown) else []
-        return view(title, map(paragraph, said), table(head, rows, figures=NUMBER), map(paragraph, more))
-
-    @property
-    def _summary(self) -> list[str]:
-        """The certificate and whether classes merge."""
+        """The certificate, whether classes merge, and the matrix."""
         gap = f"lower bound {self.lower_bound:.10g}, gap {self.duality_gap:.1e}"
         counts = f"{len(self.gram)} classes, rank {self.rank}, risk {self.risk:.10g} ({gap})"
         groups = [f"classes {', '.join(map(str, group))} merge into one vector" for group in self.merged_classes]
         merging = f"{'; '.join(groups)} (numbered from 0)" if groups else "no two classes merge"
-        return [counts, self.status, merging]
+        shown = self.gram[:_MOST_SHOWN, :_MOST_SHOWN].tolist()
+        more = [f"... and {len(self.gram) - _MOST_SHOWN} more classes"] if len(self.gram) > len(shown) else []
+        matrix = ["  ".join(f"{value:8.4f}" for value in row) for row in shown]
+        return "\n".join([counts, self.status, merging, *matrix, *more])
 
 
 def optimal_geometry(  # noqa: PLR0913 (its signature is published)
@@ -226,8 +212,3 @@ def _geometry(
         is_collapse_optimal=is_collapsed,
         scale=found.scale,
     )
-
-
-def _more_classes(gram_CC: Tensor) -> str:
-    """How many classes are not shown."""
-    return f"... and {len(gram_CC) - _MOST_SHOWN} more classes"
