@@ -2,7 +2,7 @@
 
 A pickled file is a program for a stack machine that may name any function and call it. ``InertUnpickler`` follows the
 steps that a reader lists and refuses all others; names are looked up in that reader's literal table and nowhere else
-(``data/formats/pickled_arrays.py``, ``nn/torch_files.py``). No module is imported, no object of a foreign class is
+(``data/formats/pickled_arrays.py``, ``nn/foreign_weights.py``). No module is imported, no object of a foreign class is
 made, no function of the file's choosing is called. It is the unpickler that Python has in Python: the one in C takes
 memory for whatever place or length a file promises (64 GB for five bytes), and its steps cannot be listed or counted.
 """
