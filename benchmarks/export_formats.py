@@ -14,9 +14,8 @@ from pathlib import Path
 import torch
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns
 
-from counterpoint.export.comparing import TOLERANCE, compare
-from counterpoint.export.onnx_format import ONNX_FILE, write_onnx
-from counterpoint.export.served_network import ServedNetwork
+from counterpoint.export.exporting import TOLERANCE, compare
+from counterpoint.export.onnx_format import ONNX_FILE, ServedNetwork, write_onnx
 from counterpoint.nn.encoders import build_encoder, feature_width
 from counterpoint.nn.heads import build_projector
 from counterpoint.nn.trained import Encoder, EncoderCard

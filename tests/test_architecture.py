@@ -30,7 +30,7 @@ STAND_ALONE = (
 )
 SERIALISERS = ("pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")
 # The one module that may name pickle, and what of it: the unpickler of which nothing is left that could run.
-INERT, OF_PICKLE = ("data/formats/pickled_arrays.py", "nn/torch_files.py"), ("_Unpickler", "UnpicklingError")
+INERT, OF_PICKLE = ("data/formats/pickled_arrays.py", "nn/foreign_weights.py"), ("_Unpickler", "UnpicklingError")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Offence = tuple[int, str]  # line, what is wrong

@@ -26,7 +26,7 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.nn.library_encoders import LIBRARIES
+from counterpoint.nn.foreign import LIBRARIES
 
 TRAIN = ["train", "--data", "images.npz", "--epochs", "1", "--batch-size", "16"]
 

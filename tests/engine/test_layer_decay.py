@@ -13,8 +13,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
 from counterpoint.engine.optimisers import build_optimizer, set_learning_rate
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.nn.encoders import build_encoder, initial_encoder
-from counterpoint.nn.parameter_layers import parameter_layers
+from counterpoint.nn.encoders import build_encoder, initial_encoder, parameter_layers
 
 
 class Wired(nn.Module):

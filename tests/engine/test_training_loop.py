@@ -28,7 +28,8 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import read_step
 from counterpoint.engine.schedules import Schedule
-from counterpoint.losses import GeneralizedContrastive, SparsityPenalty, drawn_negatives, imbalanced
+from counterpoint.losses import GeneralizedContrastive, SparsityPenalty, imbalanced
+from counterpoint.losses.imbalanced import draw_negatives
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import JointEmbedding
@@ -252,7 +253,7 @@ class Draws:
         self.stop_at = stop_at
 
     def __call__(self, *batch: Any, **named: Any) -> Tensor:
-        self.drawn.append(drawn_negatives.draw_negatives(*batch, **named))
+        self.drawn.append(draw_negatives(*batch, **named))
         if len(self.drawn) == self.stop_at:
             signal.raise_signal(signal.SIGINT)
         return self.drawn[-1]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import RunError
-from counterpoint.export.comparing import BATCHES, TOLERANCE, compare, row_differences
+from counterpoint.export.exporting import BATCHES, TOLERANCE, compare, row_differences
 from export.stirred_norms import MakeEncoder
 
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.export.layer_plan import plan_of
 from counterpoint.export.modeling_counterpoint import CounterpointEncoder, _built
+from counterpoint.export.weights_folder import plan_of
 from counterpoint.nn.encoders import build_encoder
 from counterpoint.nn.heads import ProjectorDetails, build_projector
 from export.stirred_norms import stirred

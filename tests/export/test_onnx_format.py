@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterpoint.export.comparing import TOLERANCE, compare
-from counterpoint.export.onnx_format import write_onnx
-from counterpoint.export.served_network import ServedNetwork
+from counterpoint.export.exporting import TOLERANCE, compare
+from counterpoint.export.onnx_format import ServedNetwork, write_onnx
 from counterpoint.nn.onnx_encoder import OnnxEncoder
 from export.stirred_norms import MakeEncoder
 

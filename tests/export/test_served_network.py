@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from counterpoint.core.array_layout import fit_images
-from counterpoint.export.served_network import BOTH, ServedNetwork, resize_matrix
+from counterpoint.export.onnx_format import BOTH, ServedNetwork, resize_matrix
 from export.stirred_norms import MakeEncoder
 from tolerances import assert_close
 

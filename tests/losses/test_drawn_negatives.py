@@ -13,9 +13,8 @@ from whole_batch_checks import draw_views, gradients
 
 from counterpoint.kernels.cpu import tiles
 from counterpoint.kernels.select import use
-from counterpoint.losses import drawn_negatives
-from counterpoint.losses.drawn_negatives import draw_negatives, drawn_products
-from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.losses import imbalanced
+from counterpoint.losses.imbalanced import GeneralizedContrastive, draw_negatives, drawn_products
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Part
 from oracles import labelled_losses as oracle
@@ -96,7 +95,7 @@ def test_many_draws_approach_all_negatives() -> None:
 @pytest.mark.parametrize("strip", [1, 20, 1 << 20])
 @pytest.mark.thorough
 def test_products_with_drawn_keys_have_true_derivatives(strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn_negatives, "STRIP_NUMBERS", strip)
+    monkeypatch.setattr(imbalanced, "STRIP_NUMBERS", strip)
     generator = torch.Generator().manual_seed(0)
     a, k = (torch.randn(m, 3, generator=generator, dtype=torch.float64).requires_grad_() for m in (4, 6))
     index = torch.tensor([[0, 0, 5], [2, 1, 0], [3, 3, 3], [5, 4, 2]])
@@ -137,7 +136,7 @@ def test_products_with_drawn_keys_under_transforms() -> None:
 
 def test_no_matrix_of_all_pairs_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """300 samples, 4 draws: value and gradient stay below a strip and n x k, far from n x n."""
-    monkeypatch.setattr(drawn_negatives, "STRIP_NUMBERS", 6000)
+    monkeypatch.setattr(imbalanced, "STRIP_NUMBERS", 6000)
     z0, z1 = draw_views(300, 8)
     labels = torch.arange(300) % 3
     monkeypatch.setattr(tiles, "TILE_ROWS", 64)

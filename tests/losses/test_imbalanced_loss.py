@@ -25,8 +25,7 @@ from whole_batch_checks import (
     rotation,
 )
 
-from counterpoint.losses.drawn_negatives import draw_negatives
-from counterpoint.losses.imbalanced import GeneralizedContrastive
+from counterpoint.losses.imbalanced import GeneralizedContrastive, draw_negatives
 from counterpoint.losses.labelled import label_vectors
 from oracles import labelled_losses as oracle
 from oracles.number_checks import assert_numbers

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from counterpoint.losses import BarlowTwins, CrossEntropy, CrossModal, InfoNCE, Loss, NonNegativeCrossEntropy, SupCon
 from counterpoint.losses.noncontrastive import Form, Regression
-from counterpoint.methods.classification import Classification
 from counterpoint.methods.encoding import Chunks, Head
-from counterpoint.methods.joint import JointEmbedding, TwoTowers
+from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.methods.wiring import Wiring

@@ -11,9 +11,8 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE
-from counterpoint.methods.classification import Classification
 from counterpoint.methods.encoding import Head
-from counterpoint.methods.joint import JointEmbedding, TwoTowers
+from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue
 from counterpoint.methods.wiring import ONLY_THERE, MethodParts, Wiring, build_method

@@ -6,7 +6,7 @@ from small_methods import NUM_SAMPLES, WIRINGS, batches_of, normed, train
 from torch import Tensor
 
 from counterpoint.core import dist
-from counterpoint.methods import classification, joint, queue
+from counterpoint.methods import joint, queue
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close
 
@@ -30,7 +30,7 @@ def own_count_only(count: Tensor) -> Tensor:
 # Faults that must show in the wiring of that name: module, attribute, what stands there instead.
 FAULTS = {
     "moco": (queue, "gather_rows", own_keys_only),
-    "supervised": (classification, "sum_over_ranks", own_count_only),
+    "supervised": (joint, "sum_over_ranks", own_count_only),
     "simclr": (joint, "world_size", lambda: 1),
     "barlow-twins": (joint, "world_size", lambda: 1),
     "cross-modal": (joint, "world_size", lambda: 1),

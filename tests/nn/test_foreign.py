@@ -15,8 +15,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of
 from counterpoint.core.user_objects import FlagText
 from counterpoint.nn.encoders import CATALOGUE
-from counterpoint.nn.foreign import build_foreign, default_side
-from counterpoint.nn.library_encoders import LIBRARIES
+from counterpoint.nn.foreign import LIBRARIES, build_foreign, default_side
 from foreign_files import filled, prefixed, with_company
 
 SIDE = (3, 32, 32)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from counterpoint.nn.encoders import Pooled, build_encoder
 from counterpoint.nn.heads import build_projector
-from counterpoint.nn.layer_chain import layers_of, linear_pairs
+from counterpoint.nn.layer_outputs import layers_of, linear_pairs
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 

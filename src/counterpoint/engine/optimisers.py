@@ -13,7 +13,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
-from counterpoint.nn.parameter_layers import parameter_layers
+from counterpoint.nn.encoders import parameter_layers
 
 SCALES_AND_SHIFTS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 KERNELS = ("fused", "foreach")

@@ -5,11 +5,14 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
+import torch
+from safetensors.torch import load as tensors_of
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
@@ -20,13 +23,14 @@ from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, InterruptedRunError, UsageError, unknown_name
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run
+from counterpoint.core.tensor_file import file_bytes
 from counterpoint.core.validation import merge
 from counterpoint.engine.placement import place
 from counterpoint.estimator.train_arguments import seed_of, train_arguments
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.classifier import BIASES, WEIGHTS, Classifier
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
-from counterpoint.nn.packed_encoder import packed, unpacked
-from counterpoint.nn.trained import Encoder, load
+from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, rebuilt
 from counterpoint.runs.training import train
 
 LAYERS = (REPRESENTATION, EMBEDDING)
@@ -184,7 +188,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Plain values: of the encoder its card and the bytes of its weights, never a live module."""
         state = dict(cast(Mapping[str, Any], super().__getstate__()))
         if "encoder_" in state:
-            state["encoder_"] = packed(state["encoder_"])
+            state["encoder_"] = _packed(state["encoder_"])
             state["run_"] = None if self.run_ is None else str(self.run_.path)
         return state
 
@@ -192,7 +196,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Build the encoder again, on the device it was on if that is there."""
         state = dict(state)
         if "encoder_" in state:
-            state["encoder_"] = unpacked(state["encoder_"])
+            state["encoder_"] = _unpacked(state["encoder_"])
             state["run_"] = None if state["run_"] is None else Run(Path(state["run_"]))
         super().__setstate__(state)
 
@@ -278,3 +282,29 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
         except InterruptedRunError as error:
             # As any other work in Python that Ctrl-C stops: there will be nothing to go on with.
             raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
+
+
+def _packed(encoder: Encoder) -> dict[str, Any]:
+    """Plain values that ``_unpacked`` makes an encoder of the catalogue of again, to the bit."""
+    parts = ("backbone", "projector", "classifier")
+    tensors = {name: value for name, value in encoder.state_dict().items() if name.split(".", 1)[0] in parts}
+    classifier = encoder.classifier
+    return {
+        "card": asdict(encoder.card),
+        "weights": file_bytes(tensors),
+        "device": encoder.device.type,
+        "classes": None if classifier is None else classifier.class_names,
+        "is_nonnegative": classifier is not None and classifier.is_nonnegative,
+    }
+
+
+def _unpacked(values: Mapping[str, Any]) -> Encoder:
+    """The encoder that was packed, on its device if there is such a one here, else on the CPU."""
+    tensors = tensors_of(values["weights"])
+    encoder = rebuilt(EncoderCard(**values["card"]), tensors)
+    if values["classes"] is not None:
+        own = part_of(tensors, "classifier")
+        encoder.classifier = Classifier(
+            values["classes"], own[WEIGHTS], own.get(BIASES), is_nonnegative=values["is_nonnegative"]
+        )
+    return encoder.to("cuda" if values["device"] == "cuda" and torch.cuda.is_available() else "cpu")

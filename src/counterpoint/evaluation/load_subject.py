@@ -23,8 +23,7 @@ from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, na
 from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
 from counterpoint.evaluation.vector_table import Table, features_source
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.nn.foreign import ForeignEncoder, build_foreign, default_side
-from counterpoint.nn.library_encoders import LIBRARIES
+from counterpoint.nn.foreign import LIBRARIES, ForeignEncoder, build_foreign, default_side
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 SUFFIX_OF_GRAPH = ".onnx"

@@ -1,7 +1,7 @@
 """Export a run: write each format into a new folder, open it again, compare, and only then give the folder its name."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,103 @@ from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import one_checkpoint
 from counterpoint.evaluation.trained_run import open_trained
-from counterpoint.export.comparing import TOLERANCE, Answer, chosen_samples, compare
-from counterpoint.export.export_record import Exported, ExportedFormat
-from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
+from counterpoint.export.export_record import ALL, FORMATS, Exported, ExportedFormat, ExportSettings
 from counterpoint.export.model_card import CARD_FILE, model_card
-from counterpoint.export.onnx_format import ONNX_FILE, OPSET, onnx_versions, write_onnx
-from counterpoint.export.served_network import ServedNetwork
+from counterpoint.export.onnx_format import BOTH, ONNX_FILE, OPSET, Answer, ServedNetwork, onnx_versions, write_onnx
 from counterpoint.export.weights_folder import LOADER_FILE, write_folder, write_weights
 from counterpoint.nn.trained import Encoder, load_encoder
+
+TOLERANCE = 1e-4  # of a row's largest value
+BATCHES = (1, 2, 7)
+
+
+@dataclass(frozen=True)
+class LargestDifference:
+    """The largest difference that was seen.
+
+    Attributes:
+        difference: |ours - torch's| over the largest |value| of torch's row (over 1 in a row of zeros).
+        num_rows: samples that were compared, those at other sizes among them.
+        sizes: sizes of the pictures, such as ``32x32``; empty for vectors.
+        outputs: names of what was answered.
+    """
+
+    difference: float
+    num_rows: int
+    sizes: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def compare(
+    answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[str], tolerance: float
+) -> LargestDifference:
+    """Require the same answers in batches of 1, 2 and 7, and for pictures at two other sizes.
+
+    Args:
+        answer: what was opened again.
+        encoder: in torch.
+        samples: uint8 (n, c, h, w) or float32 (n, d).
+        names: of the samples.
+        tolerance: largest difference that passes.
+
+    Raises:
+        RunError: they differ by more, or something else than rows is answered.
+    """
+    worst, num_rows, sizes, outputs = 0.0, 0, dict[str, None](), dict[str, None]()
+    for part, positions in _batches(samples):
+        expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(part), strict=True))
+        try:
+            found = answer(part)
+        except Exception as error:  # each format's runtime raises its own
+            raise RunError(f"it was written, and fails on a batch of {len(part)}: {first_line(error)}") from None
+        for name, rows in found.items():
+            difference_N = row_differences(rows, expected[name])
+            largest = float(difference_N.max())
+            if not largest <= tolerance:  # so written, NaN does not pass
+                at = names[positions[int(difference_N.argmax())]]
+                raise RunError(
+                    f"its {name} of {at} differs from torch's by {largest:.2g} of the row's largest value, more than "
+                    f"{tolerance:g}; nothing was kept"
+                )
+            worst = max(worst, largest)
+            outputs[name] = None
+        num_rows += len(part)
+        sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 else {}
+    return LargestDifference(worst, num_rows, tuple(sizes), tuple(outputs))
+
+
+def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:
+    """Largest difference of each row over the largest value of the expected row, (n,).
+
+    >>> row_differences(torch.tensor([[1.0, 2.1], [0.0, 0.5]]), torch.tensor([[1.0, 2.0], [0.0, 0.0]]))
+    tensor([0.0500, 0.5000])
+    """
+    if found_ND.shape != expected_ND.shape:
+        raise RunError(f"it answers {tuple(found_ND.shape)} where torch answers {tuple(expected_ND.shape)}")
+    scale_N = expected_ND.abs().amax(dim=1)
+    return (found_ND - expected_ND).abs().amax(dim=1) / torch.where(scale_N == 0, 1.0, scale_N)
+
+
+def _batches(samples: Tensor) -> Iterator[tuple[Tensor, list[int]]]:
+    """Parts of 1, 2 and 7 samples until all were taken, and of pictures two more at other sizes; with positions."""
+    num_samples, start, turn = len(samples), 0, 0
+    while start < num_samples or turn < len(BATCHES):
+        # Of few samples the first come again, so that each size of a batch is tried.
+        positions = [(start + step) % num_samples for step in range(BATCHES[turn % len(BATCHES)])]
+        start, turn = start + len(positions), turn + 1
+        yield samples[positions], positions
+    if samples.ndim == 4:
+        height, width = samples.shape[2:]
+        for new_height, new_width in ((height * 3 // 2 + 1, width * 2 + 3), (height * 2 // 3, width * 3 // 4)):
+            yield _other_size(samples[:2], max(new_height, 2), max(new_width, 2)), [0, 1]
+
+
+def _other_size(images_NCHW: Tensor, height: int, width: int) -> Tensor:
+    """The same pictures with rows and columns doubled or left out."""
+    rows = torch.arange(height) * images_NCHW.shape[2] // height
+    columns = torch.arange(width) * images_NCHW.shape[3] // width
+    return images_NCHW[:, :, rows][:, :, :, columns].contiguous()
+
 
 NUM_SAMPLES = 30  # that each format is compared on
 
@@ -77,7 +166,7 @@ def export(
 
     Args:
         run: the run or its folder (``Run(path, encoder=module)`` if it was trained with your own module).
-        to: formats: names of ``export.export_settings.FORMATS``, in one text with commas or in a list; ``all`` makes
+        to: formats: names of ``export.export_record.FORMATS``, in one text with commas or in a list; ``all`` makes
             those that can be made, and says why the others cannot.
         out: folder to make.
         data: samples to compare on (anything ``train`` takes); None takes the run's own.
@@ -102,7 +191,9 @@ def export(
     subject = one_checkpoint(open_trained(known, data=data, part=part, reporter=reporter), asked.checkpoint)
     encoder = subject.encoder.to("cpu").eval()
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
-    samples, sample_names = chosen_samples(subject.source, positions, NUM_SAMPLES)
+    evenly = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
+    chosen = positions[evenly].tolist()
+    samples, sample_names = subject.source.store.fetch(chosen), tuple(subject.source.sample_names[at] for at in chosen)
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
     network = ServedNetwork(encoder, asked.layer)
     with new_folder(target, earlier) as folder:

@@ -23,8 +23,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.written_tables import as_code, as_text, markdown_table
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.export.export_record import SCALE, Exported
-from counterpoint.export.export_settings import FORMATS
+from counterpoint.export.export_record import FORMATS, SCALE, Exported
 from counterpoint.nn.layer_outputs import REPRESENTATION
 from counterpoint.nn.trained import Encoder
 
@@ -72,11 +71,8 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
     }
     records = {"status": status, "settings": settings, "card": card, "evaluation": evaluation, "findings": findings}
     further = {"encoder": encoder, "exported": exported, "licence": licence, "formats": formats, "is_images": is_images}
-    return _environment().from_string(_template()).render(**records, **values, **further)
-
-
-def _template() -> str:
-    return files("counterpoint.export").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    template = files("counterpoint.export").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    return _environment().from_string(template).render(**records, **values, **further)
 
 
 def _environment() -> Environment:

@@ -8,25 +8,113 @@ negative, every member has the gradient of :math:`\sum_{ij} \alpha_{ij} (d_i^2 -
 # N samples per view, A anchors, M keys, D features
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import row_entropy, unit_rows
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import EXPONENTIAL, HINGE, SOFTPLUS, Elementwise, PairFunction, PerAnchor
+from counterpoint.kernels.contract import (
+    EXPONENTIAL,
+    HINGE,
+    SOFTPLUS,
+    Elementwise,
+    PairFunction,
+    PairScores,
+    PerAnchor,
+    ScoreTerms,
+)
 from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.losses.attention import Attention, attention_of
 from counterpoint.losses.blocks import Pairing, ScoreBlock, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Phi, Psi, user_phi, user_psi
+
+
+@dataclass(frozen=True)
+class Attention:
+    r"""How a loss spreads its attention, per anchor: first-view anchors, then second-view ones.
+
+    .. math:: H_i = -\sum_j p_{ij} \log p_{ij}, \qquad p_{ij} = \alpha_{ij} / \sum_k \alpha_{ik}
+
+    over the negatives of anchor i; the factor :math:`\phi'(\xi_i)` cancels. exp(H_i) effective negatives are all of
+    them if they weigh alike, and 1 if a single one takes all.
+
+    Attributes:
+        entropy_A: H_i in nats; NaN for an anchor all of whose pairs weigh nothing (a hinge that is satisfied).
+        num_negatives: the number that ``effective_negatives_A`` can reach.
+    """
+
+    entropy_A: Tensor
+    num_negatives: int
+
+    @classmethod
+    def of_importance(cls, alpha_AM: Tensor) -> "Attention":
+        """That of weights that a loss has told, such as ``loss.importance(z0, z1)``; NaN for rows without weight.
+
+        >>> attention = Attention.of_importance(torch.tensor([[0.0, 2.0, 2.0], [0.0, 0.0, 1.0]]))
+        >>> attention.effective_negatives_A, attention.num_negatives
+        (tensor([2., 1.]), 2)
+        """
+        entropy_A = row_entropy(alpha_AM / alpha_AM.sum(1, keepdim=True))
+        return cls(torch.where(alpha_AM.any(1), entropy_A, torch.nan), int((alpha_AM > 0).sum(1).max()))
+
+    @property
+    def effective_negatives_A(self) -> Tensor:
+        """exp(H_i)."""
+        return self.entropy_A.exp()
+
+    @property
+    def mean_effective_negatives(self) -> float:
+        """Mean over the anchors that attend to anything; NaN if none does."""
+        return float(self.effective_negatives_A.nanmean())
+
+
+@torch.no_grad()
+def attention_of(blocks: Sequence[PairScores], psi: PairFunction, num_negatives: int) -> Attention:
+    """Entropy per anchor, block by block, rows then columns.
+
+    Args:
+        blocks: the pair scores, in float64: entropy is a difference of larger numbers.
+        psi: the elementwise function; weights are its slopes, which must not be negative.
+        num_negatives: keys per anchor, the bound that rounding is kept within.
+    """
+    entropy_A = torch.cat([h_A for scores in blocks for h_A in _entropies(scores, psi)])
+    return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
+
+
+def _entropies(scores: PairScores, psi: PairFunction) -> list[Tensor]:
+    if not psi.in_log_domain:
+        total = reduce(scores, PairFunction(f"slope of {psi.name}", psi.slope, psi.curvature, torch.zeros_like))
+
+        def x_log_x(u: Tensor) -> Tensor:
+            slope = psi.slope(u)
+            return torch.special.xlogy(slope, slope)
+
+        spread = reduce(scores, PairFunction(f"x log x of {psi.name}", x_log_x, torch.zeros_like, torch.zeros_like))
+        return [
+            torch.where(weight > 0, torch.log(weight) - added / weight, torch.nan)
+            for weight, added in zip(total.both(), spread.both(), strict=True)
+        ]
+    # Log-sum-exp minus mean score, r - sum_j p_j u_j; the mean is the derivative of r(t u) at t = 1.
+    anchors_ND, keys_MD, *added = scores.terms.flat()
+    assert anchors_ND is not None
+
+    def log_sums(factor: Tensor) -> tuple[Tensor, ...]:
+        scaled = (None if term is None else term * factor for term in added)
+        return tuple(reduce(replace(scores, terms=ScoreTerms(anchors_ND, keys_MD, *scaled)), psi).both())  # pyright: ignore[reportArgumentType]
+
+    one = torch.ones((), dtype=anchors_ND.dtype, device=anchors_ND.device)
+    values, means, *_ = torch.func.jvp(log_sums, (one,), (one,))
+    return [value - mean for value, mean in zip(values, means, strict=True)]
+
 
 Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
@@ -261,11 +349,9 @@ class PairLoss(Loss):
 
 def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
     """Statistics of a block's anchors; shared columns are merged with those of the other processes."""
-    scores, part = block.scores, block.part
-    if part is None or not scores.is_two_way:
-        return reduce(scores, psi)
-    result = reduce(scores, psi)
-    assert result.columns_M is not None
+    result, part = reduce(block.scores, psi), block.part
+    if part is None or result.columns_M is None:
+        return result
     # This process scored its own rows only: the statistic of a column is complete once all have been merged.
     columns_M = part.merge(result.columns_M, psi.in_log_domain)
     return PerAnchor(result.rows_N, columns_M[part.first : part.last])

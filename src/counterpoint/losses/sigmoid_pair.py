@@ -101,7 +101,7 @@ class SigmoidPair(Loss):
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.normalize)
         n = len(z0)
         with torch.no_grad():
-            scores = self._scores_of(z0, z1)
+            scores = _scores(z0, z1, slice(0, n), self.scale(z0), self._bias_like(z0))
             alpha = z0.new_zeros(2 * n, 2 * n)
             # Own pairs score minus infinity here: their sigmoid is 0.
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
@@ -169,10 +169,6 @@ class SigmoidPair(Loss):
         positive_A = scale * row_dots(z0[own], z1[own]) + bias
         scores = _scores(z0, z1, own, scale, bias)
         return -F.logsigmoid(positive_A).mean() + reduce_total(scores, SOFTPLUS, 1.0 / len(positive_A))
-
-    def _scores_of(self, z0: Tensor, z1: Tensor) -> PairScores:
-        """All scores at the present scale and bias."""
-        return _scores(z0, z1, slice(0, len(z0)), self.scale(z0), self._bias_like(z0))
 
 
 def _scores(z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> PairScores:

@@ -1,10 +1,12 @@
-"""From samples to what a loss sees: encoder and projector, whole or in chunks, then the output map."""
+"""From samples to what a loss sees: encoder (or its momentum copy) and projector, then the output map."""
 
 # N samples, C samples per chunk, D features
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +14,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from counterpoint.core.checks import check_positive
-from counterpoint.losses.bimodal import LogitScale
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
 
@@ -77,20 +78,6 @@ def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: C
     return GradientCache(encoder, chunks.size, allow_batch_norm=chunks.allow_batch_norm)(samples)
 
 
-def embed_both(method: EncoderMethod, views: tuple[Tensor, Tensor], *, is_apart: bool) -> tuple[Tensor, Tensor]:
-    """Embeddings of both views by the one encoder of a method.
-
-    Args:
-        method: whose encoder and head are used.
-        views: (n, ...) each.
-        is_apart: one pass per view, each with BatchNorm statistics of its own, instead of one for both.
-    """
-    passes = views if is_apart else (torch.cat(views),)
-    projected = torch.cat([encode(method.backbone, method.projector, samples, method.chunks) for samples in passes])
-    z0, z1 = to_embedding(method.output_map, projected).chunk(2)
-    return z0, z1
-
-
 def to_embedding(output_map: OutputMap, projected_ND: Tensor) -> Tensor:
     """Apply the output map in float32 at least, whatever autocast says."""
     with torch.autocast(projected_ND.device.type, enabled=False):
@@ -104,13 +91,6 @@ def at_least_two(rows_N: Tensor) -> Tensor:
     ([7, 7], [1, 2])
     """
     return torch.cat([rows_N, rows_N]) if len(rows_N) == 1 else rows_N
-
-
-def limit_learned_scales(loss: nn.Module) -> None:
-    """Bring the learned scales of a loss back into their range, as is due after each update."""
-    for module in loss.modules():
-        if isinstance(module, LogitScale):
-            module.limit_()
 
 
 class GradientCache(nn.Module):
@@ -213,3 +193,61 @@ class _StatisticsKept(AbstractContextManager[None]):
         for norm, buffers in zip(self._norms, self._kept, strict=True):
             for name, buffer in buffers.items():
                 setattr(norm, name, buffer)
+
+
+class MomentumCopy(nn.Module):
+    r"""A momentum copy: an exponential moving average of a module's weights, as a module.
+
+    .. math:: \xi \leftarrow m \xi + (1 - m) \theta
+
+    It starts as an exact copy, has no gradient, and takes over buffers (BatchNorm's running statistics) as they are.
+    All of it is in ``state_dict()``. In training mode its BatchNorm uses the statistics of the batch at hand. The
+    source is not part of it: hand it to ``follow`` each time.
+
+    Own code beside torch's ``AveragedModel``, whose momentum is fixed where methods raise theirs, and whose first step
+    only copies.
+
+    Source: he2020, Eq. 2; grill2020, Eq. 1.
+
+    Args:
+        source: what is copied; it stays as it is.
+
+    >>> online = nn.Linear(1, 1, bias=False)
+    >>> average = MomentumCopy(online)
+    >>> start = float(average.module.weight)
+    >>> with torch.no_grad():
+    ...     _ = online.weight.add_(1.0)
+    >>> average.follow(online, momentum=0.75)
+    >>> round(float(average.module.weight) - start, 6)
+    0.25
+    """
+
+    def __init__(self, source: nn.Module) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(source).requires_grad_(False)
+
+    @torch.no_grad()
+    def forward(self, *inputs: Any) -> Any:
+        """What the copy returns, without gradient."""
+        return self.module(*inputs)
+
+    @torch.no_grad()
+    def follow(self, source: nn.Module, momentum: float) -> None:
+        """One step towards the source.
+
+        Args:
+            source: a module with the same structure.
+            momentum: m, share of the copy that is kept, 0 to 1.
+
+        Raises:
+            ValueError: momentum out of range.
+        """
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"momentum must be between 0 and 1, got {momentum}; 0.99 to 0.999 are common")
+        ours, theirs = list[Tensor](self.module.parameters()), [each.detach() for each in source.parameters()]
+        if ours:  # foreach operations refuse empty lists: nn.Identity, for example
+            # xi + (1 - m) (theta - xi): he2020, Eq. 2
+            torch._foreach_lerp_(ours, theirs, 1 - momentum)  # pyright: ignore[reportPrivateImportUsage]
+        # Running statistics are averages already, and the number of batches is a whole number: neither is averaged.
+        for own, other in zip(self.module.buffers(), source.buffers(), strict=True):
+            own.copy_(other)

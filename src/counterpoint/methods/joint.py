@@ -1,4 +1,4 @@
-"""Wirings whose loss compares two views of all ranks' samples: one encoder for both, or one for each kind of data."""
+"""Wirings whose loss sees the embeddings of two views: one encoder or one for each kind of data, or a classifier."""
 
 # N samples per rank
 
@@ -9,17 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_labels
-from counterpoint.core.dist import check_equal_batches, gather_rows, merge_columns, own_rows, world_size
+from counterpoint.core.dist import check_equal_batches, gather_rows, merge_columns, own_rows, sum_over_ranks, world_size
+from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.loss import Loss, Part
-from counterpoint.methods.encoding import (
-    Chunks,
-    EncoderMethod,
-    Head,
-    embed_both,
-    encode,
-    limit_learned_scales,
-    to_embedding,
-)
+from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
 
 
 class EmbeddingMethod(EncoderMethod):
@@ -38,46 +31,54 @@ class EmbeddingMethod(EncoderMethod):
     def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """The loss of embeddings, as ``forward`` has it."""
 
+    @final
+    def after_step(self, progress: float = 1.0) -> None:
+        """Bring learned scales of the loss back into their range."""
+        for module in self.loss.modules():
+            if isinstance(module, LogitScale):
+                module.limit_()
 
-class JointEmbedding(EmbeddingMethod):
-    """SimCLR, NCL, DirectCLR, Barlow Twins, VICReg, SupCon: they differ in projector, output map and loss only.
 
-    Both views pass the encoder together, so that BatchNorm has the statistics of both, unless ``is_apart``. Where
-    several ranks share a batch, the keys of the loss are the samples of all ranks.
+class OneEncoder(EmbeddingMethod):
+    """A method whose one encoder embeds both views.
+
+    Labelled or not, all samples pass it, so that BatchNorm has the statistics of the batch.
 
     Args:
         backbone: maps samples to representations (n, width).
         head: projector and output map.
-        loss: called as ``loss(z0, z1)``, and with labels if it uses them.
+        loss: of the embeddings.
         chunks: encode in chunks; None encodes the 2n samples at once.
         is_apart: encode each view by itself, so that BatchNorm has the statistics of one view.
     """
 
     def __init__(
-        self,
-        backbone: nn.Module,
-        head: Head,
-        loss: Loss,
-        *,
-        chunks: Chunks | None = None,
-        is_apart: bool = False,
+        self, backbone: nn.Module, head: Head, loss: Loss, *, chunks: Chunks | None = None, is_apart: bool = False
     ) -> None:
         super().__init__(backbone, head, chunks)
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
         self.is_apart = is_apart
 
+    @final
     def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
         """What the loss compares: the embeddings of both views."""
-        return embed_both(self, (view0, view1), is_apart=self.is_apart)
+        passes = (view0, view1) if self.is_apart else (torch.cat([view0, view1]),)
+        projected = torch.cat([encode(self.backbone, self.projector, samples, self.chunks) for samples in passes])
+        z0, z1 = to_embedding(self.output_map, projected).chunk(2)
+        return z0, z1
+
+
+class JointEmbedding(OneEncoder):
+    """SimCLR, NCL, DirectCLR, Barlow Twins, VICReg, SupCon: they differ in projector, output map and loss only.
+
+    Both views pass the encoder together, so that BatchNorm has the statistics of both, unless ``is_apart``. Where
+    several ranks share a batch, the keys of the loss are the samples of all ranks. Labels go to losses that use them.
+    """
 
     def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """The loss of embeddings, as ``forward`` has it."""
         used = labels if self.loss.uses_labels else None
         return loss_across_ranks(self.loss, z0, z1, None if used is None else each_unknown_its_own(used), step)
-
-    def after_step(self, progress: float = 1.0) -> None:
-        """Bring learned scales of the loss back into their range."""
-        limit_learned_scales(self.loss)
 
 
 class TwoTowers(EmbeddingMethod):
@@ -120,10 +121,6 @@ class TwoTowers(EmbeddingMethod):
     def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """The loss of embeddings, as ``forward`` has it; labels are not looked at."""
         return loss_across_ranks(self.loss, z0, z1, None, step)
-
-    def after_step(self, progress: float = 1.0) -> None:
-        """Bring learned scales of the loss back into their range."""
-        limit_learned_scales(self.loss)
 
 
 def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
@@ -185,3 +182,36 @@ def each_unknown_its_own(labels_N: Tensor) -> Tensor:
     # Numbered over all ranks: unknown samples of two ranks are two classes.
     place_N = torch.arange(len(labels_N), device=labels_N.device) + own_rows(len(labels_N)).start
     return torch.where(labels_N < 0, -1 - place_N.to(labels_N.dtype), labels_N)
+
+
+class Classification(OneEncoder):
+    r"""Supervised cross-entropy, plain or non-negative.
+
+    .. math:: L = \frac{1}{|\mathcal{Y}|} \sum_{i \in \mathcal{Y}} \tfrac12 \big(\ell(z_i, y_i) + \ell(z_i', y_i)\big)
+
+    over the samples :math:`\mathcal{Y}` of all ranks whose class is known. A batch without any has loss 0 and gradient
+    0. Both views pass the encoder together, unless ``is_apart``.
+
+    Source: ncl2024, section 6.
+    """
+
+    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+        """The loss of embeddings, as ``forward`` has it.
+
+        Raises:
+            ValueError: no labels, or one that is no class.
+        """
+        if labels is None:
+            raise ValueError("labels must be given: a supervised method learns from nothing else")
+        known_N = (labels >= 0).nonzero().flatten()
+        # Before any return: ranks without a label take part in the collective, too.
+        num_known = sum_over_ranks(torch.tensor([float(len(known_N))], device=z0.device)).squeeze()
+        if len(known_N) == 0:
+            # With gradient zero for every parameter: data-parallel wrappers wait for each of them.
+            unused = [parameter.sum() for parameter in self.loss.parameters()]
+            return 0.0 * (z0.sum() + z1.sum() + torch.stack(unused).sum())
+        # A rank's share of the mean over all ranks' known samples; the mean over ranks adds the shares up.
+        share = world_size() * len(known_N) / num_known.to(z0.dtype)
+        # A single sample twice has the same mean; the share above counts it once.
+        rows = at_least_two(known_N)
+        return share * self.loss(z0[rows], z1[rows], labels[rows])

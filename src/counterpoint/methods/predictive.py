@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.losses.noncontrastive import Regression
-from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
-from counterpoint.nn.ema import MomentumCopy
+from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, MomentumCopy, at_least_two, encode, to_embedding
 
 
 class Predictive(EncoderMethod):

@@ -14,8 +14,7 @@ from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms, s
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
-from counterpoint.nn.ema import MomentumCopy
+from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, MomentumCopy, at_least_two, encode, to_embedding
 
 
 class QueueContrast(Loss):

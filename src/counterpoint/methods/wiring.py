@@ -16,9 +16,8 @@ from counterpoint.losses.build import build_loss
 from counterpoint.losses.cross_entropy import ClassLoss
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import MethodEntry, method_named
-from counterpoint.methods.classification import Classification
 from counterpoint.methods.encoding import Chunks, Head
-from counterpoint.methods.joint import JointEmbedding, TwoTowers
+from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width

@@ -1,7 +1,7 @@
 """Encoders: what maps a sample to its representation."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -54,14 +54,6 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
         return timm.create_model(name, **options)  # convolutional models take any size and no such argument
     except (AssertionError, ValueError, RuntimeError) as error:
         raise UsageError(f"timm:{name} cannot be built for {height} x {width} images: {error}") from None
-
-
-def timm_layers(model: nn.Module) -> Mapping[str, int]:
-    """Number of the layer of each parameter of a timm model, from the input, as timm's own layer decay has them."""
-    from timm.models import group_parameters  # deferred: see `check_timm_name`
-
-    matcher = cast(Any, model).group_matcher(coarse=False)
-    return cast(Any, group_parameters(model, matcher, return_values=False, reverse=True))
 
 
 TIMM_PREFIX = "timm:"
@@ -229,6 +221,67 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
     if not isinstance(output, Tensor):
         raise UsageError(f"the encoder must return a tensor, got {type(output).__name__}")
     return tuple(output.shape)
+
+
+def parameter_layers(backbone: nn.Module) -> tuple[tuple[nn.Parameter, ...], ...]:
+    """Parameters of an encoder by layer, the layer nearest to the input first; layers without any are left out.
+
+    ResNets of ours: the stem, then each residual block. A sequence: each convolution or matrix with the norms that
+    follow it. Models of timm: as their ``group_matcher`` has them. Anything else: its children in the order in which it
+    holds them; parameters of its own (tokens, positions) belong to the first.
+
+    Args:
+        backbone: maps samples to representations.
+
+    >>> body = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1))
+    >>> [len(layer) for layer in parameter_layers(body)]
+    [4, 2]
+    """
+    body = backbone.body if isinstance(backbone, Pooled) else backbone
+    if hasattr(body, "group_matcher"):
+        return _layers_of_timm(body)
+    if isinstance(body, ResNet):
+        parts = [[body.stem], *([block] for block in body.blocks)]
+    elif isinstance(body, nn.Sequential):
+        parts = _split_at_weights(list(body))
+    else:
+        parts = [[child] for child in body.children()]
+    layers = [[parameter for module in part for parameter in module.parameters()] for part in parts]
+    own = list(body.parameters(recurse=False))
+    layers = [own + layers[0], *layers[1:]] if layers else [own]
+    return _once([layer for layer in layers if layer])
+
+
+def _split_at_weights(modules: Sequence[nn.Module]) -> list[list[nn.Module]]:
+    """Modules of a sequence, a new part at each that has a kernel, a matrix or parts of its own."""
+    parts: list[list[nn.Module]] = []
+    for module in modules:
+        has_weights = any(parameter.ndim > 1 for parameter in module.parameters())
+        if has_weights or not parts:
+            parts.append([])
+        parts[-1].append(module)
+    return parts
+
+
+def _layers_of_timm(body: Any) -> tuple[tuple[nn.Parameter, ...], ...]:
+    """Numbered from the input, as timm's own layer decay has them."""
+    from timm.models import group_parameters  # deferred: see `check_timm_name`
+
+    layer_of: Any = group_parameters(body, body.group_matcher(coarse=False), return_values=False, reverse=True)
+    layers: list[list[nn.Parameter]] = [[] for _ in range(max(layer_of.values()) + 1)]
+    for name, parameter in body.named_parameters():
+        layers[layer_of[name]].append(parameter)
+    return _once([layer for layer in layers if layer])
+
+
+def _once(layers: Sequence[Sequence[nn.Parameter]]) -> tuple[tuple[nn.Parameter, ...], ...]:
+    """Each parameter in the first layer that has it, as weights may be shared."""
+    seen: set[int] = set()
+    found = []
+    for layer in layers:
+        found.append(tuple(parameter for parameter in layer if id(parameter) not in seen))
+        seen.update(map(id, layer))
+    return tuple(layer for layer in found if layer)
 
 
 def _resnet(*blocks: int, **sizes: int) -> Callable[[Shape, str], nn.Module]:

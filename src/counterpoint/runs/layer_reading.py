@@ -19,8 +19,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL, encoder_at, steps_asked
-from counterpoint.nn.layer_chain import Layer, layers_of, linear_pairs
-from counterpoint.nn.layer_outputs import LayerReader
+from counterpoint.nn.layer_outputs import Layer, LayerReader, layers_of, linear_pairs
 from counterpoint.nn.trained import Encoder
 
 INPUT = "input"

@@ -17,9 +17,8 @@ from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs,
 from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.classification import Classification
 from counterpoint.methods.encoding import batch_dependent_layers
-from counterpoint.methods.joint import EmbeddingMethod
+from counterpoint.methods.joint import Classification, EmbeddingMethod
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_settings import CurvatureSettings
 

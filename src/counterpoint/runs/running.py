@@ -27,8 +27,7 @@ from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import weights_digest
 from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
-from counterpoint.methods.classification import Classification
-from counterpoint.methods.joint import TwoTowers
+from counterpoint.methods.joint import Classification, TwoTowers
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder

@@ -6,7 +6,7 @@ from pathlib import Path
 from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
-from counterpoint.export.export_settings import ALL, FORMATS, ExportSettings
+from counterpoint.export.export_record import ALL, FORMATS, ExportSettings
 
 LINES = "\n".join(
     textwrap.fill(text, 80, initial_indent=f"  {name:<13}", subsequent_indent=" " * 15)

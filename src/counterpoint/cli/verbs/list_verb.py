@@ -79,7 +79,7 @@ def _columns(rows: Mapping[str, str]) -> str:
 
 def _encoders() -> Mapping[str, str]:
     """Those of the catalogue, those of libraries, and the forms of others."""
-    libraries = catalogue_sentences("nn/library_encoders.py", "LIBRARIES")
+    libraries = catalogue_sentences("nn/foreign.py", "LIBRARIES")
     return {
         **catalogue_sentences("nn/encoders.py"),
         **{f"{prefix}NAME": sentence for prefix, sentence in libraries.items()},

@@ -15,14 +15,7 @@ from torch import Tensor
 from counterpoint.core.numerics import is_transformed
 from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
-from counterpoint.kernels.differentiable import (
-    GradientTangent,
-    PairProblem,
-    StatisticTangent,
-    as_tuple,
-    filled,
-    reduce,
-)
+from counterpoint.kernels.differentiable import GradientTangent, PairProblem, StatisticTangent, as_tuple, filled, reduce
 from counterpoint.kernels.select import select
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.triton import triton_programs as programs
+from counterpoint.kernels.triton.triton_programs import is_interpreted, tl
 from counterpoint.kernels.triton.triton_records import (
     Direction,
     GradientOut,
@@ -24,7 +25,6 @@ from counterpoint.kernels.triton.triton_records import (
     Tiling,
     padded,
 )
-from counterpoint.kernels.triton.triton_tiles import is_interpreted, tl
 
 PARTIAL_BYTES = 16 * 2**20  # what blocks may leave behind before it is added up
 SLAB_BYTES = 64 * 2**20

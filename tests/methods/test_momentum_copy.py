@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from counterpoint.nn.ema import MomentumCopy
+from counterpoint.methods.encoding import MomentumCopy
 from tolerances import assert_close
 
 
