@@ -12,18 +12,20 @@ from torch import Tensor
 
 from counterpoint.core.markup import MAX_CHARACTERS
 from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
-from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     GREY_INPUT,
     RAW_INPUT,
     REPRESENTATION,
     UNTRAINED,
+    ClassRecord,
+    ClassRow,
     ColourShortcut,
     Evidence,
     HeldOutRecord,
     Lever,
     Measurements,
+    OptimumRecord,
     Sharpness,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level

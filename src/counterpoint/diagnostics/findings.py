@@ -17,8 +17,7 @@ from counterpoint.diagnostics.checks import (
     training_checks,
 )
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, is_refusal
-from counterpoint.diagnostics.class_record import ClassRecord
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Lever, Measurements
+from counterpoint.diagnostics.evidence import EMBEDDING, ClassRecord, Evidence, HeldOutRecord, Lever, Measurements
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.pair_record import PairRecord
