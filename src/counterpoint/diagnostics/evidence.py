@@ -74,6 +74,37 @@ class Measurements(Record):
         return self.model_dump()
 
 
+class Concept(Record):
+    """One dimension and the samples that activate it most. Its values are also items by their names.
+
+    Attributes:
+        dim: its number.
+        fires: share of samples that activate it.
+        mean_activation: mean value over those samples.
+        expected_activation: mean absolute value over all samples.
+        values: the largest values, descending.
+        purity: share of the commonest class among the samples that activate it.
+        top_class: that class; None where it is no more common there than chance allows.
+        thumbnails: places of the top samples among the pictures in ``arrays.npz``.
+        names: of the top samples.
+        top: positions of the samples with the largest values; not written.
+    """
+
+    dim: int = 0
+    fires: Figure = None
+    mean_activation: Figure = None
+    expected_activation: Figure = None
+    values: Annotated[tuple[Figure, ...], Listed] = ()
+    purity: Figure = None
+    top_class: str | None = None
+    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
+    names: Annotated[tuple[Text, ...], Listed] = ()
+    top: tuple[int, ...] = Field(default=(), exclude=True)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
 class ColourShortcut(Record):
     """Whether two views of a picture can be told to belong together by colours alone (see ``alignment.shortcut``).
 

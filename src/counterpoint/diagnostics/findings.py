@@ -17,7 +17,15 @@ from counterpoint.diagnostics.checks import (
     training_checks,
 )
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, is_refusal
-from counterpoint.diagnostics.evidence import EMBEDDING, ClassRecord, Evidence, HeldOutRecord, Lever, Measurements
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    ClassRecord,
+    Concept,
+    Evidence,
+    HeldOutRecord,
+    Lever,
+    Measurements,
+)
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.pair_record import PairRecord
@@ -62,30 +70,6 @@ CATALOGUE: Mapping[str, Check] = {
 }
 
 
-class DescribedConcept(Record):
-    """One dimension (see ``concepts.Concept``) in words: its values are also items by their names.
-
-    Attributes:
-        purity: share of the commonest class among the samples that activate it.
-        top_class: that class; None where it is no more common there than chance allows.
-        thumbnails: places of the top samples among the pictures in ``arrays.npz``.
-        names: of the top samples.
-    """
-
-    dim: Figure = None
-    fires: Figure = None
-    mean_activation: Figure = None
-    expected_activation: Figure = None
-    values: Annotated[tuple[Figure, ...], Listed] = ()
-    purity: Figure = None
-    top_class: str | None = None
-    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
-    names: Annotated[tuple[Text, ...], Listed] = ()
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-
 class Findings(Record):
     """A diagnosis.
 
@@ -104,7 +88,7 @@ class Findings(Record):
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
     places: Mapping[str, Measurements] = Field(default_factory=dict)
-    concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
+    concepts: Annotated[tuple[Concept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
     levers: Annotated[tuple[Lever, ...], Listed] = ()
