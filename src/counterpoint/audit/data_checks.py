@@ -1,13 +1,13 @@
 """What is wrong with data: broken and odd pictures, copies, class sizes, shortcuts, outliers."""
 
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 
 from counterpoint.audit.audit_record import MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
-from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
+from counterpoint.audit.outliers import outliers
+from counterpoint.audit.set_evidence import Check, SetEvidence
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
@@ -17,9 +17,9 @@ NEARLY_CERTAIN = 0.80  # from which another one is worth a warning: where the in
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
 
 
-def check_unreadable(evidence: PictureEvidence) -> Observation | None:
+def check_unreadable(evidence: SetEvidence) -> Observation | None:
     """Files that hold no picture, or only a part of one."""
-    headers = evidence.seen.headers
+    headers = evidence.seen.headers if evidence.seen else ()
     bad = [place for place, header in enumerate(headers) if header.reason]
     if not bad:
         return None
@@ -35,14 +35,14 @@ def check_unreadable(evidence: PictureEvidence) -> Observation | None:
         text="A file that breaks off or is damaged decodes to nothing, or to other pixels than it had.",
         remedy="bring the files again from where they came" if is_all else remedy,
         count=len(bad),
-        names=tuple(f"{evidence.known.names[place]} ({headers[place].reason})" for place in bad[:MOST_NAMED]),
+        names=tuple(f"{evidence.names[place]} ({headers[place].reason})" for place in bad[:MOST_NAMED]),
     )
 
 
-def check_blank(evidence: PictureEvidence) -> Observation | None:
+def check_blank(evidence: SetEvidence) -> Observation | None:
     """Pictures of one colour."""
-    return evidence.known.observed(
-        np.flatnonzero(evidence.known.is_blank_N).tolist(),
+    return evidence.observed(
+        np.flatnonzero(evidence.is_blank_N).tolist(),
         "nothing to see, hardly more than one colour",
         code="blank",
         level="warning",
@@ -156,7 +156,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
     )
 
 
-def check_cues(evidence: PictureEvidence) -> Observation | None:
+def check_cues(evidence: SetEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
     strong = [cue for cue in evidence.cues if _is_strong(cue)]
     if not strong:
@@ -182,12 +182,12 @@ def check_cues(evidence: PictureEvidence) -> Observation | None:
     )
 
 
-def check_outliers(evidence: PictureEvidence) -> Observation | None:
+def check_outliers(evidence: SetEvidence) -> Observation | None:
     """Pictures that look like no other."""
-    odd = evidence.odd
+    odd = outliers(evidence.seen.looks, evidence.unique) if evidence.seen else None
     if odd is None:
         return None
-    return evidence.known.observed(
+    return evidence.observed(
         odd.positions.tolist(),
         "unlike all others, by layout and colour",
         code="outliers",
@@ -226,23 +226,11 @@ def _is_strong(cue: Cue) -> bool:
 
 
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
-    """DuplicateGroup, which all count but the first of each group."""
+    """Groups of copies, of which all but the first of each count."""
     extra = [at for group in groups for at in group[1:]]
     number, records = f" ({amount(len(groups), 'group')})", evidence.copies(groups)
     return evidence.observed(extra, words, number, code=code, level="warning", text=text, remedy=REMOVE, groups=records)
 
 
-CATALOGUE: Mapping[str, SetCheck] = {
-    "leakage": check_leakage,
-    "few-samples": check_few,
-    "label-conflict": check_conflicts,
-    "same-bytes": check_same,
-    "near-copies": check_near,
-    "uneven-classes": check_classes,
-}
-PICTURES: Mapping[str, PictureCheck] = {
-    "unreadable": check_unreadable,
-    "blank": check_blank,
-    "class-shortcut": check_cues,
-    "outliers": check_outliers,
-}
+SET_CHECKS: tuple[Check, ...] = (check_leakage, check_few, check_conflicts, check_same, check_near, check_classes)
+PICTURE_CHECKS: tuple[Check, ...] = (check_unreadable, check_blank, check_cues, check_outliers)
