@@ -15,11 +15,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from counterpoint.audit.audited_data import Encoded, collect
+from counterpoint.audit.audited_data import collect
 from counterpoint.audit.picture_copies import DETAIL, SIDE, STRUCTURE, near_copies
 from counterpoint.audit.picture_pass import looks_of
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.formats.image_files import decode
+from counterpoint.data.stores import FileStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.metric_types import wilson
 
@@ -66,7 +67,7 @@ CHANGES: Mapping[str, Change] = {
 def read(data: str, number: int) -> list[Image.Image]:
     """Some pictures of a folder or pack, drawn at random."""
     content = collect(data, SourceSettings(), progress=Reporter(quiet=True).bar).shares[0].content
-    assert isinstance(content, Encoded)
+    assert isinstance(content, FileStore)
     chosen = np.random.default_rng(0).permutation(len(content.images))[:number]
     return [decode(content.read(content.images[place]), lambda image: image.copy()) for place in chosen]
 

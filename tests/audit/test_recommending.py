@@ -9,7 +9,7 @@ from PIL import Image
 
 import counterpoint as cp
 from audit.planted_faults import save_clean, scene
-from counterpoint.audit import recommending, step_timing
+from counterpoint.audit import recommending
 from counterpoint.audit.audit_record import Cue
 from counterpoint.audit.recommendation import ConfigLine, Recommendation
 from counterpoint.cli.main import main
@@ -23,7 +23,7 @@ LARGE_ENCODERS = (("resnet9", 64), ("convnet", 32))
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """One small encoder, few steps: what is recommended is tested, not what is fast."""
     monkeypatch.setattr(recommending, "ON_CPU", (("convnet", 16),))
-    monkeypatch.setattr(step_timing, "MOST_STEPS", 2)
+    monkeypatch.setattr(recommending, "MOST_STEPS", 2)
     monkeypatch.setattr(recommending, "FEWEST_EPOCHS", 1)
     monkeypatch.setattr(recommending, "FEWEST_UPDATES", 1)
 

@@ -11,7 +11,6 @@ from counterpoint.cli.main import main
 from counterpoint.cli.parsers import VERBS
 from counterpoint.cli.verbs.list_verb import catalogue_sentences
 from counterpoint.data.sources import CATALOGUE as SOURCES
-from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -102,7 +101,6 @@ def test_importing_the_package_loads_no_library() -> None:
     ("path", "expected"),
     [
         ("losses", {name: str(loss.__doc__).splitlines()[0] for name, loss in LOSSES.items()}),
-        ("diagnostics/checks", {name: str(check.__doc__).splitlines()[0] for name, check in CHECKS.items()}),
         ("nn/encoders.py", {name: entry.summary for name, entry in ENCODERS.items()}),
         ("data/sets", {name: source.summary for name, source in SOURCES.items() if name != "tiny-imagenet"}),
         ("data/formats", {"tiny-imagenet": SOURCES["tiny-imagenet"].summary}),

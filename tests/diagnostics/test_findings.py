@@ -12,24 +12,26 @@ from torch import Tensor
 
 from counterpoint.core.markup import MAX_CHARACTERS
 from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
-from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     GREY_INPUT,
     RAW_INPUT,
     REPRESENTATION,
     UNTRAINED,
+    ClassRecord,
+    ClassRow,
     ColourShortcut,
+    Concept,
     Evidence,
     HeldOutRecord,
     Lever,
     Measurements,
+    OptimumRecord,
     Sharpness,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
 from counterpoint.diagnostics.findings import (
     CATALOGUE,
-    DescribedConcept,
     Findings,
     find,
     judged_anew,
@@ -507,7 +509,7 @@ MEASURED = Finding(name="classes", level="good", title="kNN tells the classes ap
 
 
 def findings_of(*found: Finding) -> Findings:
-    concept = DescribedConcept(dim=3, values=(0.5, 0.2))
+    concept = Concept(dim=3, values=(0.5, 0.2))
     return Findings(
         findings=found, places={EMBEDDING: healthy()}, concepts=(concept,), settings={"sparsity_threshold": 1e-5}
     )
@@ -589,7 +591,7 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
     findings = Findings(
         findings=find(evidence(loss=6.19)),
         places=evidence().places,
-        concepts=(DescribedConcept(dim=3),),
+        concepts=(Concept(dim=3),),
         settings={"num_samples": 9},
     )
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.diagnostics.near_samples import COPY, near_samples
+from counterpoint.diagnostics.pair_attention import COPY, near_samples
 from oracles import pair_oracle as oracle
 from oracles.number_checks import assert_numbers
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.diagnostics.shortcut import CLOSE, colour_statistics, followed, shortcut
+from counterpoint.diagnostics.alignment import CLOSE, colour_statistics, followed, shortcut
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

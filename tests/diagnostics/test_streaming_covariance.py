@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.diagnostics.spectra import covariance_spectrum
-from counterpoint.diagnostics.streaming_covariance import StreamingCovariance
+from counterpoint.diagnostics.spectra import StreamingCovariance, covariance_spectrum
 from oracles import feature_measures as oracle
 from oracles.number_checks import assert_numbers
 

@@ -14,11 +14,12 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, leaf_fields, nest
 from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
-from counterpoint.diagnostics.class_record import ClassRecord, ClassRow
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     REPRESENTATION,
     UNTRAINED,
+    ClassRecord,
+    ClassRow,
     ColourShortcut,
     Evidence,
     HeldOutRecord,

@@ -18,18 +18,10 @@ from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
-from counterpoint.data.stores import FileStore, Located, MemoryStore, Read
+from counterpoint.data.stores import FileStore, MemoryStore
 
 SIDE = 64  # given so that no header is read to choose one; the audit decodes by itself
 WHOLE = ""
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Pictures in files: where each lies, and how its bytes are read."""
-
-    images: tuple[Located, ...]
-    read: Read
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ class Share:
     """
 
     name: str
-    content: Encoded | Tensor
+    content: FileStore | Tensor
     names: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -99,12 +91,14 @@ def collect(
     # Nothing is refused: how many pictures are bad is what an audit tells.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
     with glance():
-        opened = [
-            (WHOLE if split == "auto" else split, _open(data, lenient, labels, split, progress))
-            for split in _splits(data, lenient)
-        ]
+        opened = []
+        for split in _splits(data, lenient):
+            part = lenient.model_copy(update={"split": split})
+            source = open_source(data, part, labels=labels, progress=progress)
+            opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
-            opened.append((AGAINST, _open(against, lenient, None, "auto", progress)))
+            whole = lenient.model_copy(update={"split": "auto"})
+            opened.append((AGAINST, open_source(against, whole, progress=progress)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
@@ -113,12 +107,7 @@ def collect(
         raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
     shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
     labels_N, class_names = _joint_labels([source for _, source in opened])
-    return AuditedData(
-        kind=opened[0][1].kind,
-        shares=tuple(shares),
-        labels_N=labels_N,
-        class_names=class_names,
-    )
+    return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names)
 
 
 def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
@@ -131,13 +120,9 @@ def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
     return ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]
 
 
-def _open(data: Any, settings: SourceSettings, labels: Any, split: str, progress: Progress) -> Source:
-    return open_source(data, settings.model_copy(update={"split": split}), labels=labels, progress=progress)
-
-
-def _content(source: Source) -> Encoded | Tensor:
+def _content(source: Source) -> FileStore | Tensor:
     if isinstance(source.store, FileStore):
-        return Encoded(source.store.images, source.store.read)
+        return source.store
     return source.store.samples if isinstance(source.store, MemoryStore) else source.store.fetch(range(len(source)))
 
 

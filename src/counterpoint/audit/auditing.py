@@ -15,11 +15,10 @@ import numpy as np
 
 from counterpoint.audit.audit_record import Audit, Observation, Passport, Precision, amount
 from counterpoint.audit.audited_data import AuditedData, collect
-from counterpoint.audit.data_checks import CATALOGUE, PICTURES
+from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
-from counterpoint.audit.set_evidence import PictureEvidence, SetEvidence, of_pictures
-from counterpoint.audit.vector_checks import CATALOGUE as VECTORS
-from counterpoint.audit.vector_checks import of_vectors, read_vectors, vector_evidence
+from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
+from counterpoint.audit.vector_checks import VECTOR_CHECKS, of_vectors, read_vectors, vector_evidence
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.torch_state import usual_modes
@@ -85,16 +84,18 @@ def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
     seconds = time.perf_counter() - started
     reporter.say(f"looked at {number} in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)")
     evidence = of_pictures(collection, seen)
-    checks = [check(evidence) for check in PICTURES.values()]
-    observations = _ordered([*(check(evidence.known) for check in CATALOGUE.values()), *checks])
-    return Audit(
-        kind="images",
-        passport=_passport(evidence),
-        observations=observations,
-        cues=evidence.cues,
-        precision=precision_of(evidence.known),
-        pictures=_thumbnails(evidence.known, observations),
-    )
+    found = _judged(evidence, PICTURE_CHECKS)
+    headers = [seen.headers[place] for place in evidence.good]
+    known = {
+        "num_bytes": sum(header.num_bytes for header in seen.headers) or None,
+        "formats": dict(Counter(header.format for header in headers)),
+        "modes": dict(Counter(header.mode for header in headers)),
+        "widths": _quantiles([header.width for header in headers]),
+        "heights": _quantiles([header.height for header in headers]),
+        "grey_share": float((seen.looks.colourfulness_N[evidence.good] < GREY).mean()) if headers else None,
+    }
+    pictures = {"cues": evidence.cues, "pictures": _thumbnails(evidence, found.observations)}
+    return found.model_copy(update={"passport": found.passport.model_copy(update=known), **pictures})
 
 
 def _name_of(data: Any) -> str:
@@ -102,47 +103,28 @@ def _name_of(data: Any) -> str:
 
 
 def _of_vectors(evidence: SetEvidence) -> Audit:
-    checks = [check(evidence) for check in (*CATALOGUE.values(), *VECTORS.values())]
-    return Audit(
-        kind="vectors",
-        passport=_counts(evidence).model_copy(update={"shape": evidence.collection.held.shape[1:]}),
-        observations=_ordered(checks),
-        precision=precision_of(evidence),
-    )
+    found = _judged(evidence, VECTOR_CHECKS)
+    shape = {"shape": evidence.collection.held.shape[1:]}
+    return found.model_copy(update={"passport": found.passport.model_copy(update=shape)})
 
 
-def _ordered(found: Iterable[Observation | None]) -> tuple[Observation, ...]:
-    """Worst first, otherwise as they come."""
-    kept = [each for each in found if each is not None]
-    return tuple(sorted(kept, key=lambda each: -LEVELS.index(each.level)))
-
-
-def _counts(evidence: SetEvidence) -> Passport:
-    """What any samples have."""
+def _judged(evidence: SetEvidence, checks: tuple[Check, ...]) -> Audit:
+    """What any samples have, and what checks found: worst first, otherwise as they come."""
     collection = evidence.collection
-    parts = {share.name: len(share) for share in collection.shares} if len(collection.shares) > 1 else {}
-    return Passport(
+    observations = [each for check in (*SET_CHECKS, *checks) if (each := check(evidence)) is not None]
+    passport = Passport(
         num_found=len(collection),
         num_good=len(evidence.good),
-        splits=parts,
+        splits={share.name: len(share) for share in collection.shares} if len(collection.shares) > 1 else {},
         classes=evidence.class_counts,
         num_unlabelled=None if evidence.labels is None else int((evidence.labels < 0).sum()),
         num_unique=len(evidence.unique),
     )
-
-
-def _passport(evidence: PictureEvidence) -> Passport:
-    headers = [evidence.seen.headers[place] for place in evidence.known.good]
-    grey_share = float((evidence.seen.looks.colourfulness_N[evidence.known.good] < GREY).mean()) if headers else None
-    return _counts(evidence.known).model_copy(
-        update={
-            "num_bytes": sum(header.num_bytes for header in evidence.seen.headers) or None,
-            "formats": dict(Counter(header.format for header in headers)),
-            "modes": dict(Counter(header.mode for header in headers)),
-            "widths": _quantiles([header.width for header in headers]),
-            "heights": _quantiles([header.height for header in headers]),
-            "grey_share": grey_share,
-        }
+    return Audit(
+        kind=collection.kind,
+        passport=passport,
+        observations=tuple(sorted(observations, key=lambda each: -LEVELS.index(each.level))),
+        precision=precision_of(evidence),
     )
 
 

@@ -1,25 +1,38 @@
 """What is wrong with data: broken and odd pictures, copies, class sizes, shortcuts, outliers."""
 
+# N pictures, D features
+
+import math
 from collections import Counter
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
-from counterpoint.audit.set_evidence import PictureCheck, PictureEvidence, SetCheck, SetEvidence
+from counterpoint.audit.picture_pass import PictureStatistics
+from counterpoint.audit.set_evidence import Check, SetEvidence
+from counterpoint.core.thread_parts import one_blas_thread
+from counterpoint.evaluation.nearest import nearest
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
 SMALL_CLASS = 10  # samples; a fifth of them, held out, are two
 FILE_SKILL, COLOUR_SKILL = 0.10, 0.50  # from which a cue of files, or another one, is named
 NEARLY_CERTAIN = 0.80  # from which another one is worth a warning: where the ink of a digit lies tells it with 0.5
+NEIGHBOUR = 5  # whose distance is the score: a few pictures of one odd kind are odd, too
+NUM_DIRECTIONS = 20
+BODY, TAIL = 0.80, 0.98  # quantiles between which the tail is fitted; what lies beyond the second has no say in it
+FALSE_ALARMS = 0.01  # chance that any picture is named where the tail is as it is fitted
+FEWEST = 100
+EULER = 0.5772156649
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
 
 
-def check_unreadable(evidence: PictureEvidence) -> Observation | None:
+def check_unreadable(evidence: SetEvidence) -> Observation | None:
     """Files that hold no picture, or only a part of one."""
-    headers = evidence.seen.headers
+    headers = evidence.seen.headers if evidence.seen else ()
     bad = [place for place, header in enumerate(headers) if header.reason]
     if not bad:
         return None
@@ -35,14 +48,14 @@ def check_unreadable(evidence: PictureEvidence) -> Observation | None:
         text="A file that breaks off or is damaged decodes to nothing, or to other pixels than it had.",
         remedy="bring the files again from where they came" if is_all else remedy,
         count=len(bad),
-        names=tuple(f"{evidence.known.names[place]} ({headers[place].reason})" for place in bad[:MOST_NAMED]),
+        names=tuple(f"{evidence.names[place]} ({headers[place].reason})" for place in bad[:MOST_NAMED]),
     )
 
 
-def check_blank(evidence: PictureEvidence) -> Observation | None:
+def check_blank(evidence: SetEvidence) -> Observation | None:
     """Pictures of one colour."""
-    return evidence.known.observed(
-        np.flatnonzero(evidence.known.is_blank_N).tolist(),
+    return evidence.observed(
+        np.flatnonzero(evidence.is_blank_N).tolist(),
         "nothing to see, hardly more than one colour",
         code="blank",
         level="warning",
@@ -156,7 +169,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
     )
 
 
-def check_cues(evidence: PictureEvidence) -> Observation | None:
+def check_cues(evidence: SetEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
     strong = [cue for cue in evidence.cues if _is_strong(cue)]
     if not strong:
@@ -182,12 +195,12 @@ def check_cues(evidence: PictureEvidence) -> Observation | None:
     )
 
 
-def check_outliers(evidence: PictureEvidence) -> Observation | None:
+def check_outliers(evidence: SetEvidence) -> Observation | None:
     """Pictures that look like no other."""
-    odd = evidence.odd
+    odd = outliers(evidence.seen.looks, evidence.unique) if evidence.seen else None
     if odd is None:
         return None
-    return evidence.known.observed(
+    return evidence.observed(
         odd.positions.tolist(),
         "unlike all others, by layout and colour",
         code="outliers",
@@ -226,23 +239,87 @@ def _is_strong(cue: Cue) -> bool:
 
 
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
-    """DuplicateGroup, which all count but the first of each group."""
+    """Groups of copies, of which all but the first of each count."""
     extra = [at for group in groups for at in group[1:]]
     number, records = f" ({amount(len(groups), 'group')})", evidence.copies(groups)
     return evidence.observed(extra, words, number, code=code, level="warning", text=text, remedy=REMOVE, groups=records)
 
 
-CATALOGUE: Mapping[str, SetCheck] = {
-    "leakage": check_leakage,
-    "few-samples": check_few,
-    "label-conflict": check_conflicts,
-    "same-bytes": check_same,
-    "near-copies": check_near,
-    "uneven-classes": check_classes,
-}
-PICTURES: Mapping[str, PictureCheck] = {
-    "unreadable": check_unreadable,
-    "blank": check_blank,
-    "class-shortcut": check_cues,
-    "outliers": check_outliers,
-}
+@dataclass(frozen=True)
+class Outliers:
+    """Pictures that lie far from all others.
+
+    Attributes:
+        positions: of those beyond the limit, farthest first.
+        largest: distance of the farthest picture.
+        expected: of the farthest of so many pictures.
+        low: lower end of the 95 % interval of that.
+        high: upper end.
+    """
+
+    positions: np.ndarray
+    largest: float
+    expected: float
+    low: float
+    high: float
+
+
+def outliers(looks: PictureStatistics, ids: np.ndarray) -> Outliers | None:
+    r"""Pictures whose fifth nearest neighbour is farther than the farthest of so many should have it.
+
+    Features are grey levels in 8 x 8 cells and the square roots of a colour histogram, on their first 20 principal
+    directions. The logarithm of the distance is taken to have an exponential tail above its 80 % quantile :math:`u`,
+    with the scale :math:`s` that its 98 % quantile gives; the largest of n then follows a Gumbel distribution,
+
+    .. math:: P(\max \le x) = \exp(-0.2 n\, e^{-(x - u) / s}).
+
+    Args:
+        looks: of all pictures.
+        ids: which of them are compared: readable ones, one of each group of copies.
+
+    Returns:
+        None for fewer than 100 pictures, or where they are all alike.
+    """
+    if len(ids) < FEWEST:
+        return None
+    with one_blas_thread():
+        features_ND = torch.from_numpy(_features(looks, ids))
+        found = nearest(features_ND, features_ND, NEIGHBOUR + 1, similarity="euclidean")
+    distance_N = np.sqrt(-2 * found.similarity_QK[:, -1].numpy())
+    return _beyond(distance_N, ids)
+
+
+def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Outliers | None:
+    """Which distances are larger than the largest of so many should be."""
+    log_N = np.log(np.maximum(distance_N, 1e-6))
+    body, tail = np.quantile(log_N, (BODY, TAIL))
+    scale = (tail - body) / math.log((1 - BODY) / (1 - TAIL))
+    if scale <= 1e-9:
+        return None
+    number = (1 - BODY) * len(log_N)
+
+    def largest(chance: float) -> float:
+        return float(np.exp(body + scale * (math.log(number) - math.log(-math.log(chance)))))
+
+    order = np.argsort(-distance_N, kind="stable")
+    return Outliers(
+        positions=ids[order[distance_N[order] > largest(1 - FALSE_ALARMS)]],
+        largest=float(distance_N.max()),
+        expected=float(np.exp(body + scale * (math.log(number) + EULER))),
+        low=largest(0.025),
+        high=largest(0.975),
+    )
+
+
+def _features(looks: PictureStatistics, ids: np.ndarray) -> np.ndarray:
+    """Layout and colours on their principal directions, float32 (n, d)."""
+    grey = looks.cells_N883[ids].mean(3).reshape(len(ids), -1) / 255
+    # Distances of square roots are those of Hellinger between the histograms; eight per cell weigh as the layout does.
+    plain_ND = np.concatenate([grey, 2 * np.sqrt(looks.histogram_NK[ids])], axis=1)
+    centred_ND = plain_ND - plain_ND.mean(0)
+    _, directions_DD = np.linalg.eigh(centred_ND.T @ centred_ND)
+    return np.ascontiguousarray((centred_ND @ directions_DD[:, ::-1][:, :NUM_DIRECTIONS]).astype(np.float32))
+
+
+SET_CHECKS: tuple[Check, ...] = (check_leakage, check_few, check_conflicts, check_same, check_near, check_classes)
+PICTURE_CHECKS: tuple[Check, ...] = (check_unreadable, check_blank, check_cues, check_outliers)

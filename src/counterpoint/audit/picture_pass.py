@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.audit.audited_data import AuditedData, Encoded
+from counterpoint.audit.audited_data import AuditedData
 from counterpoint.audit.picture_copies import SIDE
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
 from counterpoint.data.formats.image_files import ENCODED, decode, orientation
-from counterpoint.data.stores import Located, Read
+from counterpoint.data.stores import FileStore, Located, Read
 
 BLOCK = 64  # pictures that a thread takes at once
 NUM_CELLS = 8  # along each side, of mean colours
@@ -110,9 +110,9 @@ def look_through(collection: AuditedData, advance: Callable[[], object]) -> Seen
         for first in range(0, len(share), BLOCK)
     ]
 
-    def work(block: tuple[Encoded | Tensor, slice]) -> tuple[list[PictureHeader], PictureStatistics]:
+    def work(block: tuple[FileStore | Tensor, slice]) -> tuple[list[PictureHeader], PictureStatistics]:
         content, rows = block
-        found = _files(content, rows) if isinstance(content, Encoded) else _arrays(content[rows])
+        found = _files(content, rows) if isinstance(content, FileStore) else _arrays(content[rows])
         advance()
         return found
 
@@ -124,7 +124,7 @@ def look_through(collection: AuditedData, advance: Callable[[], object]) -> Seen
     )
 
 
-def thumbnail(content: Encoded | Tensor, place: int, side: int) -> Image.Image | None:
+def thumbnail(content: FileStore | Tensor, place: int, side: int) -> Image.Image | None:
     """One picture again, small, for a page; None where it cannot be read."""
     if isinstance(content, Tensor):
         pixels_CHW = (to_unit_float(content[place]) * 255).byte().numpy()
@@ -138,7 +138,7 @@ def thumbnail(content: Encoded | Tensor, place: int, side: int) -> Image.Image |
     return image
 
 
-def _files(content: Encoded, rows: slice) -> tuple[list[PictureHeader], PictureStatistics]:
+def _files(content: FileStore, rows: slice) -> tuple[list[PictureHeader], PictureStatistics]:
     images = content.images[rows]
     pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
     headers = [_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images)]

@@ -13,7 +13,6 @@ import numpy as np
 from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount, is_for_tests
 from counterpoint.audit.audited_data import AuditedData
 from counterpoint.audit.class_cues import class_cues
-from counterpoint.audit.outliers import Outliers, outliers
 from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
 from counterpoint.audit.picture_pass import Seen
 
@@ -32,6 +31,7 @@ class SetEvidence:
         is_good_N: which can be used.
         is_blank_N: which show nothing.
         near: pairs that show the same and are no copies of one content.
+        seen: what the pass over pictures kept; None of vectors.
     """
 
     collection: AuditedData
@@ -39,6 +39,7 @@ class SetEvidence:
     is_good_N: np.ndarray
     is_blank_N: np.ndarray
     near: Alike = NO_PAIRS
+    seen: Seen | None = None
 
     @property
     def noun(self) -> str:
@@ -96,6 +97,12 @@ class SetEvidence:
             is_left_N[group[1:]] = False
         return np.flatnonzero(is_left_N)
 
+    @cached_property
+    def cues(self) -> tuple[Cue, ...]:
+        """What tells the classes of pictures, where there are some."""
+        labels_N = self.collection.labels_N
+        return () if labels_N is None or self.seen is None else class_cues(self.seen, labels_N, self.unique)
+
     def named(self, places: Iterable[int]) -> tuple[str, ...]:
         """Names of some samples, as many as a record keeps."""
         return tuple(self.names[place] for place in list(places)[:MOST_NAMED])
@@ -133,26 +140,7 @@ class SetEvidence:
         return found
 
 
-@dataclass(frozen=True)
-class PictureEvidence:
-    """Pictures after the pass."""
-
-    known: SetEvidence
-    seen: Seen
-
-    @cached_property
-    def cues(self) -> tuple[Cue, ...]:
-        """What tells the classes, where there are some."""
-        labels_N = self.known.collection.labels_N
-        return () if labels_N is None else class_cues(self.seen, labels_N, self.known.unique)
-
-    @cached_property
-    def odd(self) -> Outliers | None:
-        """Pictures unlike all others."""
-        return outliers(self.seen.looks, self.known.unique)
-
-
-def of_pictures(collection: AuditedData, seen: Seen) -> PictureEvidence:
+def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:
     """Everything that the checks of pictures look at; copies are looked for here."""
     is_good_N = seen.is_good
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
@@ -165,7 +153,7 @@ def of_pictures(collection: AuditedData, seen: Seen) -> PictureEvidence:
     near = near_copies(seen.looks.grey_NSS, is_compared_N & (side_N >= LEAST_SIDE))
     is_clear_P = side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE
     near = Alike(near.pairs_P2[is_clear_P], near.similarity_P[is_clear_P])
-    return PictureEvidence(SetEvidence(collection, digests, is_good_N, is_blank_N, near), seen)
+    return SetEvidence(collection, digests, is_good_N, is_blank_N, near, seen)
 
 
 def same_content(digests: Sequence[bytes]) -> list[list[int]]:
@@ -183,5 +171,4 @@ def same_content(digests: Sequence[bytes]) -> list[list[int]]:
     return clusters(pairs)
 
 
-SetCheck = Callable[[SetEvidence], Observation | None]
-PictureCheck = Callable[[PictureEvidence], Observation | None]
+Check = Callable[[SetEvidence], Observation | None]

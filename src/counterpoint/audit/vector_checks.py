@@ -3,7 +3,6 @@
 # N samples, D features
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount
 from counterpoint.audit.audited_data import WHOLE, AuditedData, Share
-from counterpoint.audit.set_evidence import SetCheck, SetEvidence
+from counterpoint.audit.set_evidence import Check, SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
@@ -181,8 +180,4 @@ def _values(evidence: SetEvidence) -> np.ndarray:
     return evidence.collection.held[evidence.is_good_N].astype(np.float64)
 
 
-CATALOGUE: Mapping[str, SetCheck] = {
-    "not-finite": check_finite,
-    "constant-columns": check_constant,
-    "scales": check_scales,
-}
+VECTOR_CHECKS: tuple[Check, ...] = (check_finite, check_constant, check_scales)

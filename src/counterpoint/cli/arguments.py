@@ -3,8 +3,7 @@
 import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field, InstanceOf, Strict
 from pydantic.fields import FieldInfo
@@ -21,7 +20,6 @@ from counterpoint.runs.recipes import with_recipe
 
 # What of the data a verb looks at: settings of verbs that encode samples.
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
-Flags = TypeVar("Flags", bound=BaseModel)
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]
 
@@ -67,7 +65,7 @@ def build_parser(name: str) -> Parser:
     """The parser of one verb."""
     verb = load_verb(name)
     parser = Parser(prog=f"counterpoint {name}", description=verb.TEACH)
-    flags = _flags_of(verb)
+    flags: type[BaseModel] = get_type_hints(verb.run)["flags"]
     add_fields(parser, flags)
     if hasattr(verb, "SETTINGS"):
         _add_settings(parser, verb.SETTINGS, getattr(verb, "OFTEN", ()))
@@ -76,20 +74,19 @@ def build_parser(name: str) -> Parser:
     return parser
 
 
-def _flags_of(verb: ModuleType) -> type[BaseModel]:
-    """The settings of a verb: what its ``run`` takes."""
-    return get_type_hints(verb.run)["flags"]
-
-
 def read_words(name: str, words: Sequence[str]) -> list[Any]:
     """What ``run`` of a verb takes: its settings, and settings of training where it has some.
 
     Raises:
         UsageError: a mistake in a value, in the file of ``--config`` or in the name of a recipe.
     """
-    verb, parser = load_verb(name), build_parser(name)
+    parser, model = build_parser(name), get_type_hints(load_verb(name).run)["flags"]
     namespace = parser.parse_strictly(words)
-    flags = _read_fields(namespace, _flags_of(verb))
+    texts = {name: getattr(namespace, name, None) for name in model.model_fields}
+    values = {
+        name: _value(name, model.model_fields[name], text) for name, text in texts.items() if text not in (None, [])
+    }
+    flags = build(model, values, "command line")
     return [flags, _read_settings(namespace, parser.settable)] if parser.settable else [flags]
 
 
@@ -176,15 +173,6 @@ def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str
     )
 
 
-def _read_fields(namespace: argparse.Namespace, model: type[Flags]) -> Flags:
-    """The settings of a verb from its flags, checked."""
-    texts = {name: getattr(namespace, name, None) for name in model.model_fields}
-    values = {
-        name: _value(name, model.model_fields[name], text) for name, text in texts.items() if text not in (None, [])
-    }
-    return build(model, values, "command line")
-
-
 def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
     """Settings of training that were given, nested: those of the file, over these the flags, over these ``--set``."""
     fields, config = dict(leaf_fields(TrainSettings)), getattr(namespace, "config", None)
@@ -212,7 +200,7 @@ def _assignment(text: str, paths: Collection[str]) -> tuple[str, str]:
 
 def _value(path: str, field: FieldInfo, text: Any) -> Any:
     """Read a flag's text as YAML would be read, unless the setting is text anyway; it may name code."""
-    if isinstance(text, bool) or _is_text(field):
+    if isinstance(text, bool) or expectation(field) == "text":
         return from_flag(text)
     if _takes_names(field):
         is_whole = {"whole", "place"} & _extra(field).keys()
@@ -222,10 +210,6 @@ def _value(path: str, field: FieldInfo, text: Any) -> Any:
     is_bare = "," in text or text[:1].isdecimal()
     text = f"[{text}]" if "pair" in expectation(field) and is_bare and not text.startswith("[") else text
     return from_flag(parse_yaml(text, f"command line: {path}"))
-
-
-def _is_text(field: FieldInfo) -> bool:
-    return expectation(field) == "text"
 
 
 def _takes_names(field: FieldInfo) -> bool:
@@ -244,7 +228,7 @@ def _help(field: FieldInfo) -> str:
 
 def _words(field: FieldInfo) -> str:
     """Description, range and default."""
-    is_plain = _is_text(field) or _takes_names(field)
+    is_plain = expectation(field) == "text" or _takes_names(field)
     is_silent = field.default in (None, "auto", (), {}, False) or field.is_required()
     allowed = [] if is_plain else [expectation(field)]
     default = [] if is_silent else [f"default {field.default}"]

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.terminal_text import shown_lines
+from counterpoint.core.written_tables import aligned
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss
@@ -29,6 +31,7 @@ from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 PAPER_LOSS = "generalized-contrastive"  # the paper's InfoNCE, at any temperature
 MOST_NEGATIVES = 10**12  # the integral over the negatives is exact up to here, and the limit no longer differs
 TEXT_WIDTH = 110
+MAX_PRINTED = 20  # classes of a run
 PHASE_NEGATIVES, PHASE_TEMPERATURES = (1.0, 8.0, 64.0, math.inf), (0.2, 0.5, 1.0)
 NUM_SHARES = 17
 LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equal classes
@@ -59,6 +62,29 @@ def answer_shares(flags: GeometryFlags) -> int:
     question = "; ".join(f"{name} {value}" for name, value in words.items())
     texts = [question, "", found.pop("geometry"), *(textwrap.fill(note, TEXT_WIDTH) for note in notes)]
     print(shown_lines("\n".join(map(str, [*texts, *(f"\n{each}" for each in found.values())]))))
+    return 0
+
+
+def answer_run(flags: GeometryFlags) -> int:
+    """Measure the classes of a run, solve for those that its loss would have, and print both."""
+    from counterpoint.report.sections.classes_section import class_rows, class_words  # deferred: shares have no table
+    from counterpoint.runs.class_comparison import compare_classes  # deferred: loads scikit-learn, which shares do not
+
+    found = compare_classes(Path(str(flags.run)), tolerance=flags.tolerance, quiet=flags.quiet)
+    record, optimum = found.record, found.record.optimum
+    assert optimum is not None
+    if flags.as_json:
+        plain = {**record.model_dump(), "imbalance": record.imbalance, "geometry": plain_record(found.geometry)}
+        print(json.dumps(finite_or_null(plain)))
+        return 0
+    head, rows = class_rows(record)
+    cut = [[textwrap.shorten(name, 24, placeholder="…"), *cells] for name, *cells in rows[:MAX_PRINTED]]
+    more = [f"... {MAX_PRINTED} of {len(rows)} classes; --json has all"] if len(rows) > MAX_PRINTED else []
+    asked = "; ".join(f"{name} {value}" for name, value in optimum.question.items())
+    ends = [f"risk {optimum.risk:.12g}, gap {found.geometry.duality_gap:.2g}: {optimum.status}", *optimum.notes]
+    parts = [f"optimum asked for: {asked}", *class_words(record)], ends
+    first, last = ([textwrap.fill(words, TEXT_WIDTH) for words in part] for part in parts)
+    print(shown_lines("\n".join([*first, "", *aligned([head, *cut], "l" + "r" * (len(head) - 1)), *more, "", *last])))
     return 0
 
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-from counterpoint.cli.parsers import FIRST_COMMANDS, VERBS, load_verb, overview
+from counterpoint.cli.parsers import VERBS, load_verb, overview
 from counterpoint.core import __version__
 from counterpoint.core.errors import (
     CounterpointError,
@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names in any script reach a terminal that knows ASCII only
     if not words:
-        sys.stdout.write(f"{overview()}\n{FIRST_COMMANDS}")
+        sys.stdout.write(overview())
         return USAGE
     if words[0] in TOLD:
         sys.stdout.write(f"counterpoint {__version__}\n" if words[0] in VERSION else overview())

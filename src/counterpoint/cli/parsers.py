@@ -13,14 +13,6 @@ from counterpoint.core.catalogues import held
 from counterpoint.core.errors import gone, nearest
 from counterpoint.core.terminal_text import shown
 
-START = """Start with:
-  counterpoint train --data digits --method ncl --out runs/ncl
-  counterpoint evaluate runs/ncl
-  counterpoint diagnose runs/ncl
-  counterpoint report runs/ncl
-
-counterpoint VERB --help explains each.
-"""
 FIRST_COMMANDS = """What do you have?
 
 a folder of photographs:
@@ -40,6 +32,8 @@ an encoder from elsewhere, or its features:
 
 nothing yet:
   counterpoint demo
+
+counterpoint VERB --help explains each.
 """
 
 
@@ -105,7 +99,7 @@ def overview() -> str:
     """Help of the command itself."""
     verbs = "\n".join(f"  {name:<11}{summary}" for name, summary in VERBS.items())
     purpose = "Learns representations by contrast and shows what it learned."
-    return f"usage: counterpoint VERB ...\n\n{purpose}\n\n{verbs}\n\n{START}"
+    return f"usage: counterpoint VERB ...\n\n{purpose}\n\n{verbs}\n\n{FIRST_COMMANDS}"
 
 
 def load_verb(name: str) -> ModuleType:

@@ -17,6 +17,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
+from counterpoint.diagnostics.evidence import Interval
 
 Z_95 = 1.959963984540054
 
@@ -77,15 +78,6 @@ def class_geometry(z_ND: Tensor, labels_N: Tensor) -> ClassGeometry:
     return ClassGeometry(rows_ND - shift_D, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
 
 
-@dataclass(frozen=True)
-class MeanEstimate:
-    """A function of class means with its 95 % interval over samples; without one where no class has two."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
 def class_cosines(classes: ClassGeometry) -> Tensor:
     r"""Cosines between the class means of unit-length features, not centred; float64 (C, C), 1 on the diagonal.
 
@@ -102,7 +94,7 @@ def class_cosines(classes: ClassGeometry) -> Tensor:
     return _cosines(_means(classes)).fill_diagonal_(1.0)
 
 
-def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> MeanEstimate:
+def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> Interval:
     r"""Root mean square distance, in [0, 2], between the cosines of class means and an optimum.
 
     .. math:: \Big( \frac{1}{C(C-1)} \sum_{c \ne d} (A_{cd} - A^*_{cd})^2 \Big)^{1/2}
@@ -134,10 +126,10 @@ def gram_distance(classes: ClassGeometry, optimum_CC: Tensor) -> MeanEstimate:
     found = mean_interval(classes, typical)
     if found.low is None or found.high is None:
         return found
-    return MeanEstimate(found.value, max(found.low, 0.0), min(found.high, 2.0))
+    return Interval(found.value, max(found.low, 0.0), min(found.high, 2.0))
 
 
-def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor]) -> MeanEstimate:
+def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor]) -> Interval:
     r"""A function of the class means with a 95 % interval over the samples, by the infinitesimal jackknife.
 
     .. math:: \hat\sigma^2 = \sum_c \frac{1}{n_c (n_c - 1)} \sum_{i : y_i = c}
@@ -161,12 +153,12 @@ def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor])
         (slope_CD,) = torch.autograd.grad(found, means_CD)
     value = float(found.detach())
     if not bool((classes.counts_C > 1).any()) or not bool(torch.isfinite(slope_CD).all()):
-        return MeanEstimate(value, None, None)
+        return Interval(value, None, None)
     moves_N = ((classes.rows_ND - classes.means_CD[classes.place_N]) * slope_CD[classes.place_N]).sum(dim=1)
     counts_C = classes.counts_C.double()
     weight_C = 1 / (counts_C * (counts_C - 1).clamp_min(1))
     error = Z_95 * math.sqrt(float(weight_C[classes.place_N] @ moves_N.square()))
-    return MeanEstimate(value, value - error, value + error)
+    return Interval(value, value - error, value + error)
 
 
 def within_share(classes: ClassGeometry) -> float:
@@ -250,7 +242,7 @@ def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Te
     return total / (num * (num - 1)) if num > 1 else total * math.nan
 
 
-def rare_cosine(classes: ClassGeometry) -> MeanEstimate:
+def rare_cosine(classes: ClassGeometry) -> Interval:
     """Mean cosine between the centred means of rare classes (``rare_classes``), with its interval over samples.
 
     Towards 1 rare classes have fallen together: minority collapse. A frequent class does not enter but for the centre.
@@ -266,7 +258,7 @@ def rare_cosine(classes: ClassGeometry) -> MeanEstimate:
     """
     is_rare_C = rare_classes(classes.counts_C)
     if is_rare_C is None:
-        return MeanEstimate(math.nan, None, None)
+        return Interval(math.nan, None, None)
     return mean_interval(classes, lambda means_CD: mean_cosine(means_CD, is_rare_C, noise=classes.noise))
 
 

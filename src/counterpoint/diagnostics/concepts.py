@@ -14,6 +14,7 @@ from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
+from counterpoint.diagnostics.evidence import Concept
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
@@ -153,27 +154,6 @@ def expected_activation(z_ND: Tensor) -> Tensor:
     check_features(z_ND, "z", min_rows=1)
     # EA of ncl2024, section 5.1; absolute values where a code has signs, as in its appendix G.2.
     return unit_rows(z_ND).abs().mean(dim=0)
-
-
-@dataclass(frozen=True)
-class Concept:
-    """One dimension and the samples that activate it most.
-
-    Attributes:
-        dim: its number.
-        fires: share of samples that activate it.
-        mean_activation: mean value over those samples.
-        expected_activation: mean absolute value over all samples.
-        top: positions of the samples with the largest values, descending.
-        values: their values.
-    """
-
-    dim: int
-    fires: float
-    mean_activation: float
-    expected_activation: float
-    top: tuple[int, ...]
-    values: tuple[float, ...]
 
 
 def top_concepts(

@@ -1,4 +1,4 @@
-"""What findings are drawn from: plain records that load without torch, so that a report can judge anew."""
+"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge anew."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from counterpoint.core.errors import nearest
-from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record
-from counterpoint.diagnostics.class_record import ClassRecord
+from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.pair_record import PairRecord
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
@@ -20,6 +19,17 @@ REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained
 GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were averaged
 RAW_INPUT = BASELINES[-1]
 TRAINING, HELD_OUT = "training", "held out"  # parts of a run's samples
+IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
+Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % interval; the ends are None where it has none."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
 
 
 class Measurements(Record):
@@ -64,8 +74,39 @@ class Measurements(Record):
         return self.model_dump()
 
 
+class Concept(Record):
+    """One dimension and the samples that activate it most. Its values are also items by their names.
+
+    Attributes:
+        dim: its number.
+        fires: share of samples that activate it.
+        mean_activation: mean value over those samples.
+        expected_activation: mean absolute value over all samples.
+        values: the largest values, descending.
+        purity: share of the commonest class among the samples that activate it.
+        top_class: that class; None where it is no more common there than chance allows.
+        thumbnails: places of the top samples among the pictures in ``arrays.npz``.
+        names: of the top samples.
+        top: positions of the samples with the largest values; not written.
+    """
+
+    dim: int = 0
+    fires: Figure = None
+    mean_activation: Figure = None
+    expected_activation: Figure = None
+    values: Annotated[tuple[Figure, ...], Listed] = ()
+    purity: Figure = None
+    top_class: str | None = None
+    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
+    names: Annotated[tuple[Text, ...], Listed] = ()
+    top: tuple[int, ...] = Field(default=(), exclude=True)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
 class ColourShortcut(Record):
-    """Whether two views of a picture can be told to belong together by colours alone (see ``diagnostics.shortcut``).
+    """Whether two views of a picture can be told to belong together by colours alone (see ``alignment.shortcut``).
 
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
@@ -132,6 +173,103 @@ class HeldOutRecord(Record):
     num_either: Figure = None
     copies_low: Figure = None
     copies_high: Figure = None
+
+
+class ClassRow(Record):
+    """One class.
+
+    Attributes:
+        name: of the class.
+        count: its samples.
+        spread: mean squared distance of its unit-length samples from their mean: 0 collapsed, at most 1.
+        is_rare: whether it is one of the rare classes (``class_geometry.rare_classes``).
+    """
+
+    name: Text = ""
+    count: Figure = None
+    spread: Figure = None
+    is_rare: bool = False
+
+
+class OptimumRecord(Record):
+    """Cosines of class means beside those that the loss would have them at.
+
+    Attributes:
+        question: what the optimum is for, in words: loss, negatives, temperature...
+        measured: cosines of class means, not centred, rows as those of the classes.
+        optimum: the same at the optimum.
+        distance: root mean square difference over pairs of classes.
+        low: lower end of its 95 % interval over samples.
+        high: upper end.
+        held_out: the distance of held-out samples, where they have all classes.
+        risk: class-level risk of the optimum.
+        lower_bound: no unit class means have less.
+        relative_gap: of both, as a share of the solver's scale.
+        status: what is known of the optimum, in words.
+        is_certified: the gap is within the tolerance.
+        merged: names of classes that share one vector at the optimum.
+        rare_cosine: mean cosine between the centred means of rare classes at the optimum.
+        notes: what a reader must know.
+    """
+
+    question: Mapping[str, Text] = Field(default_factory=dict)
+    measured: Matrix = ()
+    optimum: Matrix = ()
+    distance: Figure = None
+    low: Figure = None
+    high: Figure = None
+    held_out: Figure = None
+    risk: Figure = None
+    lower_bound: Figure = None
+    relative_gap: Figure = None
+    status: str = ""
+    is_certified: bool = False
+    merged: Annotated[tuple[Annotated[tuple[Text, ...], Listed], ...], Listed] = ()
+    rare_cosine: Figure = None
+    notes: Annotated[tuple[Text, ...], Listed] = ()
+
+
+class ClassRecord(Record):
+    """The classes of an embedding.
+
+    Attributes:
+        rows: the classes, in the order of their numbers.
+        num_unlabelled: samples without a class, which are left out.
+        within_share: share of the variance that lies within classes; 0 at every optimum.
+        rare_cosine: mean cosine between the centred means of rare classes; None without any.
+        low: lower end of its 95 % interval over samples.
+        high: upper end.
+        frequent_cosine: the same of the other classes; None of fewer than two.
+        optimum: the comparison with theory; None where there is none.
+        why_no_optimum: the reason.
+    """
+
+    rows: Annotated[tuple[ClassRow, ...], Listed] = ()
+    num_unlabelled: Figure = None
+    within_share: Figure = None
+    rare_cosine: Figure = None
+    low: Figure = None
+    high: Figure = None
+    frequent_cosine: Figure = None
+    optimum: OptimumRecord | None = None
+    why_no_optimum: str = ""
+
+    @property
+    def imbalance(self) -> float:
+        """Mean count of the frequent classes over that of the rare ones; 1 without rare classes.
+
+        >>> rows = (ClassRow(count=90), ClassRow(count=5, is_rare=True), ClassRow(count=5, is_rare=True))
+        >>> ClassRecord(rows=rows).imbalance
+        18.0
+        """
+        counts = [[row.count or 0.0 for row in self.rows if row.is_rare == is_rare] for is_rare in (True, False)]
+        rare, frequent = (sum(each) / max(len(each), 1) for each in counts)
+        return frequent / rare if rare and frequent else 1.0
+
+    @property
+    def is_imbalanced(self) -> bool:
+        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a word."""
+        return self.imbalance >= IMBALANCED
 
 
 @dataclass(frozen=True)

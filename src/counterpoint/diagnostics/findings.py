@@ -1,20 +1,29 @@
 """Findings: what the measurements mean, worst first, each with a reference, a mechanism and something to try."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
-from counterpoint.diagnostics.checks.collapse_checks import CATALOGUE as COLLAPSE
-from counterpoint.diagnostics.checks.feature_checks import CATALOGUE as FEATURES
-from counterpoint.diagnostics.checks.pair_checks import CATALOGUE as PAIRS
-from counterpoint.diagnostics.checks.quality_checks import CATALOGUE as QUALITY
-from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, check_evidence, is_refusal
-from counterpoint.diagnostics.checks.training_checks import CATALOGUE as TRAINING
-from counterpoint.diagnostics.class_record import ClassRecord
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, HeldOutRecord, Lever, Measurements
+from counterpoint.diagnostics.checks import (
+    collapse_checks,
+    feature_checks,
+    pair_checks,
+    quality_checks,
+    training_checks,
+)
+from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, is_refusal
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    ClassRecord,
+    Concept,
+    Evidence,
+    HeldOutRecord,
+    Lever,
+    Measurements,
+)
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.pair_record import PairRecord
@@ -23,66 +32,40 @@ MEASURED = ("gain", "classes")  # checks by which features are good
 ACCURACIES = (*MEASURED, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
-CHECKS: Mapping[str, Check] = {**TRAINING, **COLLAPSE, **PAIRS, **FEATURES, **QUALITY}
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
-ORDER = (
-    "not-finite",
-    "duplicates",
-    "false-negatives",
-    "leakage",
-    "untrained",
-    "rate-too-high",
-    "full-collapse",
-    "few-negatives",
-    "temperature-low",
-    "temperature-high",
-    "projector-hides",
-    "narrow-embedding",
-    "shortcut",
-    "minority-collapse",
-    "dimensional-collapse",
-    "cluster-collapse",
-    "unrelated-views",
-    "hiding-views",
-    "loss-at-chance",
-    "sharpness",
-    "non-uniformity",
-    "offset",
-    "representation-rank",
-    "held-out",
-    "dead-dimensions",
-    "duplicate-dimensions",
-    "alignment",
-    "gain",
-    "classes",
-    "uneven-spectrum",
-    "little-evidence",
-)
-CATALOGUE: Mapping[str, Check] = {name: CHECKS[name] for name in ORDER}
-
-
-class DescribedConcept(Record):
-    """One dimension (see ``concepts.Concept``) in words: its values are also items by their names.
-
-    Attributes:
-        purity: share of the commonest class among the samples that activate it.
-        top_class: that class; None where it is no more common there than chance allows.
-        thumbnails: places of the top samples among the pictures in ``arrays.npz``.
-        names: of the top samples.
-    """
-
-    dim: Figure = None
-    fires: Figure = None
-    mean_activation: Figure = None
-    expected_activation: Figure = None
-    values: Annotated[tuple[Figure, ...], Listed] = ()
-    purity: Figure = None
-    top_class: str | None = None
-    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
-    names: Annotated[tuple[Text, ...], Listed] = ()
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
+CATALOGUE: Mapping[str, Check] = {
+    "not-finite": quality_checks.check_finite,
+    "duplicates": pair_checks.check_duplicates,
+    "false-negatives": pair_checks.check_false_negatives,
+    "leakage": feature_checks.check_leakage,
+    "untrained": training_checks.check_moved,
+    "rate-too-high": training_checks.check_thrown,
+    "full-collapse": collapse_checks.check_full_collapse,
+    "few-negatives": pair_checks.check_few_negatives,
+    "temperature-low": pair_checks.check_low_temperature,
+    "temperature-high": pair_checks.check_high_temperature,
+    "projector-hides": quality_checks.check_projector,
+    "narrow-embedding": quality_checks.check_narrow_embedding,
+    "shortcut": pair_checks.check_shortcut,
+    "minority-collapse": feature_checks.check_minority_collapse,
+    "dimensional-collapse": collapse_checks.check_dimensional_collapse,
+    "cluster-collapse": collapse_checks.check_clumps,
+    "unrelated-views": pair_checks.check_related_views,
+    "hiding-views": pair_checks.check_hiding_views,
+    "loss-at-chance": training_checks.check_loss,
+    "sharpness": training_checks.check_sharpness,
+    "non-uniformity": collapse_checks.check_uniformity,
+    "offset": collapse_checks.check_offset,
+    "representation-rank": collapse_checks.check_lost_rank,
+    "held-out": feature_checks.check_held_out,
+    "dead-dimensions": collapse_checks.check_dead_dimensions,
+    "duplicate-dimensions": feature_checks.check_duplicate_dimensions,
+    "alignment": pair_checks.check_alignment,
+    "gain": quality_checks.check_gain,
+    "classes": quality_checks.check_classes,
+    "uneven-spectrum": collapse_checks.check_uneven_spectrum,
+    "little-evidence": quality_checks.check_evidence,
+}
 
 
 class Findings(Record):
@@ -103,7 +86,7 @@ class Findings(Record):
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
     places: Mapping[str, Measurements] = Field(default_factory=dict)
-    concepts: Annotated[tuple[DescribedConcept, ...], Listed] = ()
+    concepts: Annotated[tuple[Concept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
     unjudged: Annotated[tuple[Text, ...], Listed] = ()
     levers: Annotated[tuple[Lever, ...], Listed] = ()
@@ -171,10 +154,16 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
 
     Of too few samples nothing is said but that.
     """
-    if evidence.places[EMBEDDING].num_samples < FEWEST_SAMPLES:
-        return tuple(filter(None, [check_evidence(evidence)]))
-    found = [finding for check in CATALOGUE.values() if (finding := check(evidence)) is not None]
+    is_refused = evidence.places[EMBEDDING].num_samples < FEWEST_SAMPLES
+    found = _judged(evidence, ["little-evidence"] if is_refused else CATALOGUE)
     return tuple(sorted(found, key=lambda finding: -LEVELS.index(finding.level)))
+
+
+def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
+    """What some checks find, each under the name of its check."""
+    for name in names:
+        if (finding := CATALOGUE[name](evidence)) is not None:
+            yield finding.model_copy(update={"name": name})
 
 
 def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
@@ -188,8 +177,8 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
         return findings
     # These checks look at no place.
     evidence = Evidence({}, votes=tuple(rows), levers=frozenset(findings.levers))
-    anew = filter(None, (CATALOGUE[name](evidence) for name in ACCURACIES))
-    found = [*(each for each in findings.findings if each.name not in ACCURACIES), *anew]
+    found = [each for each in findings.findings if each.name not in ACCURACIES]
+    found += _judged(evidence, ACCURACIES)
     order = list(CATALOGUE)
 
     def place(finding: Finding) -> tuple[int, int]:

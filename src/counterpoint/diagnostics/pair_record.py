@@ -3,19 +3,9 @@
 Plain records that load without torch.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from counterpoint.core.run_records import Figure, Listed, Record, Text
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure with its 95 % interval; the ends are None where it has none."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
 
 
 class TemperatureRow(Record):

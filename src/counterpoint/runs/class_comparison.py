@@ -27,7 +27,7 @@ from counterpoint.diagnostics.class_geometry import (
     rare_cosine,
     within_share,
 )
-from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
+from counterpoint.diagnostics.evidence import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import EMBEDDING, extract

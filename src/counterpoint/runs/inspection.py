@@ -20,8 +20,8 @@ from counterpoint.data.formats.labels import Labels, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.order import split_source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
-from counterpoint.diagnostics.findings import DescribedConcept, Findings, find
+from counterpoint.diagnostics.evidence import EMBEDDING, Concept, Evidence
+from counterpoint.diagnostics.findings import Findings, find
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.engine.progress import Reporter
@@ -215,7 +215,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
 def _judged(
     evidence: Evidence,
     z_ND: Tensor,
-    concepts: tuple[DescribedConcept, ...],
+    concepts: tuple[Concept, ...],
     threshold: float,
     *,
     unjudged: tuple[str, ...],

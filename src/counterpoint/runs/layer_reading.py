@@ -11,8 +11,7 @@ from torch import Tensor
 
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, LayerState
-from counterpoint.diagnostics.spectra import effective_rank
-from counterpoint.diagnostics.streaming_covariance import StreamingCovariance
+from counterpoint.diagnostics.spectra import StreamingCovariance, effective_rank
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
 from counterpoint.diagnostics.weight_alignment import layer_alignment
 from counterpoint.engine.progress import Reporter

@@ -14,16 +14,19 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
-from counterpoint.diagnostics.near_samples import MOST_COMPARED, NearSamples, near_samples
+from counterpoint.diagnostics.evidence import Interval
 from counterpoint.diagnostics.pair_attention import (
+    MOST_COMPARED,
+    NearSamples,
     PairBatch,
     WeighingLoss,
     batch_attention,
     drawn_batches,
+    near_samples,
     over_batches,
     temperature_table,
 )
-from counterpoint.diagnostics.pair_record import Interval, NearPair, PairRecord
+from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.evaluation.features import evenly_spaced

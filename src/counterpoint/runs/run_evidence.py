@@ -15,6 +15,7 @@ from counterpoint.core.run_records import BASELINES, EvaluationRecord, Evaluatio
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.order import Split
+from counterpoint.diagnostics.alignment import colour_statistics, shortcut
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     GREY_INPUT,
@@ -26,7 +27,6 @@ from counterpoint.diagnostics.evidence import (
 )
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
-from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of

@@ -40,8 +40,8 @@ from counterpoint.diagnostics.concepts import (
     is_active,
     top_concepts,
 )
-from counterpoint.diagnostics.evidence import EMBEDDING
-from counterpoint.diagnostics.findings import DescribedConcept, Findings
+from counterpoint.diagnostics.evidence import EMBEDDING, Concept
+from counterpoint.diagnostics.findings import Findings
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.runs.layer_reading import Arrays, null_band
@@ -241,7 +241,7 @@ THUMBNAIL_SIDE = 48
 
 def described_concepts(
     z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Sequence[str], threshold: float
-) -> tuple[tuple[DescribedConcept, ...], list[int]]:
+) -> tuple[tuple[Concept, ...], list[int]]:
     """Records of single dimensions, and the samples that their thumbnails show.
 
     Args:
@@ -260,15 +260,13 @@ def described_concepts(
     for concept in concepts:
         top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
         is_named = purity is not None and bool(purity.is_named_D[concept.dim])
-        records.append(
-            DescribedConcept(
-                **{name: value for name, value in vars(concept).items() if name != "top"},
-                purity=float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
-                top_class=class_names[top_class] if is_named else None,
-                thumbnails=tuple(place_of[position] for position in concept.top),
-                names=tuple(names[position] for position in concept.top),
-            )
-        )
+        described = {
+            "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
+            "top_class": class_names[top_class] if is_named else None,
+            "thumbnails": tuple(place_of[position] for position in concept.top),
+            "names": tuple(names[position] for position in concept.top),
+        }
+        records.append(concept.model_copy(update=described))
     return tuple(records), shown
 
 

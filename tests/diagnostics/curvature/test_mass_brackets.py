@@ -8,7 +8,7 @@ import torch
 from known_spectra import known_spectrum
 
 from counterpoint.diagnostics.curvature.lanczos import Tridiagonal, lanczos
-from counterpoint.diagnostics.curvature.mass_brackets import (
+from counterpoint.diagnostics.curvature.operator_spectrum import (
     Bracket,
     count_interval,
     mass_up_to,

@@ -25,9 +25,6 @@ def run(flags: GeometryFlags) -> int:
     check_together(flags)
     if flags.run is not None:
         open_run(Path(flags.run))  # before torch is loaded
-        from counterpoint.cli.run_geometry import answer_run  # deferred: loads torch and scikit-learn
+    from counterpoint.cli.geometry_answer import answer_run, answer_shares  # deferred: loads torch
 
-        return answer_run(flags)
-    from counterpoint.cli.geometry_answer import answer_shares  # deferred: loads torch
-
-    return answer_shares(flags)
+    return answer_shares(flags) if flags.run is None else answer_run(flags)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from counterpoint.cli.arguments import Json, VerbFlags, described_settings, option
-from counterpoint.core.catalogues import held
+from counterpoint.core.catalogues import PACKAGE, held
 from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.validation import dump_yaml
@@ -100,6 +100,16 @@ def _views() -> Mapping[str, str]:
     return {name: ", ".join(words) or "views equal the sample" for name, words in changes.items()}
 
 
+def _checks() -> Mapping[str, str]:
+    """What each check of a diagnosis asks: the catalogue names functions in the modules of their themes."""
+    paths = (PACKAGE / "diagnostics/checks").glob("*.py")
+    nodes = [node for path in paths for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    asked = {node.name: ast.get_docstring(node) or "" for node in nodes if isinstance(node, ast.FunctionDef)}
+    entries: Any = next(held("diagnostics/findings.py", "CATALOGUE")).value
+    named = zip(entries.keys, entries.values, strict=True)
+    return {ast.literal_eval(key): asked[value.attr].splitlines()[0] for key, value in named}
+
+
 def catalogue_sentences(place: str, name: str = "CATALOGUE") -> Mapping[str, str]:
     """A sentence for each name of a catalogue.
 
@@ -140,7 +150,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     },
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
     "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
-    "checks": lambda: catalogue_sentences("diagnostics/checks"),
+    "checks": _checks,
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
     "settings": described_settings,
 }

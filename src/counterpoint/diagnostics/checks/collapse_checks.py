@@ -1,27 +1,8 @@
 """Is variance lost: of all samples, in some directions, within groups? All of it after the mean was taken away."""
 
-from collections.abc import Mapping
-
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements
-from counterpoint.diagnostics.finding import Check, Finding, Level, plain
-from counterpoint.diagnostics.remedies import (
-    DIRECTCLR,
-    FEWER_EPOCHS,
-    FEWER_FEATURES,
-    HIGHER_TEMPERATURE,
-    LOOK_AT_VIEWS,
-    LOWER_RATE,
-    LOWER_TEMPERATURE,
-    MORE_EPOCHS,
-    OTHER_RATE,
-    PROJECTOR,
-    RELU_GELU,
-    REPRESENTATION_INSTEAD,
-    USUAL_WEIGHTS,
-    WEAKER_VIEWS,
-    WIDER_PROJECTOR,
-    advice,
-)
+from counterpoint.diagnostics.finding import Finding, Level, plain
 
 COINCIDENT = 0.03  # spread around the mean: samples point the same way to within two degrees
 OFFSET = 0.45  # spread around the mean: the mean is longer than twice what tells samples apart
@@ -47,7 +28,6 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
     is_collapsed = is_full_collapse(embedding)
     mean = f"mean cosine between different samples is {plain(embedding.negative_cosine)}"
     return Finding(
-        name="full-collapse",
         level="severe" if is_collapsed else "good",
         title="Embeddings of different samples coincide" if is_collapsed else f"No full collapse: the {mean}",
         measured=embedding.spread,
@@ -59,12 +39,12 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
         confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
         "numpy.unique(z.round(3), axis=0)",
-        **advice(
+        **remedies.advice(
             evidence,
-            USUAL_WEIGHTS,
-            LOWER_RATE,
-            HIGHER_TEMPERATURE,
-            LOOK_AT_VIEWS,
+            remedies.USUAL_WEIGHTS,
+            remedies.LOWER_RATE,
+            remedies.HIGHER_TEMPERATURE,
+            remedies.LOOK_AT_VIEWS,
             otherwise="check that the inputs differ, and that what computed these features was trained; if a large "
             "constant was added to them, subtract the mean",
         ),
@@ -78,7 +58,6 @@ def check_offset(evidence: Evidence) -> Finding | None:
     if evidence.levers or not COINCIDENT <= embedding.spread < OFFSET:  # of a run, ``check_uniformity`` says it
         return None
     return Finding(
-        name="offset",
         level="note" if evidence.is_nonnegative else "warning",
         title=f"Samples share an offset {(1 - embedding.spread**2) ** 0.5 / embedding.spread:.2g} times as long as "
         "what tells them apart",
@@ -105,7 +84,6 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
     if evidence.pairs is not None and (evidence.pairs.temperature or COLD + 1) <= COLD:
         return None
     return Finding(
-        name="non-uniformity",
         level="note" if evidence.is_nonnegative or evidence.is_supervised else "warning",
         title=f"Samples are crowded on the sphere: uniformity {embedding.uniformity:.2f}",
         measured=embedding.uniformity,
@@ -115,7 +93,9 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
         f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
         confirm="see how close pairs lie: counterpoint report RUN, section Pairs",
-        **advice(evidence, USUAL_WEIGHTS, LOWER_TEMPERATURE, MORE_EPOCHS, OTHER_RATE),
+        **remedies.advice(
+            evidence, remedies.USUAL_WEIGHTS, remedies.LOWER_TEMPERATURE, remedies.MORE_EPOCHS, remedies.OTHER_RATE
+        ),
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -135,7 +115,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     if not is_cliff:
         level = {"severe": "warning", "warning": "note"}.get(level, level)  # pyright: ignore[reportAssignmentType]
     # What was never there no views bring back.
-    steps = (DIRECTCLR, WEAKER_VIEWS) if step is None or step < NOTHING_LEFT else ()
+    steps = (remedies.DIRECTCLR, remedies.WEAKER_VIEWS) if step is None or step < NOTHING_LEFT else ()
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the map is for
     if evidence.is_supervised and level in ("warning", "severe"):
@@ -144,7 +124,6 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     if representation is not None:
         also = f" Of the representation {representation.vanished:.0f} of {representation.resolved:.0f} have."
     return Finding(
-        name="dimensional-collapse",
         level=level,
         title=f"{count:.0f} of {resolved:.0f} directions of the embedding have vanished"
         + ": dimensional collapse" * (level != "note")
@@ -161,10 +140,10 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} A projector often takes a collapse "
         "upon itself (directclr2022).",
         confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
-        **advice(
+        **remedies.advice(
             evidence,
-            WIDER_PROJECTOR,
-            REPRESENTATION_INSTEAD,
+            remedies.WIDER_PROJECTOR,
+            remedies.REPRESENTATION_INSTEAD,
             *steps,
             otherwise="a wider layer where they end, or features from before it",
         ),
@@ -179,7 +158,6 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
     if share >= LOW_RANK_SHARE or is_full_collapse(embedding):
         return None
     return Finding(
-        name="uneven-spectrum",
         level="warning" if share < VERY_LOW_RANK_SHARE else "note",
         title=f"A few directions carry most of the variance: effective rank {embedding.effective_rank:.1f} of "
         f"{embedding.rank_ceiling:.0f} possible",
@@ -192,10 +170,10 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         "of them, whether or not the others have vanished. Few classes that are told apart well look like this, too.",
         confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
         "linear-probe",
-        **advice(
+        **remedies.advice(
             evidence,
-            LOWER_TEMPERATURE,
-            WEAKER_VIEWS,
+            remedies.LOWER_TEMPERATURE,
+            remedies.WEAKER_VIEWS,
             otherwise="whiten the features, if all directions are to count in distances",
         ),
         cannot_tell="whether the strong directions are those that matter",
@@ -209,7 +187,6 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         return None
     is_lost = trained.effective_rank < LOST_RANK_SHARE * untrained.effective_rank  # data and architecture bound both
     return Finding(
-        name="representation-rank",
         level="warning" if is_lost else "good",
         title=f"The representation's effective rank is {trained.effective_rank:.0f}; untrained it was "
         f"{untrained.effective_rank:.0f}",
@@ -222,7 +199,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         "form groups. Keeping less than "
         "a quarter of them is dimensional collapse that has reached the representation.",
         confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint all",
-        **advice(evidence, PROJECTOR, WEAKER_VIEWS, FEWER_EPOCHS),
+        **remedies.advice(evidence, remedies.PROJECTOR, remedies.WEAKER_VIEWS, remedies.FEWER_EPOCHS),
         cannot_tell="whether accuracy suffers: counterpoint evaluate RUN says that",
     )
 
@@ -233,7 +210,6 @@ def check_clumps(evidence: Evidence) -> Finding | None:
     if embedding.clumps < IN_CLUMPS:
         return None
     return Finding(
-        name="cluster-collapse",
         level="note" if evidence.is_supervised else "warning",
         title=f"{embedding.clumps:.0%} of the samples lie in clumps: within a group they hardly differ",
         measured=embedding.clumps,
@@ -243,11 +219,11 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
         "The groups can be told apart, what is inside them cannot. Learning from labels leads there by design.",
         confirm="look at what is in a clump: counterpoint report RUN, section Map",
-        **advice(
+        **remedies.advice(
             evidence,
-            REPRESENTATION_INSTEAD,
-            HIGHER_TEMPERATURE,
-            FEWER_EPOCHS,
+            remedies.REPRESENTATION_INSTEAD,
+            remedies.HIGHER_TEMPERATURE,
+            remedies.FEWER_EPOCHS,
             otherwise="use features of an earlier layer",
         ),
         cannot_tell="whether the groups are the classes that are wanted",
@@ -261,7 +237,6 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
     if share == 0:
         return None
     return Finding(
-        name="dead-dimensions",
         level="note" if share < DEAD_SHARE or evidence.is_nonnegative else "warning",
         title=f"{embedding.dead_dims} of {embedding.num_dims} embedding dimensions are silent for every sample",
         measured=embedding.dead_dims,
@@ -271,18 +246,8 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
         "output some fall silent early and stay so.",
         confirm="leave them out and compare distances: they stay the same (counterpoint embed RUN --out z.npz)",
-        **advice(evidence, RELU_GELU, FEWER_FEATURES, otherwise="leave them out: no distance changes"),
+        **remedies.advice(
+            evidence, remedies.RELU_GELU, remedies.FEWER_FEATURES, otherwise="leave them out: no distance changes"
+        ),
         cannot_tell="whether they would be active on other samples",
     )
-
-
-CATALOGUE: Mapping[str, Check] = {
-    "full-collapse": check_full_collapse,
-    "dimensional-collapse": check_dimensional_collapse,
-    "cluster-collapse": check_clumps,
-    "representation-rank": check_lost_rank,
-    "non-uniformity": check_uniformity,
-    "offset": check_offset,
-    "uneven-spectrum": check_uneven_spectrum,
-    "dead-dimensions": check_dead_dimensions,
-}

@@ -1,20 +1,9 @@
 """What single dimensions, rare classes and held-out samples say: repetition, minority collapse, memory, leakage."""
 
-from collections.abc import Mapping
-
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
-from counterpoint.diagnostics.finding import Check, Finding, plain
-from counterpoint.diagnostics.remedies import (
-    BALANCED_SAMPLING,
-    FEWER_EPOCHS,
-    LOWER_TEMPERATURE,
-    MORE_EPOCHS,
-    REPRESENTATION_INSTEAD,
-    STRONGER_VIEWS,
-    Step,
-    advice,
-)
+from counterpoint.diagnostics.finding import Finding, plain
 
 # Chosen on drawn features, on runs on digits and on the first set of faults (docs/diagnosis.md).
 MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
@@ -34,7 +23,6 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
     num_dims, is_few = embedding.num_dims, count < MANY_REPEATED * embedding.num_dims
     left = max(num_dims - round(count), 2)
     return Finding(
-        name="duplicate-dimensions",
         level="note" if is_few else "warning",
         title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
         measured=count,
@@ -44,14 +32,14 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
         text="Their correlation with another dimension is above 0.99 by size, so that they add nothing to it but its "
         "weight in every distance. Few classes or samples leave few directions, which many dimensions then share.",
         confirm="counterpoint evaluate RUN --selection all (accuracy must stay the same with fewer features kept)",
-        **advice(
+        **remedies.advice(
             evidence,
-            Step(
+            remedies.Step(
                 "features",
                 f"fewer dimensions (--projector.features {left})",
                 lambda _: {"projector.features": left},
             ),
-            REPRESENTATION_INSTEAD,
+            remedies.REPRESENTATION_INSTEAD,
             otherwise="leave the repeated dimensions out",
         ),
         cannot_tell="whether the dimensions that are left carry what a task needs",
@@ -69,7 +57,6 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
     names = [row.name for row in classes.rows if row.is_rare]
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return Finding(
-        name="minority-collapse",
         level="warning",
         title=f"Rare classes have fallen together: {shown}; the cosine between their means is "
         f"{plain(classes.rare_cosine)}, {plain(expected)} {whose}",
@@ -84,11 +71,11 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
         "mean, and a classifier cannot tell them apart by it.",
         confirm="counterpoint evaluate RUN --metrics 'balanced knn' (accuracy by class: rare ones are named after each "
         "other)",
-        **advice(
+        **remedies.advice(
             evidence,
-            BALANCED_SAMPLING,
-            LOWER_TEMPERATURE,
-            MORE_EPOCHS,
+            remedies.BALANCED_SAMPLING,
+            remedies.LOWER_TEMPERATURE,
+            remedies.MORE_EPOCHS,
             otherwise="features that were learned with every class drawn equally often",
         ),
         cannot_tell="whether rare classes look alike by nature: two breeds among vehicles have one mean, too",
@@ -117,7 +104,6 @@ def check_held_out(evidence: Evidence) -> Finding | None:
     if held_out.low < WIDER or is_full_collapse(evidence.places[EMBEDDING]):
         return None
     return Finding(
-        name="held-out",
         level="warning",
         title=f"Views of training samples agree better than those of held-out ones: by {plain(held_out.gap)} in cosine",
         measured=held_out.gap,
@@ -130,7 +116,7 @@ def check_held_out(evidence: Evidence) -> Finding | None:
         "they have. Figures on training samples then flatter it.",
         confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
         "falling)",
-        **advice(evidence, FEWER_EPOCHS, STRONGER_VIEWS, otherwise="more training samples"),
+        **remedies.advice(evidence, remedies.FEWER_EPOCHS, remedies.STRONGER_VIEWS, otherwise="more training samples"),
         cannot_tell="whether held-out samples differ in kind: a held-out part from elsewhere has such a gap, too",
     )
 
@@ -147,7 +133,6 @@ def check_leakage(evidence: Evidence) -> Finding | None:
     if share < LEAKED:
         return None
     return Finding(
-        name="leakage",
         level="warning" if share >= MUCH_LEAKED else "note",
         title=f"{count:,.0f} of {held_out.num_held_out:,.0f} held-out samples are among the training samples",
         measured=share,
@@ -163,11 +148,3 @@ def check_leakage(evidence: Evidence) -> Finding | None:
         remedy="leave copies out of the data before they are split, and evaluate again",
         cannot_tell="near copies: another crop, size or compression of one picture is not found",
     )
-
-
-CATALOGUE: Mapping[str, Check] = {
-    "minority-collapse": check_minority_collapse,
-    "held-out": check_held_out,
-    "duplicate-dimensions": check_duplicate_dimensions,
-    "leakage": check_leakage,
-}

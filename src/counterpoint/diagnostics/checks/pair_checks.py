@@ -4,22 +4,12 @@ Limits were chosen on runs on digits and on the first set of faults (docs/diagno
 """
 
 import math
-from collections.abc import Mapping
 
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import COLD, UNEVEN, is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, UNTRAINED, Evidence
-from counterpoint.diagnostics.finding import Check, Finding, plain
+from counterpoint.diagnostics.finding import Finding, plain
 from counterpoint.diagnostics.pair_record import PairRecord
-from counterpoint.diagnostics.remedies import (
-    COLOUR_CHANGES,
-    HIGHER_TEMPERATURE,
-    LARGER_BATCH,
-    LOWER_TEMPERATURE,
-    MORE_EPOCHS,
-    USUAL_BATCH,
-    WEAKER_VIEWS,
-    advice,
-)
 
 CLOSE_COSINES = 0.3
 HIDDEN_OVERLAP = 0.6  # of an untrained encoder, which finds two views of one sample closer in 70 % of the cases or more
@@ -52,7 +42,6 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         return None
     what = "lie in other rows: the rows of the two views are in different orders" if is_moved else "are unrelated"
     return Finding(
-        name="unrelated-views",
         level="severe",
         title=f"The two views {what}",
         measured=embedding.overlap,
@@ -66,10 +55,10 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         "closer than any other sample.",
         confirm="look at pairs of views: counterpoint preview --data DATA; of features, compare the names of both "
         "tables",
-        **advice(
+        **remedies.advice(
             evidence,
-            WEAKER_VIEWS,
-            MORE_EPOCHS,
+            remedies.WEAKER_VIEWS,
+            remedies.MORE_EPOCHS,
             otherwise="put the rows of both views into one order, or compare views of the same samples",
         ),
         cannot_tell="whether the views or the encoder are to blame, where the rows are in one order",
@@ -83,7 +72,6 @@ def check_hiding_views(evidence: Evidence) -> Finding | None:
     if before is None or embedding.overlap is None or max(before, embedding.overlap) >= HIDDEN_OVERLAP:
         return None
     return Finding(
-        name="hiding-views",
         level="severe",
         title=f"The views hide nearly everything: untrained, two of one sample are closer in {before:.0%} of the cases",
         measured=before,
@@ -94,7 +82,7 @@ def check_hiding_views(evidence: Evidence) -> Finding | None:
         "than two samples in most cases. Where it does not, the views have lost what they had in common, and no "
         "training brings it back.",
         confirm="look at pairs of views: counterpoint preview --data DATA",
-        **advice(evidence, WEAKER_VIEWS, otherwise="draw views that keep more of a sample"),
+        **remedies.advice(evidence, remedies.WEAKER_VIEWS, otherwise="draw views that keep more of a sample"),
         cannot_tell="which of the changes hides most",
     )
 
@@ -108,7 +96,6 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     is_weak = gap < CLOSE_COSINES
     share = "" if embedding.overlap is None else f" They are in {embedding.overlap:.1%} of the cases."
     return Finding(
-        name="alignment",
         level="warning" if is_weak else "good",
         title=f"Views of one sample have cosine {plain(embedding.positive_cosine)}, different samples "
         f"{plain(embedding.negative_cosine)}",
@@ -121,10 +108,10 @@ def check_alignment(evidence: Evidence) -> Finding | None:
         f"of that was learned.{share}",
         confirm="draw weaker views and diagnose again: counterpoint train --config config.yaml --views.crop-scale "
         "0.5,1 --epochs 5",
-        **advice(
+        **remedies.advice(
             evidence,
-            WEAKER_VIEWS,
-            MORE_EPOCHS,
+            remedies.WEAKER_VIEWS,
+            remedies.MORE_EPOCHS,
             otherwise="compare views that keep what tells samples apart",
         ),
         cannot_tell="whether views hide too much or training was too short",
@@ -139,7 +126,6 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
         return None
     count = round(embedding.duplicates * embedding.num_samples)
     return Finding(
-        name="duplicates",
         level="warning" if embedding.duplicates >= MANY_COPIES else "note",
         title=f"{count:,} of {embedding.num_samples:,} samples are exact copies of others",
         measured=embedding.duplicates,
@@ -164,7 +150,6 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
     if shortcut.overlap < COLOURS_TELL or shortcut.followed < COLOURS_FOLLOWED:
         return None
     return Finding(
-        name="shortcut",
         level="warning",
         title="The views share their colours, and the embedding follows them: for "
         f"{shortcut.followed:.0%} of the pictures the closest other one is close in colours, too",
@@ -176,9 +161,9 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
         f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. A loss that can be lowered so teaches "
         "colours before anything else.",
         confirm="look at both views of some pictures: counterpoint preview --data DATA",
-        **advice(
+        **remedies.advice(
             evidence,
-            COLOUR_CHANGES,
+            remedies.COLOUR_CHANGES,
             otherwise="train on views whose brightness and colours change",
         ),
         cannot_tell="whether colours are what your classes differ in, and which other shortcuts there are",
@@ -196,7 +181,6 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         return _shrunk(evidence, look.temperature)
     weighed, temperature = look.effective_negatives, look.temperature
     return Finding(
-        name="temperature-low",
         level="warning",
         title=f"At temperature {temperature:g} an anchor looks at {weighed:.1f} of {look.num_negatives:.0f} negatives",
         measured=weighed,
@@ -209,7 +193,7 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         "anchor's own class, and the others are not pushed away.",
         confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
         better="higher",
-        **advice(evidence, HIGHER_TEMPERATURE, otherwise=OTHER),
+        **remedies.advice(evidence, remedies.HIGHER_TEMPERATURE, otherwise=OTHER),
         cannot_tell="whether so sharp a weighting suits data whose classes are single samples",
     )
 
@@ -220,7 +204,6 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
     if temperature > COLD or embedding.uniformity <= UNEVEN:
         return None
     return Finding(
-        name="temperature-low",
         level="warning",
         title=f"At temperature {temperature:g} the samples have crowded: uniformity {embedding.uniformity:.2f}",
         measured=embedding.uniformity,
@@ -231,7 +214,7 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
         f"together: two have cosine {plain(embedding.negative_cosine)} in the mean. What tells them apart is then "
         "small beside rounding and beside what views change.",
         confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
-        **advice(evidence, HIGHER_TEMPERATURE, otherwise=OTHER),
+        **remedies.advice(evidence, remedies.HIGHER_TEMPERATURE, otherwise=OTHER),
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -245,7 +228,6 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
     if temperature < WARM or share < UNIFORM:
         return None
     return Finding(
-        name="temperature-high",
         level="warning",
         title=f"At temperature {temperature:g} all negatives weigh alike: {look.effective_negatives:.0f} of "
         f"{look.num_negatives:.0f} count",
@@ -258,7 +240,7 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         "pushes close and far samples alike and never separates the close ones. Its value can hardly leave chance.",
         confirm=f"the table of {SHOW} has the way from chance to floor at lower temperatures",
         better="lower",
-        **advice(evidence, LOWER_TEMPERATURE, otherwise=OTHER),
+        **remedies.advice(evidence, remedies.LOWER_TEMPERATURE, otherwise=OTHER),
         cannot_tell="whether uniform weights are wanted, as in an ablation",
     )
 
@@ -271,7 +253,6 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
     batch = f"{look.run_batch or look.batch_size or 0:.0f}"
     weighed = "" if look.effective_negatives is None else f", of which {look.effective_negatives:.1f} count"
     return Finding(
-        name="few-negatives",
         level="warning",
         title=f"An anchor has {look.num_negatives:.0f} negatives only (batches of {batch})",
         measured=look.num_negatives,
@@ -279,9 +260,9 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         reference_name="at least 16",
         text=f"An anchor meets {look.num_negatives:.0f} negatives in a step{weighed}, and most samples that it could "
         "be confused with are not among them. The loss is then low although close samples are not told apart.",
-        confirm=f"train with --batch-size {USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",
+        confirm=f"train with --batch-size {remedies.USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",
         better="higher",
-        **advice(evidence, LARGER_BATCH, otherwise="train with larger batches"),
+        **remedies.advice(evidence, remedies.LARGER_BATCH, otherwise="train with larger batches"),
         cannot_tell="what a queue of keys (moco), which needs no larger batch, would give",
     )
 
@@ -295,7 +276,6 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
         return None
     by_chance = f"{look.copy_chance:.2%} if all weighed alike" if look.copy_chance is not None else "unknown"
     return Finding(
-        name="false-negatives",
         level="warning" if look.copy_mass >= MUCH_PUSH else "note",
         title=f"{look.copy_mass:.0%} of the push goes against near-copies of the anchor's own sample",
         measured=look.copy_mass,
@@ -322,16 +302,3 @@ def _weighing(evidence: Evidence) -> PairRecord | None:
 def _factor(temperature: float) -> str:
     """How much more a negative at cosine 1 weighs than one at -1."""
     return f"{math.exp(2 / temperature):.2g}"
-
-
-CATALOGUE: Mapping[str, Check] = {
-    "unrelated-views": check_related_views,
-    "hiding-views": check_hiding_views,
-    "duplicates": check_duplicates,
-    "alignment": check_alignment,
-    "shortcut": check_shortcut,
-    "few-negatives": check_few_negatives,
-    "temperature-low": check_low_temperature,
-    "temperature-high": check_high_temperature,
-    "false-negatives": check_false_negatives,
-}

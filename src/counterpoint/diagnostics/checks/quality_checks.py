@@ -1,21 +1,13 @@
 """Is it good for anything: accuracies beside chance and beside baselines, and whether there is enough to judge by."""
 
 import math
-from collections.abc import Mapping
 
 from counterpoint.core.paired_shares import Z_95, written_p
 from counterpoint.core.run_records import EvaluationRow
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
-from counterpoint.diagnostics.finding import Check, Finding, Level
-from counterpoint.diagnostics.remedies import (
-    KEPT_COLOURS,
-    MORE_EPOCHS,
-    REPRESENTATION_INSTEAD,
-    WEAKER_VIEWS,
-    WIDER_PROJECTOR,
-    advice,
-)
+from counterpoint.diagnostics.finding import Finding, Level
 
 NARROW = 0.1  # of the representation's effective rank, that the embedding has dimensions
 HIDDEN = 0.5  # of what the representation's accuracy has over the commonest class, that the embedding lacks
@@ -34,7 +26,6 @@ def check_gain(evidence: Evidence) -> Finding | None:
     in_colour = evidence.is_in_colour
     words = {"good": "better than", "note": "not measurably better than", "warning": "worse than"}[level]
     return Finding(
-        name="gain",
         level=level,
         title=f"kNN on the representation, {learned.accuracy:.1%}, is {words} {baseline.features}, "
         f"{baseline.accuracy:.1%}",
@@ -50,11 +41,11 @@ def check_gain(evidence: Evidence) -> Finding | None:
         + " Colours tell these classes: fewer queries are right by the grey pictures."
         * in_colour,
         confirm="compare by a linear classifier, too: counterpoint evaluate RUN --metrics linear-probe",
-        **advice(
+        **remedies.advice(
             evidence,
-            *[KEPT_COLOURS] * in_colour,
-            WEAKER_VIEWS,
-            MORE_EPOCHS,
+            *[remedies.KEPT_COLOURS] * in_colour,
+            remedies.WEAKER_VIEWS,
+            remedies.MORE_EPOCHS,
             otherwise="more data, or an encoder whose training keeps what the classes differ in",
         ),
         cannot_tell="whether another task gains: these are the labels at hand",
@@ -70,7 +61,6 @@ def check_classes(evidence: Evidence) -> Finding | None:
     balanced, low = _balanced(learned)
     is_above = learned.low > commonest or low > 1 / len(learned.classes)
     return Finding(
-        name="classes",
         level="good" if is_above else "warning",
         title=f"kNN tells the classes apart: {learned.accuracy:.1%}, where the commonest class has {commonest:.1%}"
         if learned.low > commonest
@@ -104,7 +94,6 @@ def check_projector(evidence: Evidence) -> Finding | None:
     above = (inner.accuracy or 0.0) - _commonest(inner)
     share = lost.value / above if above > 0 else 0.0
     return Finding(
-        name="projector-hides",
         level="warning" if share > HIDDEN else "note",
         title=f"The embedding tells classes apart worse than the representation before it: {outer.accuracy:.1%} beside "
         f"{inner.accuracy:.1%}",
@@ -118,10 +107,10 @@ def check_projector(evidence: Evidence) -> Finding | None:
         f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector gives up "
         "what the loss does not ask for; some of that is usual, and the reason to take the representation.",
         confirm="compare both by other protocols: counterpoint evaluate RUN --protocol all",
-        **advice(
+        **remedies.advice(
             evidence,
-            WIDER_PROJECTOR,
-            REPRESENTATION_INSTEAD,
+            remedies.WIDER_PROJECTOR,
+            remedies.REPRESENTATION_INSTEAD,
             otherwise="use the features before the projector",
         ),
         cannot_tell="whether anything else is lost than what these labels ask for",
@@ -137,7 +126,6 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
     if alive >= NARROW * representation.effective_rank or evidence.is_nonnegative:
         return None
     return Finding(
-        name="narrow-embedding",
         level="warning",
         title=f"The embedding has {alive:.0f} dimensions of the representation's {representation.effective_rank:.0f}",
         measured=alive,
@@ -147,7 +135,12 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
         text="The loss sees what passes the projector only, and shapes no more than that. What it does not see is left "
         "as the untrained encoder had it, or decays.",
         confirm="compare both with labels: counterpoint evaluate RUN --protocol all",
-        **advice(evidence, WIDER_PROJECTOR, REPRESENTATION_INSTEAD, otherwise="use the features before the projector"),
+        **remedies.advice(
+            evidence,
+            remedies.WIDER_PROJECTOR,
+            remedies.REPRESENTATION_INSTEAD,
+            otherwise="use the features before the projector",
+        ),
         cannot_tell="whether so few are enough for your classes",
     )
 
@@ -160,7 +153,6 @@ def check_finite(evidence: Evidence) -> Finding | None:
     total = len(odd) + evidence.places[EMBEDDING].num_samples
     more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
     return Finding(
-        name="not-finite",
         level="warning",
         title=f"{len(odd):,} of {total:,} rows hold NaN or infinity and were left out",
         measured=len(odd),
@@ -181,7 +173,6 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         return None
     is_refused = embedding.num_samples < FEWEST_SAMPLES
     return Finding(
-        name="little-evidence",
         level="note",
         title=f"No verdict: {embedding.num_samples} samples are too few"
         if is_refused
@@ -218,13 +209,3 @@ def _commonest(row: EvaluationRow) -> float:
 def is_refusal(finding: Finding) -> bool:
     """Whether a finding says that nothing can be judged."""
     return finding.name == "little-evidence" and (finding.measured or 0) < FEWEST_SAMPLES
-
-
-CATALOGUE: Mapping[str, Check] = {
-    "gain": check_gain,
-    "classes": check_classes,
-    "projector-hides": check_projector,
-    "narrow-embedding": check_narrow_embedding,
-    "not-finite": check_finite,
-    "little-evidence": check_evidence,
-}

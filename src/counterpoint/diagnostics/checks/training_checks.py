@@ -4,20 +4,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Sharpness
-from counterpoint.diagnostics.finding import Check, Finding
-from counterpoint.diagnostics.remedies import (
-    HIGHER_RATE,
-    LOWER_RATE,
-    MORE_EPOCHS,
-    OTHER_RATE,
-    VERY_HIGH_RATE,
-    WEAKER_VIEWS,
-    Step,
-    Values,
-    advice,
-)
+from counterpoint.diagnostics.finding import Finding
 
 CHANCE_SHARE = 0.05
 THROWN = 10.0  # the same, of a training that has thrown away what its weights were
@@ -31,7 +21,6 @@ def check_moved(evidence: Evidence) -> Finding | None:
     if moved is None or moved > HARDLY_MOVED:
         return None
     return Finding(
-        name="untrained",
         level="severe" if evidence.levers else "warning",  # nobody has tried to train an encoder from elsewhere
         title=f"Training has hardly changed the encoder: its weights moved by {moved:.1g} of their length"
         if moved
@@ -43,7 +32,9 @@ def check_moved(evidence: Evidence) -> Finding | None:
         text="Whatever else was found is about the encoder that training began with. Usual trainings move weights "
         "by a hundredth of their length and more.",
         confirm="read how far the loss fell: counterpoint report RUN, section Training",
-        **advice(evidence, HIGHER_RATE, MORE_EPOCHS, otherwise="give its weights, or train it"),
+        **remedies.advice(
+            evidence, remedies.HIGHER_RATE, remedies.MORE_EPOCHS, otherwise="give its weights, or train it"
+        ),
         cannot_tell="whether a longer training at this rate would learn",
     )
 
@@ -51,14 +42,13 @@ def check_moved(evidence: Evidence) -> Finding | None:
 def check_thrown(evidence: Evidence) -> Finding | None:
     """Were the weights thrown far away, or is the rate beyond what they can follow?"""
     moved, rate = evidence.weight_change, evidence.values.get("optim.learning_rate")
-    most = FAR_ABOVE * VERY_HIGH_RATE.get(evidence.values.get("optim.name", ""), math.inf)
+    most = FAR_ABOVE * remedies.VERY_HIGH_RATE.get(evidence.values.get("optim.name", ""), math.inf)
     is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate > most
     if not is_thrown and not is_beyond:
         return None
     loss = check_loss(evidence)
     has_failed = is_full_collapse(evidence.places[EMBEDDING]) or (loss is not None and loss.level == "severe")
     return Finding(
-        name="rate-too-high",
         level="severe" if is_thrown or has_failed else "warning",
         title=f"Training has thrown the weights away: they moved by {moved:.3g} times their length"
         if is_thrown
@@ -70,7 +60,7 @@ def check_thrown(evidence: Evidence) -> Finding | None:
         text="Usual trainings end within a few times the length that the weights began with. Weights that are far "
         "longer come of steps that were too large; later steps are then too small beside them to learn anything.",
         confirm="read how the loss went in the first epochs: counterpoint report RUN, section Training",
-        **advice(evidence, LOWER_RATE, otherwise="train with a lower learning rate"),
+        **remedies.advice(evidence, remedies.LOWER_RATE, otherwise="train with a lower learning rate"),
         cannot_tell="whether a lower rate alone is enough, or a warm-up is needed, too",
     )
 
@@ -85,7 +75,6 @@ def check_loss(evidence: Evidence) -> Finding | None:
     is_at_chance = share < CHANCE_SHARE
     is_untrained = check_moved(evidence) is not None
     return Finding(
-        name="loss-at-chance",
         level="severe" if is_at_chance else "good",
         title=f"The loss fell {share:.0%} of the way from chance ({evidence.chance:.2f}) to its floor "
         f"({evidence.floor:.2f})"
@@ -100,7 +89,12 @@ def check_loss(evidence: Evidence) -> Finding | None:
         "views that hide much make it unreachable, so part of the way is normal.",
         confirm="train for a few epochs on views that hide nothing; the loss must fall: counterpoint train --config "
         "config.yaml --views.preset none --epochs 5",
-        **advice(evidence, HIGHER_RATE if is_untrained else OTHER_RATE, WEAKER_VIEWS, MORE_EPOCHS),
+        **remedies.advice(
+            evidence,
+            remedies.HIGHER_RATE if is_untrained else remedies.OTHER_RATE,
+            remedies.WEAKER_VIEWS,
+            remedies.MORE_EPOCHS,
+        ),
         cannot_tell="whether what is learned is of use: a loss that falls says nothing about accuracy",
     )
 
@@ -125,9 +119,10 @@ def check_sharpness(evidence: Evidence) -> Finding | None:
     product, limit = sharp.product, sharp.limit
     level = "good" if product <= limit else "note" if product <= EDGE * limit else "warning"
     side = {"good": "within", "note": "at", "warning": "beyond"}[level]
-    lower = Step("learning rate", "a lower learning rate (--optim.learning-rate)", lambda values: _lower(sharp, values))
+    lower = remedies.Step(
+        "learning rate", "a lower learning rate (--optim.learning-rate)", lambda values: _lower(sharp, values)
+    )
     return Finding(
-        name="sharpness",
         level=level,
         title=f"The learning rate is {side} what the curvature allows: largest eigenvalue times learning rate "
         f"{product:.2g}, limit {limit:.2g} (step {sharp.step:,})",
@@ -139,22 +134,14 @@ def check_sharpness(evidence: Evidence) -> Finding | None:
         "away than the one before. Trainings at a constant rate settle at the limit by themselves, so that a product "
         "near it is usual, and one far beyond means steps that undo each other.",
         confirm="follow it along training, on the same batch: counterpoint spectrum RUN --checkpoint all",
-        **advice(evidence, lower, otherwise="a lower learning rate"),
+        **remedies.advice(evidence, lower, otherwise="a lower learning rate"),
         cannot_tell="whether accuracy gains: the limit is that of full batches and a quadratic, the eigenvalue that of "
         "one batch with its views, and clipping or a warm-up can hold a run beyond it",
     )
 
 
-def _lower(sharp: Sharpness, values: Values) -> Mapping[str, Any]:
+def _lower(sharp: Sharpness, values: remedies.Values) -> Mapping[str, Any]:
     """The peak rate at which this state would have been below the limit."""
     if values.get("optim.name") != "sgd":
         return {}
     return {"optim.learning_rate": float(f"{BELOW * sharp.peak * sharp.limit / sharp.product:.2g}")}
-
-
-CATALOGUE: Mapping[str, Check] = {
-    "untrained": check_moved,
-    "rate-too-high": check_thrown,
-    "loss-at-chance": check_loss,
-    "sharpness": check_sharpness,
-}

@@ -1,4 +1,4 @@
-"""What is known of the spectrum of one Hessian: counts with bounds, extreme eigenvalues, trace, symmetry."""
+"""What is known of the spectrum of one Hessian: counts with two-sided bounds, extreme eigenvalues, trace, symmetry."""
 
 # P parameters, M Lanczos steps
 
@@ -6,14 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from scipy.special import betainc
 from torch import Tensor
 
 from counterpoint.diagnostics.curvature.hessian_products import HessianOperator
 from counterpoint.diagnostics.curvature.lanczos import Ritz, Tridiagonal, lanczos, ritz
-from counterpoint.diagnostics.curvature.mass_brackets import masses, trace_estimate
-from counterpoint.diagnostics.curvature.spectrum_records import Estimate, OperatorSpectrum, ProductCheck
+from counterpoint.diagnostics.curvature.spectrum_records import (
+    LEVEL,
+    Bracket,
+    Estimate,
+    Mass,
+    Masses,
+    OperatorSpectrum,
+    ProductCheck,
+)
 
 LIMITS = {torch.float64: 1e-10, torch.float32: 1e-4}  # of the relative defect of symmetry
+ROUNDING = 1e-10  # of shares, through the eigenvectors of a small matrix
+FAR = 1e4  # a diagonal entry so many times larger than the others costs digits
+SIMPLE = 16.0  # times its mean: more weight than one direction has but once in 16,000
+SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so small a share of the largest value
 
 
 @dataclass(frozen=True)
@@ -95,3 +107,155 @@ def _eigenvalues(found: Ritz, noise: float) -> tuple[Estimate, ...]:
     """Ritz values with what they may be wrong by, ascending: their residuals, and rounding."""
     pairs = zip(found.values_M.tolist(), found.residuals_M.tolist(), strict=True)
     return tuple(Estimate(value, error + noise) for value, error in pairs)
+
+
+def mass_up_to(tridiagonal: Tridiagonal, threshold: float, *, noise: float) -> Bracket:
+    r"""Bounds on the share of the probe that lies at eigenvalues up to a threshold.
+
+    .. math:: \sum_{\theta_j < t} w_j \;\le\; \mu(-\infty, t) \;\le\; \mu(-\infty, t] \;\le\; \sum_{\theta_j \le t} w_j
+
+    with the nodes and weights of the Gauss-Radau rule that has a node at t: T with one more row, whose diagonal entry
+    is chosen so that t is an eigenvalue. Both sides hold for every measure with these moments.
+
+    Source: golub2010, section 6.2 (the rule); szego1939, section 3.41 (the inequalities of Chebyshev, Markov and
+        Stieltjes). Differs from them in that eigenvalues are known to within ``noise`` only: the lower bound is taken
+        at t - noise and the upper one at t + noise.
+
+    Args:
+        tridiagonal: of one probe.
+        threshold: t.
+        noise: what an eigenvalue may be wrong by.
+
+    >>> one_step = Tridiagonal(torch.tensor([0.0]), torch.tensor([1.0]), 2, False, 0.0, 0.0)
+    >>> round(mass_up_to(one_step, -1.0, noise=0.0).high, 6)  # moments 1, 0, 1: at most half of it lies at -1 or below
+    0.5
+    """
+    low, _ = _radau_sums(tridiagonal, threshold - noise)
+    _, high = _radau_sums(tridiagonal, threshold + noise)
+    return Bracket(max(0.0, low - ROUNDING), min(1.0, high + ROUNDING))
+
+
+def masses(tridiagonals: Sequence[Tridiagonal], threshold: float, *, noise: float) -> Masses:
+    """Bounds on the numbers of eigenvalues below -tau, within and above tau.
+
+    Args:
+        tridiagonals: one for each probe, whose starts are Gaussian vectors.
+        threshold: tau, >= 0; with 0 the range within holds what rounding cannot tell from zero.
+        noise: what an eigenvalue may be wrong by.
+    """
+    below = [mass_up_to(each, -threshold, noise=noise) for each in tridiagonals]
+    up_to = [mass_up_to(each, threshold, noise=noise) for each in tridiagonals]
+    above = [Bracket(1 - each.high, 1 - each.low) for each in up_to]
+    within = [Bracket(max(0.0, 1 - b.high - a.high), 1 - b.low - a.low) for b, a in zip(below, above, strict=True)]
+    found = [ritz(each).values_M for each in tridiagonals]
+    least = [max(int((sign * values_M > threshold + noise).sum()) for values_M in found) for sign in (-1, 1)]
+    num_dims, num_probes = tridiagonals[0].num_dims, len(tridiagonals)
+
+    def mass(parts: Sequence[Bracket], at_least: int) -> Mass:
+        share = Bracket(sum(p.low for p in parts) / num_probes, min(1.0, sum(p.high for p in parts) / num_probes))
+        low, high = count_interval(share, num_dims, num_probes)
+        return Mass(share, (max(low, at_least), max(high, at_least)), at_least)
+
+    return Masses(mass(below, least[0]), mass(within, 0), mass(above, least[1]))
+
+
+def count_interval(share: Bracket, num_dims: int, num_probes: int) -> tuple[int, int]:
+    r"""95 % interval for the number of eigenvalues in a range, from bounds on the share that Gaussian probes see of it.
+
+    The share of one probe that lies in k of P directions has the distribution Beta(k/2, (P - k)/2); the mean of n
+    probes is taken as Beta(nk/2, n(P - k)/2), whose variance is at least its own.
+
+    Args:
+        share: bounds on the mean over probes.
+        num_dims: P.
+        num_probes: n.
+
+    >>> count_interval(Bracket(0.1, 0.1), 100_000, 1)
+    (9739, 10264)
+    """
+    tail = (1 - LEVEL) / 2
+
+    def seen_at_most(x: float, k: int) -> float:
+        """Chance that k directions show at most the share x."""
+        if k in (0, num_dims):
+            return 1.0 if k == 0 or x >= 1 else 0.0
+        return float(betainc(num_probes * k / 2, num_probes * (num_dims - k) / 2, x))
+
+    # Both chances fall as k grows; the interval has all k that neither bound refuses.
+    low = _first(num_dims, lambda k: seen_at_most(share.low, k) <= 1 - tail) if share.low > 0 else 0
+    high = _first(num_dims, lambda k: seen_at_most(share.high, k) < tail) - 1 if share.high < 1 else num_dims
+    return min(low, num_dims), max(min(low, num_dims), high)
+
+
+def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> Estimate:
+    r"""The trace with a standard error: eigenvalues that have settled counted one by one, the rest estimated.
+
+    .. math:: \operatorname{tr} H \approx \sum_{j \in S} \theta_j + (P - |S|)
+        \frac{\sum_{j \notin S} w_j \theta_j}{\sum_{j \notin S} w_j}
+
+    for each probe, whose settled Ritz values S are those with small residuals; then the mean. The error is that of a
+    Gaussian probe in the remaining dimensions, :math:`(P - |S|) \sqrt{2 \operatorname{Var}_w(\theta) / (P - |S| + 2)}`:
+    without the outliers it is much smaller than Hutchinson's. A settled value is taken for one eigenvalue; where it is
+    one of several that are equal, the others are missing (zeros, the usual case, add nothing).
+
+    Source: hutchinson1990, section 2 (the plain estimate); meyer2021, section 3 (large eigenvalues apart).
+    """
+    parts = [_trace_of(each, ritz(each)) for each in tridiagonals]
+    count = len(parts)
+    squares = sum(part.error**2 for part in parts)
+    return Estimate(sum(part.value for part in parts) / count, squares**0.5 / count)
+
+
+def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> Estimate:
+    """The trace from one probe."""
+    values_M, weights_M = found.values_M, found.weights_M
+    if len(values_M) == tridiagonal.num_dims:
+        return Estimate(float(values_M.sum()), 0.0)
+    is_settled_M = found.residuals_M <= SETTLED * values_M.abs().max()
+    # A value whose own size is that of its residual belongs to the bulk: it is no direction apart.
+    is_settled_M &= found.residuals_M <= SETTLED * values_M.abs()
+    # Equal eigenvalues settle as one, on which the probe has more weight than on one direction.
+    is_settled_M &= weights_M <= min(SIMPLE / tridiagonal.num_dims, 0.5)
+    is_settled_M &= not tridiagonal.is_exhausted
+    rest = tridiagonal.num_dims - int(is_settled_M.sum())
+    left_M = torch.where(is_settled_M, 0.0, weights_M)
+    total = float(left_M.sum())
+    if total == 0:
+        return Estimate(float(values_M[is_settled_M].sum()), 0.0)
+    mean = float((left_M * values_M).sum()) / total
+    variance = float((left_M * (values_M - mean).square()).sum()) / total
+    return Estimate(float(values_M[is_settled_M].sum()) + rest * mean, rest * (2 * variance / (rest + 2)) ** 0.5)
+
+
+def _radau_sums(tridiagonal: Tridiagonal, threshold: float) -> tuple[float, float]:
+    """Weight of the nodes below the threshold, and of those up to it, in the rule that has a node there."""
+    alpha_M, beta_M = tridiagonal.alpha_M, tridiagonal.beta_M
+    if tridiagonal.is_exhausted:  # T has all there is: the measure itself
+        found = ritz(tridiagonal)
+        values_M, weights_M = found.values_M, found.weights_M
+        return float(weights_M[values_M < threshold].sum()), float(weights_M[values_M <= threshold].sum())
+    # Pivots of T - tI; as many are negative as T has eigenvalues below t.
+    pivot, num_below, tiny = 0.0, 0, torch.finfo(torch.float64).tiny
+    for step, alpha in enumerate((alpha_M - threshold).tolist()):
+        pivot = alpha - (float(beta_M[step - 1]) ** 2 / pivot if step else 0.0)
+        pivot = pivot if abs(pivot) > tiny else -tiny
+        num_below += pivot < 0
+    last = threshold + float(beta_M[-1]) ** 2 / pivot  # the last pivot of the longer matrix is then 0
+    if abs(last) > FAR * float(alpha_M.abs().max() + beta_M.max()):
+        # t lies at an eigenvalue of T, where the rule does not exist: the nodes of the Gauss rule on both sides bound.
+        weights_M = ritz(tridiagonal).weights_M
+        return float(weights_M[: max(0, num_below - 1)].sum()), float(weights_M[: num_below + 1].sum())
+    diagonal_K = torch.cat([alpha_M, torch.tensor([last], dtype=torch.float64)])
+    matrix_KK = torch.diag(diagonal_K) + torch.diag(beta_M, 1) + torch.diag(beta_M, -1)
+    weights_K = torch.linalg.eigh(matrix_KK)[1][0].square()
+    # Eigenvalues of T and of the longer matrix take turns: t is the one behind as many as T has below t.
+    return float(weights_K[:num_below].sum()), float(weights_K[: num_below + 1].sum())
+
+
+def _first(top: int, holds: Callable[[int], bool]) -> int:
+    """The least k in [0, top + 1] from which on a condition holds; top + 1 where it never does."""
+    low, high = 0, top + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low

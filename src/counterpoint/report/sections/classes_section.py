@@ -6,7 +6,7 @@ One record fills this section, the page of ``counterpoint geometry --run``, and 
 from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.diagnostics.class_record import ClassRecord, ClassRow, OptimumRecord
+from counterpoint.diagnostics.evidence import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.report.charts.figures import data_table, missing, readings
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.run_record import RunRecord
