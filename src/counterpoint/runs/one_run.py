@@ -21,20 +21,20 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
 from counterpoint.runs.active_settings import check_choices, refuse_idle
 from counterpoint.runs.assembly import Assembled, assemble, training_job
-from counterpoint.runs.extend_epochs import (
+from counterpoint.runs.execution import Hold, execute, first_status, new_run_id, of_run
+from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.resuming import (
     CONTINUATIONS,
+    check_inputs,
     continuations_of,
     continue_run,
+    continued_settings,
     further_epochs,
     readable_status,
+    recorded_settings,
+    repair,
     threads_of_begin,
-    told,
 )
-from counterpoint.runs.holding import Hold
-from counterpoint.runs.recover_run import check_inputs, recorded_settings, repair
-from counterpoint.runs.resolve import resolve_holdout
-from counterpoint.runs.resume_rules import continued_settings
-from counterpoint.runs.running import execute, first_status, new_run_id, of_run
 from counterpoint.runs.settings_files import describe, keep_changes
 from counterpoint.runs.user_inputs import Given, open_given
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
@@ -173,7 +173,12 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
         job = of_run(job, on_all_ranks(lambda: folder.run_id))
         if further is not None:
-            reporter.say(told(further, job.schedule))
+            rate = job.schedule(min(further.from_step, job.schedule.num_steps))
+            reporter.say(
+                f"goes on from epoch {further.from_epoch} to {further.to_epoch} (it was to have {further.planned}); "
+                f"the learning rate follows its schedule over all {further.to_epoch} from here on, and begins with "
+                f"{rate:.1e}"
+            )
             on_first_rank(lambda: continue_run(folder, further))
             known = (*known, further)
         if known:

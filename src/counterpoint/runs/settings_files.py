@@ -13,7 +13,6 @@ from counterpoint.core.terminal_text import shown
 from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs.active_settings import without_idle
-from counterpoint.runs.extend_epochs import reason_of
 from counterpoint.runs.recipes import reasons_of, recipe_named
 from counterpoint.runs.resolve import Resolution
 
@@ -50,7 +49,7 @@ def keep_changes(
         known: its continuations.
     """
     if known:
-        resolution.reasons["epochs"] = reason_of(known)
+        resolution.reasons["epochs"] = _reason(known)
     try:
         is_kept = settings == read_resolved(folder)
     except CounterpointError:
@@ -63,7 +62,7 @@ def keep_changes(
         check_settings(folder, folder.config)
         if known and asked.get("epochs") != settings.epochs:
             text = dump_yaml({**asked, "epochs": settings.epochs})
-            write_text(folder.config, sealed_text(with_run(f"# epochs: {reason_of(known)}\n{text}", folder.run_id)))
+            write_text(folder.config, sealed_text(with_run(f"# epochs: {_reason(known)}\n{text}", folder.run_id)))
 
 
 def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | None) -> None:
@@ -76,3 +75,11 @@ def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | Non
     # In the order of names: a run that goes on finds reasons in another order than one that begins.
     text = dump_yaml({**resolved, "reasons": dict(sorted(reasons.items()))})
     write_text(folder.resolved, sealed_text(with_run(text, run_id)))
+
+
+def _reason(known: Sequence[Continuation]) -> str:
+    """Why a run has the epochs that it has."""
+    parts = [f"to {each.to_epoch} from epoch {each.from_epoch} on" for each in known]
+    return (
+        f"continued: {known[0].planned} at first, {', '.join(parts)}; each time the schedule is laid over all of them"
+    )

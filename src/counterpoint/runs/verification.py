@@ -27,7 +27,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
 from counterpoint.nn.trained import is_saved, part_of
 from counterpoint.runs.one_run import open_job
-from counterpoint.runs.recover_run import hashes_so_far, recorded_settings
+from counterpoint.runs.resuming import hashes_so_far, recorded_settings
 
 Result = Literal["ok", "failed", "not checked"]
 
