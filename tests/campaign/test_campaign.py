@@ -17,8 +17,8 @@ FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 # What each kind must find: Python that breaks its promise, before the campaign begins.
 BROKEN = {
     "kills": "from counterpoint.engine import loop; loop._restore = lambda job, reporter: (loop.LoopState())",
-    "interleavings": "import contextlib; from counterpoint.runs import holding; "
-    "holding.lock_run = lambda folder: contextlib.nullcontext()",
+    "interleavings": "import contextlib; from counterpoint.runs import execution; "
+    "execution.lock_run = lambda folder: contextlib.nullcontext()",
     "failing_calls": "from counterpoint.engine import loop; save = loop.save_checkpoint\n"
     "def save_checkpoint(*args, **options):\n"
     "    try:\n        return save(*args, **options)\n"

@@ -32,7 +32,7 @@ from counterpoint.runs.active_settings import (
 )
 from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import Resolution, resolve_holdout
-from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.resuming import settings_hash
 from counterpoint.runs.user_inputs import Given
 
 CPU = Placement("cpu", "fp32", {"engine.device": "", "engine.precision": ""})

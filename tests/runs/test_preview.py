@@ -97,30 +97,6 @@ def test_an_earlier_sheet_is_replaced_only_when_asked(tmp_path: Path, images: np
     assert pixels(cp.preview(images, out=path, quiet=True, overwrite=True)).ndim == 3
 
 
-def test_columns_say_where_the_two_views_differ(tmp_path: Path, rng: np.random.Generator) -> None:
-    images = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
-    alike, other = (
-        pixels(
-            cp.preview(
-                images,
-                out=tmp_path / f"{name}.png",
-                quiet=True,
-                num_views=2,
-                views={"preset": "directclr", **change},
-            )
-        )
-        for name, change in (("alike", {"blur_second": 1.0, "solarize_second": 0.0}), ("other", {}))
-    )
-    notes = 2 * 12  # a line for the blur and one for solarising
-    assert other.shape[0] == alike.shape[0] + notes
-    above = other[HEADER : HEADER + notes - 6]
-    written = [(above[:, left : left + TILE] < 128).any() for left in (GAP, 2 * GAP + 102, 2 * GAP + 204)]
-    assert written == [False, True, True]
-    first, second = (above[:, left : left + TILE] for left in (2 * GAP + 102, 2 * GAP + 204))
-    assert not np.array_equal(first, second)
-    assert np.array_equal(other[HEADER + notes :, : 2 * TILE], alike[HEADER:, : 2 * TILE])  # view 1 is as it was
-
-
 def test_colour_and_oblong_images_are_drawn(tmp_path: Path, rng: np.random.Generator) -> None:
     images = rng.integers(0, 256, (3, 20, 120, 3), dtype=np.uint8)
     sheet = pixels(cp.preview(images, out=tmp_path / "a.png", num_samples=1, num_views=1, quiet=True))

@@ -19,7 +19,7 @@ from counterpoint.core.files import read_sealed
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine import loop
-from counterpoint.runs import holding
+from counterpoint.runs import execution
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 8, "quiet": True, "engine": {"checkpoint_every": 1}}
 LINES = ("metrics.jsonl", "timings.jsonl")
@@ -225,14 +225,14 @@ def test_what_a_killed_save_left_is_cleared_when_the_run_is_next_held(stopped: P
 @pytest.mark.thorough
 def test_two_starts_in_one_folder_never_mix(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other starts when this one holds the folder and is about to make it."""
-    out, original, said = tmp_path / "run", holding.create_run, []
+    out, original, said = tmp_path / "run", execution.create_run, []
 
     def interleaved(path: Path, *, overwrite: bool) -> RunFolder:
         words = [sys.executable, "-m", "counterpoint", "train", "--data", str(data), "--out", str(out), "--seed", "2"]
         said.append(subprocess.run(words, capture_output=True, text=True, check=False))
         return original(path, overwrite=overwrite)
 
-    monkeypatch.setattr(holding, "create_run", interleaved)
+    monkeypatch.setattr(execution, "create_run", interleaved)
     cp.train(data, out=out, seed=1, **SETTINGS)
     assert said[0].returncode == 2
     assert f"{out} is in use by process" in said[0].stderr

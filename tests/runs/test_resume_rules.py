@@ -14,7 +14,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, merge, nest, read_yaml_mapping
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.resume_rules import HARMLESS, continued_settings, former_settings, settings_hash
+from counterpoint.runs.resuming import HARMLESS, continued_settings, former_settings, settings_hash
 from counterpoint.runs.training import train_from
 from counterpoint.runs.user_inputs import Given
 

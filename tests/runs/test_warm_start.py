@@ -14,7 +14,7 @@ from counterpoint.core.errors import CounterpointError, RunError, UsageError
 from counterpoint.engine.checkpoint import list_checkpoints
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.encoders import build_encoder
-from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.resuming import settings_hash
 from foreign_files import bomb, filled, prefixed, with_company
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "quiet": True, "engine": {"keep": 99}}

@@ -43,7 +43,7 @@ from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
 from counterpoint.nn.trained import Encoder, EncoderCard
 from counterpoint.runs.active_settings import chosen
 from counterpoint.runs.resolve import Resolution, resolve, resolve_widths
-from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.resuming import settings_hash
 from counterpoint.runs.user_inputs import Given
 from counterpoint.runs.warm_start import RECORD, Statistics, WarmStart
 

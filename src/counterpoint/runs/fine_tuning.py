@@ -14,13 +14,12 @@ from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.data.long_tail import thin
 from counterpoint.data.order import split_source
 from counterpoint.data.parts import joined
 from counterpoint.data.source import Source
-from counterpoint.data.sources import ALL, ARRAY
+from counterpoint.data.sources import ALL
 from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
@@ -128,13 +127,13 @@ def fine_tune(
         )
     reporter = Reporter(quiet=quiet)
     overwrite = settings.pop("overwrite", False)
-    found = _beginning(subject, data, labels)
+    found, given = _beginning(subject, data, labels)
     # Where other samples are the queries, all of these are for training.
     held_out = {} if test_data is None else {"source": {"holdout": 0.0}}
-    asked = merge(merge(found.settings, held_out), nest(settings))
+    asked = merge(merge(found, held_out), nest(settings))
     checked = build(TrainSettings, asked, "settings")
-    asked = merge(_recipe(checked, _look(checked, found.given, test_data, test_labels)), asked)
-    run = train_from(asked, found.given, overwrite=overwrite, reporter=reporter)
+    asked = merge(_recipe(checked, *_look(checked, given, test_data, test_labels)), asked)
+    run = train_from(asked, given, overwrite=overwrite, reporter=reporter)
     trained = open_trained(run, part=_part(checked), reporter=reporter)
     if test_data is not None:
         queries = open_queries(trained.opens, test_data, test_labels, part=_part(checked), reporter=reporter)
@@ -145,42 +144,29 @@ def fine_tune(
     return FineTuned(run, evaluation)
 
 
-@dataclass(frozen=True)
-class _Beginning:
-    """What is fine-tuned, as settings and as what is in memory."""
-
-    settings: Mapping[str, Any]
-    given: Given
-
-
-def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) -> _Beginning:
-    """Settings that follow from what is fine-tuned, and on what."""
+def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) -> tuple[dict[str, Any], Given]:
+    """Settings that follow from what is fine-tuned, and on what; and what is in memory."""
     settings: dict[str, Any] = {"method": "supervised"}
-    module = None
     if isinstance(subject, nn.Module):
-        module = subject
+        settings["encoder"] = subject
     elif isinstance(subject, str | Path) and _names_weights(str(subject)):
         settings["init"] = str(subject)
     else:
         known = as_run(subject)
-        settings["init"], module = str(known.path), known.encoder
+        settings["init"] = str(known.path)
+        if known.encoder is not None:
+            settings["encoder"] = known.encoder
         # "." has no name of its own.
         settings["out"] = f"{known.path if known.path.name else known.path.resolve()}-fine-tuned"
         if data is None:
             before = read_resolved(known.folder)
             data, labels = before.data if known.data is None else known.data, known.labels if labels is None else labels
             # Nothing held out of training without labels is no answer for training with them.
-            held_out = before.source.holdout or "auto"
-            settings["source"] = {**before.source.model_dump(), "holdout": held_out}
-    if module is not None:
-        settings["encoder"] = CUSTOM
+            settings["source"] = {**before.source.model_dump(), "holdout": before.source.holdout or "auto"}
     if isinstance(labels, str | Path):
         settings["source"] = {**settings.get("source", {}), "labels": str(labels)}
         labels = None
-    is_named = data is None or isinstance(data, str | Path)
-    if data is not None:
-        settings["data"] = str(data) if is_named else ARRAY
-    return _Beginning(settings, Given(None if is_named else data, labels, module))
+    return Given.of_call(data, settings, labels)
 
 
 def _names_weights(name: str) -> bool:
@@ -189,16 +175,8 @@ def _names_weights(name: str) -> bool:
     return name.startswith(TIMM_PREFIX) or path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """What the recipe depends on: the samples, and how many of them are trained on."""
-
-    source: Source
-    num_train: int
-
-
-def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> _Seen:
-    """Open the samples and the queries, so that classes that differ show before any step."""
+def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> tuple[Source, int]:
+    """The samples, and how many are trained on; queries are opened, too, so that classes that differ show early."""
     start, reporter = initial_weights(settings), Reporter(quiet=True)
     source = open_given(settings, given, reporter, side=None if start is None else start.side)
     if test_data is not None:
@@ -206,19 +184,19 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
         joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
     asked = resolve_holdout(settings, source).settings.source
     split = split_source(len(source), source.labels, float(asked.holdout))
-    return _Seen(source, len(thin(split.train, source.labels, asked, source.class_names).positions))
+    return source, len(thin(split.train, source.labels, asked, source.class_names).positions)
 
 
-def _recipe(asked: TrainSettings, seen: _Seen) -> dict[str, Any]:
+def _recipe(asked: TrainSettings, source: Source, num_train: int) -> dict[str, Any]:
     """The papers' settings where nobody asked for others: a whole section is the user's once its first word is."""
     epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
-    batch = usual_batch(seen.num_train)[0] if asked.batch_size == "auto" else asked.batch_size
+    batch = usual_batch(num_train)[0] if asked.batch_size == "auto" else asked.batch_size
     recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch}
     if "name" not in asked.optim.model_fields_set:
         rate = {"learning_rate": RATE * batch / BATCH_OF_RATE, "warmup_epochs": round(WARMUP_SHARE * epochs, 2)}
         recipe["optim"] = {**LARS, **rate}
     if "preset" not in asked.views.model_fields_set:
-        recipe["views"] = _crop_and_flip(seen.source)
+        recipe["views"] = _crop_and_flip(source)
     return recipe
 
 

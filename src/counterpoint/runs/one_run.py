@@ -3,39 +3,45 @@
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
+from counterpoint.core.derived_files import check_settings
 from counterpoint.core.dist import broadcast_text, ranks_that_differ
-from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError
+from counterpoint.core.files import sealed_text, with_run, write_text
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_files import check_free, is_beginning
+from counterpoint.core.run_records import Continuation, RunStatus
 from counterpoint.core.rundir import RUN, RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.torch_state import require_float32
 from counterpoint.core.user_files import shown_name
+from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.trained import is_saved
-from counterpoint.runs.active_settings import check_choices, refuse_idle
+from counterpoint.runs.active_settings import check_choices, refuse_idle, without_idle
 from counterpoint.runs.assembly import Assembled, assemble, training_job
-from counterpoint.runs.extend_epochs import (
+from counterpoint.runs.execution import Hold, execute, first_status, new_run_id, of_run
+from counterpoint.runs.recipes import reasons_of, recipe_named
+from counterpoint.runs.resolve import Resolution, resolve_holdout
+from counterpoint.runs.resuming import (
     CONTINUATIONS,
+    check_inputs,
     continuations_of,
     continue_run,
+    continued_settings,
     further_epochs,
     readable_status,
+    recorded_settings,
+    repair,
     threads_of_begin,
-    told,
 )
-from counterpoint.runs.holding import Hold
-from counterpoint.runs.recover_run import check_inputs, recorded_settings, repair
-from counterpoint.runs.resolve import resolve_holdout
-from counterpoint.runs.resume_rules import continued_settings
-from counterpoint.runs.running import execute, first_status, new_run_id, of_run
-from counterpoint.runs.settings_files import describe, keep_changes
 from counterpoint.runs.user_inputs import Given, open_given
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
 
@@ -92,7 +98,7 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
         job = of_run(job, new_run_id(assembled, start.given))
         status = first_status(assembled, start.given).model_copy(update={"run_id": job.facts.get(RUN)})
-        on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
+        on_first_rank(lambda: _describe(folder, settings, assembled.resolution, status))
         return execute(job, start.given, assembled, start.reporter)
 
 
@@ -173,7 +179,12 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
         job = of_run(job, on_all_ranks(lambda: folder.run_id))
         if further is not None:
-            reporter.say(told(further, job.schedule))
+            rate = job.schedule(min(further.from_step, job.schedule.num_steps))
+            reporter.say(
+                f"goes on from epoch {further.from_epoch} to {further.to_epoch} (it was to have {further.planned}); "
+                f"the learning rate follows its schedule over all {further.to_epoch} from here on, and begins with "
+                f"{rate:.1e}"
+            )
             on_first_rank(lambda: continue_run(folder, further))
             known = (*known, further)
         if known:
@@ -248,3 +259,71 @@ def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
             f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
             "and engine.precision where machines are unlike"
         )
+
+
+def _describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
+    """Write what is known of a run before the first step."""
+    asked = _recipe_comment(settings) + as_yaml(settings, only_set=True)
+    write_text(folder.config, sealed_text(with_run(asked, status.run_id)))
+    from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
+    resolution.reasons.update(from_recipe)
+    _write_resolved(folder, resolution, status.run_id)
+    folder.write_status(status)
+
+
+def _recipe_comment(settings: TrainSettings) -> str:
+    """What the recipe follows and where it departs from the paper, as lines that YAML does not read."""
+    if settings.recipe is None:
+        return ""
+    recipe = recipe_named(settings.recipe)
+    lines = [f"recipe {recipe.name}: {recipe.line}", f"follows {recipe.follows}"]
+    lines += [f"departs: {departure}" for departure in recipe.departures]
+    return "".join(f"# {shown(line)}\n" for line in lines)
+
+
+def keep_changes(
+    folder: RunFolder, settings: TrainSettings, resolution: Resolution, known: Sequence[Continuation]
+) -> None:
+    """Write what the user has asked for or allowed since the run began, and settings that cannot be read any more.
+
+    Args:
+        folder: the run, which goes on.
+        settings: with which it does.
+        resolution: of these settings.
+        known: its continuations.
+    """
+    if known:
+        resolution.reasons["epochs"] = _reason(known)
+    try:
+        is_kept = settings == read_resolved(folder)
+    except CounterpointError:
+        is_kept = False
+    if not is_kept:
+        _write_resolved(folder, resolution, folder.run_id)
+    # config.yaml is missing, damaged or of another run, and nothing depends on it.
+    with contextlib.suppress(UsageError, StaleFileError):
+        asked = read_yaml_mapping(folder.config)
+        check_settings(folder, folder.config)
+        if known and asked.get("epochs") != settings.epochs:
+            text = dump_yaml({**asked, "epochs": settings.epochs})
+            write_text(folder.config, sealed_text(with_run(f"# epochs: {_reason(known)}\n{text}", folder.run_id)))
+
+
+def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | None) -> None:
+    """Write every setting that has an effect; reasons that are known from before are kept."""
+    resolved = without_idle(resolution.settings, resolution.idle)
+    reasons = resolution.reasons
+    with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
+        # A setting that is filled in already gives no reason when the run goes on.
+        reasons = {**dict(leaves(read_yaml_mapping(folder.resolved).get("reasons", {}))), **reasons}
+    # In the order of names: a run that goes on finds reasons in another order than one that begins.
+    text = dump_yaml({**resolved, "reasons": dict(sorted(reasons.items()))})
+    write_text(folder.resolved, sealed_text(with_run(text, run_id)))
+
+
+def _reason(known: Sequence[Continuation]) -> str:
+    """Why a run has the epochs that it has."""
+    parts = [f"to {each.to_epoch} from epoch {each.from_epoch} on" for each in known]
+    return (
+        f"continued: {known[0].planned} at first, {', '.join(parts)}; each time the schedule is laid over all of them"
+    )

@@ -1,8 +1,7 @@
 """Draw originals beside their views: what the encoder is taught to ignore."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,14 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_objects import CUSTOM
-from counterpoint.core.validation import build, nest
+from counterpoint.core.validation import build
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.order import random_order
 from counterpoint.data.source import Source
 from counterpoint.data.stores import UnreadableError
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.image_statistics import NUM_SAMPLED, SAMPLE_SEED, Pictures
-from counterpoint.data.views.own_views import OwnViews, as_views
+from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import ViewPlan, plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.resolve import Resolution, resolve_views
@@ -36,7 +34,7 @@ Fetch = Callable[[int], Tensor | None]
 
 TILE = 96  # pixels per picture
 MOST_TILES = 64  # along each side: a sheet of 43 megapixels, which viewers still open
-GAP, HEADER, LINE = 6, 22, 12
+GAP, HEADER = 6, 22
 PAPER, INK = (255, 255, 255), (40, 40, 40)
 
 
@@ -72,12 +70,8 @@ def preview(
             raise UsageError(f"{name} must be between 1 and {MOST_TILES}, got {number}; 8 x 6 is common")
     path = Path(out)
     check_new_file(path, [".png"], overwrite=overwrite)
-    is_named = data is None or isinstance(data, str | Path)
-    given = Given(None if is_named else data)
-    if not isinstance(settings.get("views", {}), Mapping):
-        given, settings["views"] = replace(given, views=as_views(settings["views"])), {"preset": CUSTOM}
-    named = {**settings, **({"data": str(data)} if is_named and data is not None else {})}
-    values = {name: value for name, value in nest(named).items() if name != "loss"}  # nothing of it is drawn
+    values, given = Given.of_call(data, settings)
+    values.pop("loss", None)  # nothing of it is drawn
     values, given = with_named_parts(values, given)
     asked = build(TrainSettings, values, "settings")
     reporter = Reporter(quiet=quiet)
@@ -135,9 +129,7 @@ def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: 
     samples, rows = pictures.pixels, pictures.ids
     neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])  # as pictures: not normalised
     drawer = ViewDrawer(plan, *neutral, seed)
-    notes = _differences(plan)
-    header = HEADER + LINE * len(notes[0])
-    width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + header
+    width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + HEADER
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
     for column in range(num_views + 1):
@@ -145,24 +137,10 @@ def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: 
         # The originals take column 0; then epoch 0 first view, second view, epoch 1 first view, ...
         epoch, view = divmod(column - 1, 2)
         drawn = drawer.draw(samples, rows, epoch, torch.full((len(rows),), view)) if column else to_unit_float(samples)
-        lines = ["original"] if column == 0 else [f"epoch {epoch + 1}, view {view + 1}", *notes[view]]
-        for number, line in enumerate(lines):
-            pen.text((left, 5 + LINE * number), line, fill=INK)
+        pen.text((left, 5), f"epoch {epoch + 1}, view {view + 1}" if column else "original", fill=INK)
         for row, pixels in enumerate(to_bytes(drawn).permute(0, 2, 3, 1).numpy()):
-            sheet.paste(_tile(pixels), (left, header + row * (TILE + GAP)))
+            sheet.paste(_tile(pixels), (left, HEADER + row * (TILE + GAP)))
     return sheet
-
-
-def _differences(plan: ViewPlan | OwnViews) -> tuple[list[str], list[str]]:
-    """What to write above first and second views: the chances that differ between the two; own views say none."""
-    if isinstance(plan, OwnViews):
-        return [], []
-    pairs = (("blur", plan.blur, plan.blur_second), ("solarize", plan.solarize, plan.solarize_second))
-    # None: as the first view.
-    differing = [(name, first, second) for name, first, second in pairs if second not in (None, first)]
-    return [f"{name} {first:.0%}" for name, first, _ in differing], [
-        f"{name} {second:.0%}" for name, _, second in differing
-    ]
 
 
 def _tile(pixels_HWC: np.ndarray) -> Image.Image:

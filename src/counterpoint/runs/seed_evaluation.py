@@ -21,7 +21,7 @@ from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, co
 from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.resume_rules import HARMLESS, differing_settings
+from counterpoint.runs.resuming import HARMLESS, differing_settings
 
 
 @dataclass(frozen=True)

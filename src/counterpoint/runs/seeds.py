@@ -19,8 +19,7 @@ from counterpoint.data.source import Source
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.active_settings import check_choices
-from counterpoint.runs.extend_epochs import further_epochs, keep_earlier
-from counterpoint.runs.holding import Hold
+from counterpoint.runs.execution import Hold, command_line, keep_earlier
 from counterpoint.runs.one_run import (
     BEGIN,
     GO_ON,
@@ -32,8 +31,7 @@ from counterpoint.runs.one_run import (
     train_one,
     try_assembly,
 )
-from counterpoint.runs.recover_run import recorded_settings
-from counterpoint.runs.running import command_line
+from counterpoint.runs.resuming import further_epochs, recorded_settings
 from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
 from counterpoint.runs.warm_start import initial_weights
 

@@ -9,16 +9,12 @@ from torch import nn
 from counterpoint.core.run import Run, SeedRuns, as_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
-from counterpoint.core.user_objects import CUSTOM
-from counterpoint.core.validation import build, nest
-from counterpoint.data.sources import ARRAY
-from counterpoint.data.views.own_views import as_views
+from counterpoint.core.validation import build
 from counterpoint.engine.placement import on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
-from counterpoint.losses.loss import as_loss
-from counterpoint.runs.holding import Hold
+from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, check_has_begun, go_on_with, out_folder, train_one
-from counterpoint.runs.recover_run import recorded_settings
+from counterpoint.runs.resuming import recorded_settings
 from counterpoint.runs.seeds import train_seeds
 from counterpoint.runs.user_inputs import Given, with_named_parts
 
@@ -69,25 +65,15 @@ def train(
         TrainingError: a step cannot be taken.
         InterruptedRunError: stopped by a signal, after saving.
     """
-    # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
-    is_named = data is None or isinstance(data, str | Path)
-    seeds = settings.pop("seeds", None)
-    asked = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    if data is not None:
-        asked["data"] = str(data) if is_named else ARRAY
     if encoder is not None:
-        asked["encoder"] = encoder if isinstance(encoder, str) else CUSTOM
-    own_loss = own_views = None
-    if not isinstance(asked.get("loss", {}), Mapping):
-        own_loss, asked["loss"] = as_loss(asked["loss"]), {"name": CUSTOM}
-    if not isinstance(asked.get("views", {}), Mapping):
-        own_views, asked["views"] = as_views(asked["views"]), {"preset": CUSTOM}
-    module = encoder if isinstance(encoder, nn.Module) else None
-    given = Given(None if is_named else data, labels, module, own_loss, own_views)
+        settings["encoder"] = encoder
+    seeds = settings.pop("seeds", None)
+    # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
+    asked, given = Given.of_call(data, settings, labels)
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "reporter": Reporter(quiet=quiet)}
     if seeds is None:
-        return train_from(nest(asked), given, **how)
-    return train_seeds(nest(asked), given, seeds, **how)
+        return train_from(asked, given, **how)
+    return train_seeds(asked, given, seeds, **how)
 
 
 @usual_modes()

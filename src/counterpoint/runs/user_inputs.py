@@ -11,7 +11,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM, is_origin, load_part
-from counterpoint.core.validation import merge
+from counterpoint.core.validation import merge, nest
 from counterpoint.data.source import Source
 from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views.own_views import OwnViews, as_views
@@ -51,6 +51,29 @@ class Given:
         loss = None if run.loss is None else as_loss(run.loss)
         views = None if run.views is None else as_views(run.views)
         return Given(run.data, run.labels, run.encoder, loss, views)
+
+    @staticmethod
+    def of_call(data: Any, settings: Mapping[str, Any], labels: Any = None) -> "tuple[dict[str, Any], Given]":
+        """What was passed to a function of Python: what has a name as nested settings, the rest as it is.
+
+        Args:
+            data: a name, a path, an array, or None.
+            settings: by keyword; ``encoder``, ``loss`` and ``views`` may be the user's own.
+            labels: one per sample.
+        """
+        asked = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+        is_named = data is None or isinstance(data, str | Path)
+        if data is not None:
+            asked["data"] = str(data) if is_named else ARRAY
+        loss = views = None
+        encoder = module if isinstance(module := asked.get("encoder"), nn.Module) else None
+        if encoder is not None:
+            asked["encoder"] = CUSTOM
+        if not isinstance(asked.get("loss", {}), Mapping):
+            loss, asked["loss"] = as_loss(asked["loss"]), {"name": CUSTOM}
+        if not isinstance(asked.get("views", {}), Mapping):
+            views, asked["views"] = as_views(asked["views"]), {"preset": CUSTOM}
+        return nest(asked), Given(None if is_named else data, labels, encoder, loss, views)
 
     def run_at(self, path: Path) -> Run:
         """The run, with what its folder does not hold."""

@@ -5,9 +5,9 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from counterpoint.core.derived_files import WEIGHTS_SHA256, check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
@@ -27,7 +27,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
 from counterpoint.nn.trained import is_saved, part_of
 from counterpoint.runs.one_run import open_job
-from counterpoint.runs.recover_run import hashes_so_far, recorded_settings
+from counterpoint.runs.resuming import hashes_so_far, recorded_settings
 
 Result = Literal["ok", "failed", "not checked"]
 
@@ -73,13 +73,12 @@ class Verification:
         return "\n".join(f"{check.what:<{width}}  {check.result:<11}  {shown(check.detail)}" for check in self.checks)
 
 
-@dataclass
-class _Replayable:
+class _Replayable(NamedTuple):
     """A checkpoint that verifies, and what is kept about the step after it."""
 
     path: Path
     snapshot: Snapshot
-    kept: KeptStep | None = field(default=None)
+    kept: KeptStep | None
 
 
 @usual_modes()
@@ -111,8 +110,8 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
         return Verification(known.path, (status, *rest))
     found: list[_Replayable] = []
     # In this order: checkpoints fill `found`, newest first, which the others read.
-    checks = [*_checkpoints(folder, found), status, _encoder(folder, found), *_classifier(folder, found)]
-    checks += [_settings(folder, found), *_asked(folder), *_threads(folder, found)]
+    checks = [*_checkpoints(folder, found), status, *_weights(folder, found)]
+    checks += [_settings(folder, found), _asked(folder), *_threads(folder, found)]
     checks += [_metrics(folder, found), *_timings(folder)]
     for part in _parts(folder):
         checks += [*_part_encoder(part), *_results(part)]
@@ -151,26 +150,40 @@ def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]
         yield Check("checkpoints", "failed", "there is none that verifies")
 
 
-def _encoder(folder: RunFolder, found: list[_Replayable]) -> Check:
-    """The encoder against its card's hash and, once a run is finished, against its last checkpoint."""
-    name = folder.weights.name
+def _weights(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
+    """Encoder and classifier against the hashes of their cards and, once a run is finished, its last checkpoint."""
     is_finished = folder.read_status().status == "finished"
-    if not is_finished and not folder.encoder_card.exists():
-        return Check(name, "not checked", "the run is not finished: it has no encoder yet")
-    if not is_saved(folder):
-        return Check(name, "failed", _card_problem(folder, folder.encoder_card))
-    if not is_finished or not found:
-        return Check(name, "ok", f"matches the hash in {folder.encoder_card.name}")
-    last = found[0].snapshot
-    weights = {**last.state.model, **last.average}  # the average is what is saved, where there is one
+    last = found[0] if found and is_finished else None
+    if is_finished or folder.encoder_card.exists():
+        yield _saved(folder, folder.weights, folder.encoder_card, last, is_sound=is_saved(folder))
+    else:
+        yield Check(folder.weights.name, "not checked", "the run is not finished: it has no encoder yet")
+    weights, card = folder.classifier_weights, folder.classifier_card
+    if weights.exists() or card.exists():
+        yield _saved(folder, weights, card, last, is_sound=is_classifier_sound(folder))
+
+
+def _saved(folder: RunFolder, path: Path, card: Path, last: _Replayable | None, *, is_sound: bool) -> Check:
+    """Weights that are saved for users."""
+    name = path.name
+    if not is_sound:
+        return Check(name, "failed", _card_problem(folder, card))
+    if last is None:
+        return Check(name, "ok", f"matches the hash in {card.name}")
+    kept = {**last.snapshot.state.model, **last.snapshot.average}  # the average is what is saved, where there is one
     try:
-        tensors = read_tensors(folder.weights)
+        tensors = read_tensors(path)
     except OSError as error:  # its hash was made again
         return Check(name, "failed", first_line(error))
-    # A checkpoint holds more: momentum encoder, queue, predictor.
-    if weights_digest(tensors) != weights_digest({key: weights[key] for key in tensors if key in weights}):
-        return Check(name, "failed", f"its weights are not those of {found[0].path.name}")
-    return Check(name, "ok", f"matches its hash, and its weights are those of {found[0].path.name}")
+    # A checkpoint of an encoder holds more: momentum encoder, queue, predictor.
+    expected = (
+        part_of(kept, "loss")
+        if path == folder.classifier_weights
+        else {key: kept[key] for key in tensors if key in kept}
+    )
+    if weights_digest(tensors) != weights_digest(expected):
+        return Check(name, "failed", f"its weights are not those of {last.path.name}")
+    return Check(name, "ok", f"matches its hash, and its weights are those of {last.path.name}")
 
 
 def _card_problem(folder: RunFolder, card: Path) -> str:
@@ -182,26 +195,6 @@ def _card_problem(folder: RunFolder, card: Path) -> str:
     except RunError:  # told by what follows
         pass
     return f"missing, or it does not match the hash in {card.name}"
-
-
-def _classifier(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """The classifier of a supervised run against its card's hash and against the last checkpoint."""
-    name = folder.classifier_weights.name
-    if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
-        return
-    if not is_classifier_sound(folder):
-        yield Check(name, "failed", _card_problem(folder, folder.classifier_card))
-        return
-    detail = f"matches the hash in {folder.classifier_card.name}"
-    # One that goes on to more epochs has the classifier of its earlier end.
-    if found and folder.read_status().status == "finished":
-        last = found[0].snapshot
-        weights = part_of({**last.state.model, **last.average}, "loss")
-        if weights_digest(read_tensors(folder.classifier_weights)) != weights_digest(weights):
-            yield Check(name, "failed", f"its weights are not those of {found[0].path.name}")
-            return
-        detail = f"matches its hash, and its weights are those of {found[0].path.name}"
-    yield Check(name, "ok", detail)
 
 
 def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
@@ -243,22 +236,18 @@ def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
     return Check(name, "ok", f"one line for each of {len(told)} epochs")
 
 
-def _asked(folder: RunFolder) -> Iterator[Check]:
+def _asked(folder: RunFolder) -> Check:
     """``config.yaml``, which may be missing."""
     name = folder.config.name
     if not folder.config.exists():
-        yield Check(name, "not checked", "it is missing, and nothing depends on it")
-        return
+        return Check(name, "not checked", "it is missing, and nothing depends on it")
     try:
         text = read_text(folder.config)
         check_settings(folder, folder.config)
     except (OSError, ValueError, RunError) as error:
-        yield Check(name, "failed", first_line(error))
-        return
+        return Check(name, "failed", first_line(error))
     is_sound = is_unchanged(text, must_be_sealed=folder.marker.is_file())
-    yield Check(
-        name, *(("ok", "matches its own hash") if is_sound else ("failed", "it was changed after it was written"))
-    )
+    return _told(name, "" if is_sound else "it was changed after it was written", "matches its own hash")
 
 
 def _timings(folder: RunFolder) -> Iterator[Check]:
@@ -268,8 +257,12 @@ def _timings(folder: RunFolder) -> Iterator[Check]:
         problem = lines.problem
         if not problem and len(lines.good) < num_epochs and folder.read_status().status == "finished":
             problem = f"it holds {len(lines.good)} lines, and {folder.metrics.name} {num_epochs}"
-        detail = problem or f"{len(lines.good)} lines, each as it was written"
-        yield Check(folder.timings.name, "failed" if problem else "ok", detail)
+        yield _told(folder.timings.name, problem, f"{len(lines.good)} lines, each as it was written")
+
+
+def _told(what: str, problem: str, detail: str) -> Check:
+    """What was found: a problem, or what is right."""
+    return Check(what, "failed" if problem else "ok", problem or detail)
 
 
 def _parts(folder: RunFolder) -> Iterator[RunFolder]:
@@ -288,9 +281,8 @@ def _label(folder: RunFolder, path: Path) -> str:
 def _part_encoder(folder: RunFolder) -> Iterator[Check]:
     """The second encoder, and those of earlier ends."""
     if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
-        is_sound = is_saved(folder)
-        detail = "matches its hash" if is_sound else _card_problem(folder, folder.encoder_card)
-        yield Check(_label(folder, folder.weights), "ok" if is_sound else "failed", detail)
+        problem = "" if is_saved(folder) else _card_problem(folder, folder.encoder_card)
+        yield _told(_label(folder, folder.weights), problem, "matches its hash")
 
 
 def _results(folder: RunFolder) -> Iterator[Check]:
@@ -298,37 +290,29 @@ def _results(folder: RunFolder) -> Iterator[Check]:
     others = sorted(folder.other_evaluations.glob("*.json"))
     for path in (folder.evaluation, *others, folder.findings, folder.spectrum, folder.map_layout):
         if path.exists():
+            problem = ""
             try:
                 read_derived(folder, path)
             except RunError as error:
-                yield Check(_label(folder, path), "failed", first_line(error))
-                continue
-            yield Check(_label(folder, path), "ok", f"matches its own hash, and is of {folder.weights.name}")
-    sealed = (
-        (folder.arrays, folder.findings),
-        (folder.collection, folder.findings),
-    )
-    for path, sealing in sealed:
+                problem = first_line(error)
+            yield _told(_label(folder, path), problem, f"matches its own hash, and is of {folder.weights.name}")
+    for path in (folder.arrays, folder.collection):
         if os.path.lexists(path):  # a link that leads nowhere is not missing
-            yield Check(_label(folder, path), *_sealed_in(folder, path, sealing))
+            yield _array_file(folder, path)
 
 
-def _sealed_in(folder: RunFolder, path: Path, sealing: Path) -> tuple[Result, str]:
-    """An array file against the hash that another file has of it."""
+def _array_file(folder: RunFolder, path: Path) -> Check:
+    """An array file against the hash that the findings have of it."""
+    what, sealing = _label(folder, path), folder.findings
     try:
         seal = read_sealed(sealing).get(path.stem) if sealing.exists() else None
-    except RunError as error:
-        return "failed", first_line(error)
-    if seal is None and folder.run_id is None:
-        return "not checked", "the version that wrote it kept no hash of it"
-    try:
+        if seal is None and folder.run_id is None:
+            return Check(what, "not checked", "the version that wrote it kept no hash of it")
         is_same = seal == {"sha256": sha256_of(path)}
-    except OSError as error:
-        return "failed", first_line(error)
-    return (
-        ("ok", f"matches the hash in {sealing.name}")
-        if is_same
-        else ("failed", f"not the one that {sealing.name} names")
+    except (OSError, RunError) as error:
+        return Check(what, "failed", first_line(error))
+    return _told(
+        what, "" if is_same else f"not the one that {sealing.name} names", f"matches the hash in {sealing.name}"
     )
 
 
@@ -344,9 +328,9 @@ def _indexes(folder: RunFolder) -> Iterator[Check]:
         except (OSError, RunError, KeyError, TypeError, AttributeError) as error:
             yield Check(_label(folder, path), "failed", first_line(error))
             continue
-        problem = f"{', '.join(altered)} does not match its hash" if altered else ""
-        problem = problem or ("" if weights in known else "it is of another run or of other weights")
-        yield Check(_label(folder, path), "failed" if problem else "ok", problem or "every file matches its hash")
+        problem = "" if weights in known else "it is of another run or of other weights"
+        problem = f"{', '.join(altered)} does not match its hash" if altered else problem
+        yield _told(_label(folder, path), problem, "every file matches its hash")
 
 
 def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> Iterator[Check]:

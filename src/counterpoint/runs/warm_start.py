@@ -17,8 +17,8 @@ from counterpoint.nn.encoders import TIMM_PREFIX, has_stem
 from counterpoint.nn.foreign import fill_known, habit_of, stem_of_weights
 from counterpoint.nn.foreign_weights import fit_weights, read_weights
 from counterpoint.nn.trained import Encoder, EncoderCard, part_of, read_saved
-from counterpoint.runs.extend_epochs import readable_status
 from counterpoint.runs.resolve import Resolution
+from counterpoint.runs.resuming import readable_status
 
 RECORD = "init"  # key in run.json and in the facts of a checkpoint
 FORMS = "a run folder, a file of weights (.safetensors, .pth, .ckpt), or timm:NAME"

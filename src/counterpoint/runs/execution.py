@@ -1,5 +1,6 @@
-"""Carry a run out: say what it is, train under a lock, and keep a status that stays honest whatever happens."""
+"""Carry a run out: hold its folder, say what it is, train, and keep a status that stays honest whatever happens."""
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -17,10 +18,14 @@ from torch import Tensor, nn
 from counterpoint.core import __version__
 from counterpoint.core.dist import barrier, is_first_rank, world_size
 from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError
+from counterpoint.core.files import remove_leftovers
 from counterpoint.core.run import Run
-from counterpoint.core.run_records import Named, RunStatus
+from counterpoint.core.run_files import create_run, create_seeds, foreign_names
+from counterpoint.core.run_lock import lock_run
+from counterpoint.core.run_records import Named, RunStatus, SeedsRecord
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.data.long_tail import is_thinned
+from counterpoint.engine.checkpoint import remove_unfinished
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import on_first_rank
@@ -32,10 +37,63 @@ from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
-from counterpoint.runs.extend_epochs import keep_earlier
-from counterpoint.runs.resume_rules import settings_hash
+from counterpoint.runs.resuming import settings_hash
 from counterpoint.runs.user_inputs import Given
 from counterpoint.runs.warm_start import RECORD
+
+
+class Hold(contextlib.ExitStack):
+    """The lock of a run folder, taken at most once and given back at the end of the block; on the first rank alone.
+
+    Args:
+        folder: the run.
+        reporter: hears what was out of the ordinary.
+    """
+
+    def __init__(self, folder: RunFolder, reporter: Reporter) -> None:
+        super().__init__()
+        self._folder, self._reporter = folder, reporter
+        self._is_taken = False
+
+    def take(self) -> None:
+        """Lock the folder, which must exist, and clear away what killed processes left unfinished.
+
+        Raises:
+            RunError: another process holds it, or the lock cannot be written.
+        """
+        if self._is_taken:
+            return
+        folder = self._folder
+        if note := self.enter_context(lock_run(folder.path)):
+            self._reporter.say(note)
+        self._is_taken = True
+        if folder.is_ours:
+            remove_leftovers(folder.path, [path.name for path in (*folder.files, folder.marker, folder.seeds)])
+            remove_unfinished(folder.checkpoints)
+
+    def create(self, *, overwrite: bool) -> None:
+        """Make the folder; see ``create_run``. What stays of it that is not ours is named."""
+        folder = self._folder
+        self._take_new()
+        create_run(folder.path, overwrite=overwrite)
+        if names := foreign_names(folder):
+            self._reporter.say(f"{folder.path} keeps what Counterpoint did not write: {', '.join(names)}")
+
+    def create_seeds(self, record: SeedsRecord, *, overwrite: bool) -> None:
+        """Make a folder for the runs of several seeds; see ``run_files.create_seeds``."""
+        self._take_new()
+        create_seeds(self._folder.path, record, overwrite=overwrite)
+
+    def _take_new(self) -> None:
+        """Lock the folder, which may not exist yet."""
+        path = self._folder.path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise RunError(f"{path} is a file; choose another --out") from None
+        except OSError as error:
+            raise RunError(f"cannot create the run folder {path}: {error.strerror or error}") from None
+        self.take()
 
 
 def execute(
@@ -130,7 +188,7 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
         weights = run_training(job, reporter, resume=is_resumed)
         if before.continuations:
-            on_first_rank(lambda: _keep_earlier(job, reporter))
+            on_first_rank(lambda: _make_room(job, reporter))
         on_first_rank(lambda: _save_encoders(folder, assembled, weights))
         status, is_done = "finished", True  # only now: a finished run has its encoder
     except (InterruptedRunError, KeyboardInterrupt):
@@ -150,8 +208,43 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
     return seconds
 
 
-def _keep_earlier(job: TrainingJob, reporter: Reporter) -> None:
-    """Make room for the encoder of more epochs: what was found out about the earlier one is not about it."""
+def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Path | None:
+    """Put the encoder of an earlier end of a run, and what was found out about it, into a folder of its own.
+
+    Args:
+        folder: the run, about to hold what belongs to other epochs.
+        earlier: epochs of what it holds; None if it has not come to an end yet.
+        num_epochs: epochs of what it will hold.
+
+    Returns:
+        The folder; None where there is nothing to put there.
+
+    Raises:
+        RunError: the disk refuses.
+    """
+    samples = (folder.collection, folder.map_layout)
+    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.report)
+    results = (folder.evaluation, folder.other_evaluations, *described)
+    weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
+    # The card last: with it all are there.
+    found = [path for path in (*results, *weights, folder.encoder_card) if path.exists()]
+    if earlier is None or earlier == num_epochs or not found:
+        return None
+    aside = folder.of_epochs(earlier)
+    if aside.encoder_card.exists():  # killed after this was done: what stands there now is of the new encoder
+        return None
+    try:
+        aside.path.mkdir(exist_ok=True)
+        for path in found:
+            if not (aside.path / path.name).exists():
+                path.rename(aside.path / path.name)
+    except OSError as error:
+        raise RunError(f"cannot write {aside.path}: {error.strerror or error}") from None
+    return aside.path
+
+
+def _make_room(job: TrainingJob, reporter: Reporter) -> None:
+    """Put the encoder of fewer epochs aside, and say so."""
     aside = keep_earlier(job.folder, job.folder.read_status().num_epochs, job.num_epochs)
     if aside is not None:
         reporter.say(f"the earlier encoder, with what was found out about it, is now in {aside}")
@@ -218,10 +311,26 @@ def banner(assembled: Assembled) -> list[str]:
     Args:
         assembled: its parts.
     """
-    lines = [_samples(assembled), *_views(assembled), _encoder(assembled), *_start(assembled), _pairs(assembled)]
-    if assembled.settings.engine.accumulate > 1:
+    settings, card, start = assembled.settings, assembled.encoder.card, assembled.start
+    lines = [_samples(assembled)]
+    if assembled.source.kind == "images":
+        lines.append(f"views: preset {settings.views.preset}")
+    ranks = assembled.placement.world_size
+    stem = "large stem, " if card.stem == "large" else ""
+    where = f", {ranks} ranks ({settings.engine.strategy})" if ranks > 1 else ""
+    lines.append(
+        f"encoder {card.architecture} ({stem}width {card.width}), embedding {assembled.encoder.embedding_dims}, "
+        f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
+        f"{settings.engine.precision}"
+    )
+    if start is not None:
+        projector = "" if settings.projector.kind == "none" else "; the projector begins anew"
+        rest = "; the projector, too" if projector and "projector" in start.parts else projector
+        lines.append(f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}")
+    lines.append(_pairs(assembled))
+    if settings.engine.accumulate > 1:
         lines.append(
-            f"gradients of {assembled.settings.engine.accumulate} sub-batches are added up per step: each is a batch "
+            f"gradients of {settings.engine.accumulate} sub-batches are added up per step: each is a batch "
             f"of {assembled.loss_batch} to the loss, so this adds no negatives (--engine.chunk-size does)"
         )
     return lines
@@ -244,34 +353,6 @@ def _samples(assembled: Assembled) -> str:
         f"{settings.method} on {source.name}: {samples}; {assembled.num_train:,} to train on{tail}{held_out}; "
         f"labels: {labels}"
     )
-
-
-def _views(assembled: Assembled) -> list[str]:
-    """What is drawn of pictures."""
-    return [f"views: preset {assembled.settings.views.preset}"] if assembled.source.kind == "images" else []
-
-
-def _encoder(assembled: Assembled) -> str:
-    """What is trained, and where."""
-    settings, card = assembled.settings, assembled.encoder.card
-    ranks = assembled.placement.world_size
-    stem = "large stem, " if card.stem == "large" else ""
-    where = f", {ranks} ranks ({settings.engine.strategy})" if ranks > 1 else ""
-    return (
-        f"encoder {card.architecture} ({stem}width {card.width}), embedding {assembled.encoder.embedding_dims}, "
-        f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
-        f"{settings.engine.precision}"
-    )
-
-
-def _start(assembled: Assembled) -> list[str]:
-    """Which weights the encoder begins with, where they are not drawn."""
-    start = assembled.start
-    if start is None:
-        return []
-    is_whole, has_projector = "projector" in start.parts, assembled.settings.projector.kind != "none"
-    rest = "" if not has_projector else "; the projector, too" if is_whole else "; the projector begins anew"
-    return [f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}"]
 
 
 def _pairs(assembled: Assembled) -> str:
