@@ -1,7 +1,6 @@
 """Names from outside, written as Markdown: a reader sees them as they are, and no program makes anything of them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -10,7 +9,6 @@ from markdown_it.token import Token
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.written_tables import markdown_table
 from counterpoint.export.export_record import Exported, ExportedFormat
-from counterpoint.runs.run_table import RunLine, RunTable
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
@@ -42,7 +40,6 @@ def exported(name: str) -> Exported:
 RECORDS = {
     "search": lambda name: SearchAnswer(name, {"data": name}, (name,), (Asked(name, 1, name, (hit(name),)),)),
     "copies": lambda name: Copies(name, {}, (name,), (CopyGroup((1, 2), (name, name), (name, None), 0.5, "pixels"),)),
-    "runs": lambda name: RunTable(Path(), (RunLine(name, name, data=name, encoder=name, level=name, finding=name),)),
     "export": exported,
 }
 
