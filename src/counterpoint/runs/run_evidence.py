@@ -37,9 +37,9 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes
+from counterpoint.runs.curvature_record import run_sharpness
 from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
 from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
-from counterpoint.runs.sharpness import run_sharpness
 
 Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
