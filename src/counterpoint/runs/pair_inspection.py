@@ -112,7 +112,7 @@ def pairs_of_run(seen: SeenPairs, checkpoint: str | None = None) -> PairRecord |
     is_nonnegative = seen.judged.encoder.card.nonnegative != "none"
 
     def loss_at(temperature: float) -> WeighingLoss:
-        return _weighing(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
+        return _weighing(settings_loss(seen.judged, settings.model_copy(update={"temperature": temperature})))
 
     table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
     return record.model_copy(update={"temperature": at_temperature, "temperatures": table})
@@ -191,17 +191,17 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
         return None, QUEUE_WHY
     if settings.loss.name == CUSTOM and judged.own_loss is None:
         return None, OWN_WHY
-    loss = _built(judged, settings)
+    loss = settings_loss(judged, settings)
     if loss.state_dict():
-        loss.load_state_dict(_learned(judged, checkpoint))
+        loss.load_state_dict(learned_weights(judged, checkpoint))
     loss = _inner(loss).cpu()
     if not hasattr(loss, "importance"):
         return None, NO_WEIGHTS.format(loss.card.name)
     return loss, ""
 
 
-def _built(judged: Subject, settings: TrainSettings) -> Loss:
-    """The loss of some settings."""
+def settings_loss(judged: Subject, settings: TrainSettings) -> Loss:
+    """The loss of some settings for a run, as it was before training."""
     labels = judged.source.labels
     num_classes = 0 if labels is None else len(judged.source.class_names)
     # A classifier is as wide as the embedding; its loss weighs no pairs, and is only named.
@@ -220,8 +220,8 @@ def _weighing(loss: Loss) -> WeighingLoss:
     return cast(WeighingLoss, _inner(loss))
 
 
-def _learned(judged: Subject, checkpoint: str | None) -> dict[str, Tensor]:
-    """What the loss has learned, from a checkpoint."""
+def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str, Tensor]:
+    """What the loss of a run has learned, from a checkpoint; from the newest one where none is named."""
     assert judged.folder is not None
     step = max(steps_asked(judged.folder, ALL if checkpoint is None else checkpoint))
     path = next(path for path in list_checkpoints(judged.folder.checkpoints) if step_of(path) == step)
