@@ -134,7 +134,7 @@ def compare_classes(
     judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
     question = class_question(judged)  # first: what theory does not cover is said before anything is encoded
     z_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key_of(judged.encoder) if asked.cache else None)
-    return _compared(z_ND.embedding, _labels_of(judged), question, tolerance, subject=judged)
+    return _compared(z_ND.embedding, labels_of(judged), question, tolerance, subject=judged)
 
 
 def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, ...]) -> ClassRecord | None:
@@ -179,7 +179,7 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
         embedding_ND: of all samples.
     """
     instead = f"counterpoint geometry --run {subject.name}"
-    return _if_easy(embedding_ND, _labels_of(subject), lambda: class_question(subject), instead, subject)
+    return _if_easy(embedding_ND, labels_of(subject), lambda: class_question(subject), instead, subject)
 
 
 def classes_of_features(loss: Loss, z_ND: Tensor, labels: Labels, *, nonnegative: bool) -> ClassRecord | None:
@@ -388,7 +388,8 @@ def _held_out(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, g
     return gram_distance(class_geometry(embedding_ND[held_N], labels[held_N]), geometry.gram).value
 
 
-def _labels_of(subject: Subject) -> Labels | None:
+def labels_of(subject: Subject) -> Labels | None:
+    """The labels of a subject's samples; None without any."""
     labels_N = subject.source.labels
     return None if labels_N is None else Labels(labels_N, subject.source.class_names)
 

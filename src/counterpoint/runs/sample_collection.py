@@ -32,6 +32,7 @@ from counterpoint.core.map_samples import (
 )
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
+from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import (
     class_purity,
@@ -240,18 +241,17 @@ THUMBNAIL_SIDE = 48
 
 
 def described_concepts(
-    z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Sequence[str], threshold: float
+    z_ND: Tensor, labels: Labels | None, names: Sequence[str], threshold: float
 ) -> tuple[tuple[DescribedConcept, ...], list[int]]:
     """Records of single dimensions, and the samples that their thumbnails show.
 
     Args:
         z_ND: features of all samples.
-        labels: class numbers of the samples, or None.
-        class_names: by number.
+        labels: of the samples, or None.
         names: of the samples.
         threshold: above which a feature of a unit-length vector counts as active.
     """
-    purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
+    purity = class_purity(z_ND, labels.numbers, threshold=threshold) if labels else None
     concepts = top_concepts(z_ND, threshold=threshold)
     shown = sorted({position for concept in concepts for position in concept.top})
     # A sample that several dimensions share is stored once.
@@ -264,7 +264,7 @@ def described_concepts(
             DescribedConcept(
                 **{name: value for name, value in vars(concept).items() if name != "top"},
                 purity=float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
-                top_class=class_names[top_class] if is_named else None,
+                top_class=labels.class_names[top_class] if labels and is_named else None,
                 thumbnails=tuple(place_of[position] for position in concept.top),
                 names=tuple(names[position] for position in concept.top),
             )
