@@ -9,8 +9,8 @@ MAX_LINE = 300  # characters of another's message in ours
 # Settings, verbs and formats of earlier versions, and what stands in their place.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
-    "csv": "--json has everything; in Python every record has to_csv()",
-    "markdown": "--json has everything; in Python every record has to_markdown()",
+    "csv": "--json has everything",
+    "markdown": "--json has everything",
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "engine.average": "the encoder has the weights of the last update",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",

@@ -46,7 +46,7 @@ from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
 from counterpoint.runs.curvature_record import run_sharpness
 from counterpoint.runs.feature_evidence import is_rectified, votes_of_subject
-from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
+from counterpoint.runs.pair_inspection import pairs_of_run
 
 Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
@@ -148,7 +148,7 @@ def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint
     if views is None:
         return None
     chosen_N = _chosen(judged)
-    return pairs_of_run(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
+    return pairs_of_run(judged, views, embedding_ND[chosen_N], chosen_N, checkpoint)
 
 
 def _chosen(judged: Subject) -> Tensor:
