@@ -203,7 +203,8 @@ def _line(name: str, cells: Sequence[str]) -> str:
 
 def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
     """Figures, difference, tests and verdict, as text."""
-    figures = [_figure(row.unit, value) for value in (row.first_figure, row.second_figure)]
+    form = ".2f" if row.unit == "share" else ".4g"
+    figures = [f"{_in_unit(row.unit, value):{form}}" for value in (row.first_figure, row.second_figure)]
     difference = f"{_in_unit(row.unit, row.difference):+.2f}" if row.unit == "share" else f"{row.difference:+.3g}"
     tests = [row.over_samples, *([row.over_seeds] if has_seeds else [])]
     return [*figures, difference, *(cell for found in tests for cell in _test_cells(row.unit, found)), row.verdict]
@@ -215,10 +216,6 @@ def _test_cells(unit: Unit, found: Difference | None) -> tuple[str, str]:
         return NO_TEST, NO_TEST
     ends = [f"{_in_unit(unit, end):{'+.2f' if unit == 'share' else '+.2g'}}" for end in (found.low, found.high)]
     return " to ".join(ends), "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
-
-
-def _figure(unit: Unit, value: float) -> str:
-    return f"{_in_unit(unit, value):.2f}" if unit == "share" else f"{value:.4g}"
 
 
 def _in_unit(unit: Unit, value: float) -> float:

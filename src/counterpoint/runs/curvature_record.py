@@ -16,7 +16,7 @@ from counterpoint.core.errors import RunError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.written_tables import aligned
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Estimate, Mass, OperatorSpectrum, ProductRoute
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum, ProductRoute
 from counterpoint.diagnostics.evidence import Sharpness
 
 WIDTH = 100  # columns
@@ -151,9 +151,10 @@ class HessianSpectrum:
             )
         down = found.signs.below
         words = (
-            f"the loss curves down along {_at_least(down)} of {self.num_parameters:,} directions (eigenvalues down to "
-            f"{found.smallest[0].value:.3g} or less), so these weights are no local minimum of it. A strict saddle has "
-            f"such a direction and a gradient of zero: the gradient has length {found.gradient_norm:.2g}"
+            f"the loss curves down along at least {down.at_least:,} ({LEVEL:.0%}: {_count(down)}) of "
+            f"{self.num_parameters:,} directions (eigenvalues down to {found.smallest[0].value:.3g} or less), so these "
+            "weights are no local minimum of it. A strict saddle has such a direction and a gradient of zero: the "
+            f"gradient has length {found.gradient_norm:.2g}"
         )
         # From below: the largest eigenvalue is no smaller than the Ritz value.
         steepest = max(found.largest[0].value, -found.smallest[0].value)
@@ -190,7 +191,8 @@ class HessianSpectrum:
             f"on what {seen} saw in {steps} steps. For certain at least {below:,} lie below -tau and {above:,} above "
             "tau: as many Ritz values do."
         )
-        largest, least = (", ".join(map(_with_error, ends)) for ends in (found.largest, found.smallest))
+        ends = (found.largest, found.smallest)
+        largest, least = (", ".join(f"{one.value:.4g} +- {one.error:.1g}" for one in end) for end in ends)
         yield f"Largest eigenvalues: {largest}. Least: {least}. Within each error lies an eigenvalue."
         low, high = found.trace.interval.low, found.trace.interval.high
         yield (
@@ -259,16 +261,5 @@ _ADAPTER = TypeAdapter(HessianSpectrum)
 
 
 def _count(mass: Mass) -> str:
-    """An interval of counts."""
     low, high = mass.count
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
-
-
-def _at_least(mass: Mass) -> str:
-    """A certain lower bound beside an interval of counts."""
-    return f"at least {mass.at_least:,} ({LEVEL:.0%}: {_count(mass)})"
-
-
-def _with_error(one: Estimate) -> str:
-    """An eigenvalue with its error."""
-    return f"{one.value:.4g} +- {one.error:.1g}"

@@ -126,7 +126,11 @@ def _spectrum(
             loss = fixed.at(weights)
             limit = free_bytes(loss.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
             operator = hessian_operator(loss, chunk_size=asked.chunk_size, memory_limit=limit)
-            starts = [_probe(loss.num_parameters, asked.seed + number) for number in range(asked.probes)]
+            starts = [
+                # The same on every device and at every checkpoint.
+                torch.randn(loss.num_parameters, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+                for seed in range(asked.seed, asked.seed + asked.probes)
+            ]
             found.append(StepSpectrum(step, operator_spectrum(operator, starts, plan, advance=advance)))
             route = operator.route
     assert route is not None
@@ -162,12 +166,6 @@ def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:
     """The weights that users get: their moving average, where the run keeps one."""
     kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
     return {**snapshot.state.model, **snapshot.average}, kind
-
-
-def _probe(num_parameters: int, seed: int) -> Tensor:
-    """A Gaussian vector, the same on every device and at every checkpoint."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(num_parameters, generator=generator, dtype=torch.float64)
 
 
 def _check_memory(fixed: FixedLoss, asked: CurvatureSettings) -> None:

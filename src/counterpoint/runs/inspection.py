@@ -76,7 +76,12 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     asked = build(DiagnosisSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
     if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
-        subject = _read_features(Path(subject))
+        if not is_table(path := Path(subject)):
+            raise UsageError(
+                f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as "
+                "`counterpoint embed` writes them"
+            )
+        subject = read_table(path, only_finite=False)
         labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
@@ -99,16 +104,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if loss is not None:
         _check_loss(loss, views, labels)
     return _diagnose_features(subject, labels, views, loss, threshold)
-
-
-def _read_features(path: Path) -> Table:
-    """Features in a file."""
-    if not is_table(path):
-        raise UsageError(
-            f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
-            "embed` writes them"
-        )
-    return read_table(path, only_finite=False)
 
 
 def _check_loss(loss: Any, views: Any, labels: Any) -> None:

@@ -26,7 +26,6 @@ from counterpoint.diagnostics.evidence import (
     HeldOutRecord,
 )
 from counterpoint.diagnostics.measure import Place, measure_place
-from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.shortcut import colour_statistics, shortcut
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
@@ -92,7 +91,7 @@ def gather_evidence(
     # Before it is measured, which sets the statistics of its norms.
     backbone = untrained_backbone(judged)
     moved = _weight_change(judged, backbone)
-    source, labels, encoder = judged.source, judged.source.labels, judged.encoder
+    source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _chosen(judged)
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
@@ -115,7 +114,9 @@ def gather_evidence(
         is_nonnegative=_is_nonnegative(judged, features.embedding),
         weight_change=moved,
         shortcut=told,
-        pairs=_pairs(judged, views.get(EMBEDDING), features.embedding, checkpoint),
+        pairs=pairs_of_run(judged, views[EMBEDDING], features.embedding[chosen_N], chosen_N, checkpoint)
+        if views
+        else None,
         classes=judged_classes(judged, features.embedding),
         held_out=_held_out(judged, features, views.get(EMBEDDING), threshold),
     )
@@ -141,14 +142,6 @@ def _shortcut(colours: Pair | None, embedded: Pair | None) -> ColourShortcut | N
     if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
         return None
     return shortcut(colours, embedded[0])
-
-
-def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairRecord | None:
-    """Whom the loss looks at; None without views."""
-    if views is None:
-        return None
-    chosen_N = _chosen(judged)
-    return pairs_of_run(judged, views, embedding_ND[chosen_N], chosen_N, checkpoint)
 
 
 def _chosen(judged: Subject) -> Tensor:
