@@ -25,8 +25,7 @@ from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import memory_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.report.page import MAX_BYTES, report
-from counterpoint.runs.map_layout import make_map
-from counterpoint.runs.sample_collection import Embedded, collect
+from counterpoint.runs.sample_collection import collect, make_map
 
 NUM_CLASSES, SIDE = 20, 64
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -87,8 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = create_run(Path(place) / "run", overwrite=False)
         print(f"{num} pictures, {flags.dims} dimensions\n\n| step | processor, one thread |\n|---|---|")
+        features = {"embedding": embedding, "representation": small}
         known = timed(
-            "choose, decompose, shrink pictures", lambda: collect(source, Embedded(embedding, small, True, 1e-5))
+            "choose, decompose, shrink pictures", lambda: collect(source, features, is_nonnegative=True, threshold=1e-5)
         )
         write_collection(folder, known)
         write_sealed(folder.findings, {"collection": {"sha256": sha256_of(folder.collection)}})

@@ -26,8 +26,8 @@ from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.progress import Reporter
 from counterpoint.losses.build import build_loss
 from counterpoint.runs.active_settings import check_choices
+from counterpoint.runs.fixed_loss import check_second_derivative
 from counterpoint.runs.recipes import with_recipe
-from counterpoint.runs.run_loss import check_second_derivative
 from counterpoint.runs.training import train
 from reproductions.code_state import code_state, processor
 from reproductions.study import Arm, Scale, Study, short_hash

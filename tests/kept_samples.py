@@ -2,16 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from counterpoint.core.files import sha256_of, write_json, write_sealed
-from counterpoint.core.map_samples import Collection, write_collection
+from counterpoint.core.map_samples import PLACES, Collection, write_collection
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source
-from counterpoint.runs.sample_collection import Embedded
 
 THRESHOLD = 1e-5
 
@@ -27,10 +27,11 @@ def toy_source(
     return memory_source("toy", samples, known, sample_names=tuple(names))
 
 
-def embedded(embedding: np.ndarray) -> Embedded:
-    """An embedding that is its own representation."""
+def embedded(embedding: np.ndarray) -> dict[str, Any]:
+    """What ``collect`` takes, of an embedding that is its own representation."""
     z_ND = torch.from_numpy(np.asarray(embedding, np.float32))
-    return Embedded(z_ND, z_ND, bool((z_ND >= 0).all()), THRESHOLD)
+    features = dict.fromkeys(PLACES, z_ND)
+    return {"features": features, "is_nonnegative": bool((z_ND >= 0).all()), "threshold": THRESHOLD}
 
 
 def keep_samples(path: Path, known: Collection) -> None:

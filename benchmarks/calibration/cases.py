@@ -25,7 +25,7 @@ from counterpoint.diagnostics.findings import find
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.nn.trained import load
-from counterpoint.runs.inspection import evidence_of_features
+from counterpoint.runs.feature_evidence import evidence_of_features
 from counterpoint.runs.run_evidence import gather_evidence
 from counterpoint.runs.training import train
 

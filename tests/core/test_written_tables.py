@@ -1,7 +1,6 @@
 """Names from outside, written as Markdown: a reader sees them as they are, and no program makes anything of them."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -12,7 +11,6 @@ from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, Sear
 from counterpoint.core.written_tables import markdown_table
 from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.export.export_record import Exported, ExportedFormat
-from counterpoint.runs.run_table import RunLine, RunTable
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
@@ -51,7 +49,6 @@ RECORDS = {
     "evaluation": evaluation,
     "search": lambda name: SearchAnswer(name, {"data": name}, (name,), (Asked(name, 1, name, (hit(name),)),)),
     "copies": lambda name: Copies(name, {}, (name,), (CopyGroup((1, 2), (name, name), (name, None), 0.5, "pixels"),)),
-    "runs": lambda name: RunTable(Path(), (RunLine(name, name, data=name, encoder=name, level=name, finding=name),)),
     "export": exported,
 }
 

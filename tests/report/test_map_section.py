@@ -15,8 +15,7 @@ from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimension_words, dimensions_section, kinds_of
 from counterpoint.report.sections.map_drawing import class_groups, layouts_of, still_map
 from counterpoint.report.sections.map_section import map_section
-from counterpoint.runs.map_layout import make_map
-from counterpoint.runs.sample_collection import collect
+from counterpoint.runs.sample_collection import collect, make_map
 from kept_samples import embedded, keep_samples, toy_source
 
 NO_PICTURES = 5  # the last step at which a page shrinks
@@ -25,7 +24,7 @@ NO_PICTURES = 5  # the last step at which a page shrinks
 def with_samples(path: Path, toy: Samples, values: np.ndarray, *, method: str = "ncl", has_map: bool = True) -> Path:
     """A run folder with kept samples and, perhaps, a map."""
     write_run(path, toy, values, method=method, num_epochs=2)
-    keep_samples(path, collect(toy_source(toy.images, toy.labels, toy.names, toy.class_names), embedded(values)))
+    keep_samples(path, collect(toy_source(toy.images, toy.labels, toy.names, toy.class_names), **embedded(values)))
     if has_map:
         make_map(RunFolder(path), Reporter(quiet=True))
     return path

@@ -18,8 +18,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import LogOfSum
-from counterpoint.runs.class_comparison import class_record, compare_classes
-from counterpoint.runs.class_question import ClassQuestion, class_question
+from counterpoint.runs.class_comparison import ClassQuestion, class_question, class_record, compare_classes
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
 COUNTS = [90, 45, 45, 20, 20, 20, 10, 10, 10, 10]
@@ -160,8 +159,10 @@ def test_labels_may_come_later(tmp_path: Path) -> None:
     run, x, _ = trained(tmp_path, labels=None)
     with pytest.raises(UsageError, match=r"has no labels.*give --labels FILE"):
         compare_classes(run, quiet=True)
-    found = compare_classes(run, data=x, labels=vectors([40, 20, 20])[1], quiet=True)
-    assert len(found.record.rows) == 3
+    found = cp.diagnose(run, data=x, labels=vectors([40, 20, 20])[1], quiet=True).classes
+    assert found is not None
+    assert found.optimum is not None
+    assert len(found.rows) == 3
 
 
 @pytest.mark.thorough

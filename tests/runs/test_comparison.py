@@ -1,7 +1,5 @@
 """Runs compared in pairs, over samples and over seeds: known answers, who is taken together, what is refused."""
 
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -224,19 +222,16 @@ def test_the_table_fits_and_says_what_it_must(two: list[Path], tmp_path: Path) -
     assert " representation      90.00   70.00   +20.00" in text
 
 
-def test_csv_json_and_markdown_hold_every_difference(two: list[Path]) -> None:
+def test_plain_values_hold_every_difference(two: list[Path]) -> None:
     found = cp.compare(two)
-    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
     values = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert len(rows) == len(values["comparisons"]) == len(found.rows)
-    for row, line, value in zip(found.rows, rows, values["comparisons"], strict=True):
+    assert len(values["comparisons"]) == len(found.rows)
+    for row, value in zip(found.rows, values["comparisons"], strict=True):
         assert row.over_samples is not None
-        assert (line["metric"], line["features"], line["real"]) == (row.metric, row.features, row.verdict)
-        assert_numbers(float(line["difference"]), row.difference)
-        assert float(line["samples_adjusted_p"]) == row.over_samples.p == value["over_samples"]["adjusted_p"]
-        assert line["seeds_low"] == line["seeds_needed"] == ""
-    assert found.to_markdown().count("\n| ") == 1 + len(found.rows)
-    assert "| knn | representation | 90.00 | 70.00 | +20.00 |" in found.to_markdown()
+        assert (value["metric"], value["features"], value["real"]) == (row.metric, row.features, row.verdict)
+        assert_numbers(value["difference"], row.difference)
+        assert value["over_samples"]["adjusted_p"] == row.over_samples.p
+        assert value["over_seeds"] is value["seeds_needed"] is None
 
 
 @pytest.mark.thorough

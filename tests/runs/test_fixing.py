@@ -11,7 +11,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.runs.fixing import fix_of, write_fix
+from counterpoint.runs.fixing import write_fix
 
 LABELS = np.arange(120) % 3
 
@@ -33,24 +33,24 @@ def test_the_first_finding_with_a_change_is_fixed_and_the_rest_stays(run: cp.Run
             Finding(name="c", level="note", changes={"epochs": 9}),
         )
     )
-    fix = fix_of(run.folder, findings)
-    write_fix(fix, tmp_path / "new.yaml")
+    text = write_fix(run.folder, findings, tmp_path / "new.yaml")
     asked = read_yaml_mapping(tmp_path / "new.yaml")
     assert asked == {"epochs": 1, "batch_size": 32, "optim": {"learning_rate": "auto"}, "temperature": 0.5}
-    text = fix.text(tmp_path / "new.yaml")
     assert "optim.learning_rate: 1e-09 -> auto" in text
     assert "array" in text
     with pytest.raises(RunError, match=r"exists; replace it with --overwrite, or choose another --fix"):
-        write_fix(fix, tmp_path / "new.yaml")
+        write_fix(run.folder, findings, tmp_path / "new.yaml")
     with pytest.raises(UsageError, match=r"--fix must end in \.yaml"):
-        write_fix(fix, tmp_path / "new.txt")
+        write_fix(run.folder, findings, tmp_path / "new.txt")
 
 
-def test_what_nothing_changes_is_said_with_its_advice(run: cp.Run) -> None:
+def test_what_nothing_changes_is_said_with_its_advice(run: cp.Run, tmp_path: Path) -> None:
+    new = tmp_path / "new.yaml"
     with pytest.raises(UsageError, match=r"no setting of this run changes what was found; for a try: look"):
-        fix_of(run.folder, Findings(findings=(Finding(name="a", level="severe", remedy="look"),)))
+        write_fix(run.folder, Findings(findings=(Finding(name="a", level="severe", remedy="look"),)), new)
     with pytest.raises(UsageError, match="Nothing wrong was found"):
-        fix_of(run.folder, Findings(findings=(Finding(name="a", level="good", changes={"epochs": 2}),)))
+        write_fix(run.folder, Findings(findings=(Finding(name="a", level="good", changes={"epochs": 2}),)), new)
+    assert not new.exists()
 
 
 @pytest.mark.thorough

@@ -9,9 +9,8 @@ from counterpoint.core.files import write_json
 from counterpoint.core.map_samples import read_map
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs import map_layout
-from counterpoint.runs.map_layout import BOTH_UP_TO, make_map, tsne_layout, tsne_places
-from counterpoint.runs.sample_collection import collect
+from counterpoint.runs import sample_collection
+from counterpoint.runs.sample_collection import BOTH_UP_TO, collect, make_map, tsne_layout, tsne_places
 from kept_samples import embedded, keep_samples, toy_source
 
 
@@ -24,7 +23,7 @@ def groups(num: int = 60, seed: int = 0) -> np.ndarray:
 def kept(path: Path, values: np.ndarray) -> RunFolder:
     path.mkdir(exist_ok=True)
     write_json(RunFolder(path).findings, {})
-    keep_samples(path, collect(toy_source(None, None, [f"{n}" for n in range(len(values))], []), embedded(values)))
+    keep_samples(path, collect(toy_source(None, None, [f"{n}" for n in range(len(values))], []), **embedded(values)))
     return RunFolder(path)
 
 
@@ -54,7 +53,7 @@ def test_a_map_is_made_once_and_is_the_same_when_made_anew(tmp_path: Path, monke
     folder.map_layout.unlink()
     make_map(folder, Reporter(quiet=True))
     assert folder.map_layout.read_bytes() == content
-    monkeypatch.setattr(map_layout, "tsne_layout", lambda scores: pytest.fail("made again"))
+    monkeypatch.setattr(sample_collection, "tsne_layout", lambda scores: pytest.fail("made again"))
     assert make_map(folder, Reporter(quiet=True)) == first
 
 
@@ -70,7 +69,9 @@ def test_where_neighbours_say_nothing_no_map_is_made(tmp_path: Path, values: np.
 
 
 def test_of_many_samples_the_embedding_alone_is_laid_out() -> None:
-    few, many = (collect(toy_source(None, None, [""] * num, []), embedded(groups(num))) for num in (30, BOTH_UP_TO + 1))
+    few, many = (
+        collect(toy_source(None, None, [""] * num, []), **embedded(groups(num))) for num in (30, BOTH_UP_TO + 1)
+    )
     assert tsne_places(few) == ["embedding", "representation"]
     assert tsne_places(many) == ["embedding"]
 

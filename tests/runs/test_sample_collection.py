@@ -75,7 +75,7 @@ def test_figures_of_dimensions_are_those_of_a_loop() -> None:
     values[labels == 1, 0] = np.linspace(1, 2, 20)
     values[:, 1] = 1.0
     values[3, 2] = 5.0
-    found = collect(toy_source(None, labels, [f"{n}" for n in range(40)], ["a", "b"]), embedded(values))
+    found = collect(toy_source(None, labels, [f"{n}" for n in range(40)], ["a", "b"]), **embedded(values))
     dims, unit = found.dims, values / np.linalg.norm(values, axis=1, keepdims=True)
     np.testing.assert_allclose(dims.fires_D, [0.5, 1.0, 1 / 40, 0.0])
     np.testing.assert_allclose(dims.expected_D, np.abs(unit).mean(0), atol=1e-6)
@@ -137,7 +137,7 @@ def test_pictures_become_coarser_until_they_fit() -> None:
 def test_odd_collections(num: int, labels: list[int] | None, values: np.ndarray) -> None:
     numbers = None if labels is None else np.array(labels)
     names = [f"{n}" for n in range(num)]
-    found = collect(toy_source(None, numbers, names, [f"c{n}" for n in range(300)]), embedded(values))
+    found = collect(toy_source(None, numbers, names, [f"c{n}" for n in range(300)]), **embedded(values))
     assert len(found) == num
     assert found.scores["embedding"].shape[1] >= 2
     assert found.neighbours_NM.max() < num

@@ -10,8 +10,7 @@ import counterpoint as cp
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, write_sealed
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.curvature_record import HessianSpectrum
-from counterpoint.runs.sharpness import run_sharpness, sharpest
+from counterpoint.runs.curvature_record import HessianSpectrum, run_sharpness, sharpest
 
 DATA = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
 

@@ -9,6 +9,8 @@ MAX_LINE = 300  # characters of another's message in ours
 # Settings, verbs and data of released versions (0.1.0, 0.2.0), and what stands in their place.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
+    "csv": "--json has everything",
+    "markdown": "--json has everything",
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "engine.average": "the encoder has the weights of the last update",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",

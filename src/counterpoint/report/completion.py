@@ -54,7 +54,7 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
 def _lay_out(folder: RunFolder, *, quiet: bool) -> Gaps:
     """Lay out the map; returns why that is not possible, if it is not."""
     from counterpoint.engine.progress import Reporter  # deferred: see `complete`
-    from counterpoint.runs.map_layout import make_map  # deferred: see `complete`
+    from counterpoint.runs.sample_collection import make_map  # deferred: see `complete`
 
     try:
         make_map(folder, Reporter(quiet=quiet))

@@ -1,11 +1,11 @@
-"""Where a labelled run has its classes, beside where theory says that its loss would have them."""
+"""Where a labelled run has its classes, beside where theory says that its loss would have them; nothing is retyped."""
 
 # N samples, D features, C classes
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,8 +14,9 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.validation import build
+from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
+from counterpoint.data.long_tail import thin
 from counterpoint.diagnostics.class_geometry import (
     class_cosines,
     class_geometry,
@@ -33,15 +34,68 @@ from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import EMBEDDING, extract
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
+from counterpoint.losses.class_level import COVERED, ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss
-from counterpoint.runs.class_question import ClassQuestion, class_question, question_of_features
-from counterpoint.runs.pair_inspection import USUAL_BATCH
+from counterpoint.losses.pair_loss import PairLoss
+from counterpoint.methods.catalogue import method_named
+from counterpoint.runs.pair_inspection import USUAL_BATCH, learned_weights, settings_loss
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 EASY_CLASSES = 50  # for which a diagnosis solves the optimum: well below a second
 MOST_CLASSES = 2048  # of which a diagnosis keeps a table
 TOLERANCE = 1e-8
 MERGED = 1e-6  # distance of a class mean of an optimum from the centre, up to which it has no direction
+OWN_POSITIVES = (
+    "The optimum holds for positives drawn from the anchor's class; a sample's only positive here is its own second "
+    "view, and spread-out classes may do better (docs/theory.md)."
+)
+
+
+@dataclass(frozen=True)
+class ClassQuestion:
+    """What to ask ``theory.optimal_geometry``.
+
+    Attributes:
+        proportions_C: share of each class of ``numbers_C`` in what the run trains on.
+        numbers_C: class numbers, ascending.
+        positions_N: of the training samples with a class.
+        num_unlabelled: training samples without one.
+        record: what the loss does to classes.
+        num_negatives: independent draws per anchor, or infinity.
+        dimension: of the embedding where it may limit the optimum; else None.
+        nonnegative: the embedding has no negative entries.
+        notes: what a reader must know.
+    """
+
+    proportions_C: Tensor
+    numbers_C: Tensor
+    positions_N: Tensor
+    num_unlabelled: int
+    record: ClassLevel
+    num_negatives: float
+    dimension: int | None
+    nonnegative: bool
+    notes: tuple[str, ...]
+
+    @property
+    def is_easy(self) -> bool:
+        """Whether a certified answer takes no search."""
+        is_convex = not isinstance(self.record, LogOfSum) or self.record.hardness == 0
+        return is_convex and (self.dimension is None or self.nonnegative)
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """The question in words."""
+        record, number = self.record, self.num_negatives
+        how_many = "infinitely many" if math.isinf(number) else f"{number:.0f}"
+        words = {"loss": record.name, "negatives": f"{how_many}, of {'other' if record.supervised else 'any'} class"}
+        if isinstance(record, LogOfSum):
+            words |= {"temperature": f"{1 / record.scale:g}", "epsilon": f"{record.epsilon:g}"}
+            words |= {"margin": f"{record.margin:.4g}"} if record.margin else {}
+        else:
+            words["scale"] = f"{record.scale:g}"
+        words |= {"dimension": str(self.dimension)} if self.dimension is not None else {}
+        return words | ({"features": "non-negative"} if self.nonnegative else {})
 
 
 @dataclass(frozen=True)
@@ -61,49 +115,26 @@ class ClassComparison:
 
 @usual_modes()
 def compare_classes(
-    run: Run | str | Path,
-    *,
-    data: Any = None,
-    labels: Any = None,
-    tolerance: float = TOLERANCE,
-    quiet: bool = False,
-    **look: Any,
+    run: Run | str | Path, *, checkpoint: str | None = None, tolerance: float = TOLERANCE, quiet: bool = False
 ) -> ClassComparison:
     """Measure the class means of a run, and solve for those that its loss would have at these class proportions.
 
     Args:
-        run: with labels, or with ``labels``.
-        data: other samples (anything ``train`` takes), or the array that it was trained on.
-        labels: one class per sample.
+        run: with labels.
+        checkpoint: the step of a state that is kept; None takes the last one.
         tolerance: see ``optimal_geometry``.
         quiet: show no progress.
-        look: ``checkpoint`` (a step), ``device``, ``cache``, and what of the data is taken.
 
     Raises:
         UsageError: no run, no labels, or a loss that theory does not cover.
     """
     if is_encoder(run) or (isinstance(run, str | Path) and Path(run).is_file()):
         raise UsageError(f"{run} is no run folder; only a run has a loss and proportions to compare with")
-    asked = build(LookSettings, look, "geometry")
-    reporter = Reporter(quiet=quiet)
-    judged = one_checkpoint(open_subject(run, Samples(data, labels), asked, reporter), asked.checkpoint)
+    asked = LookSettings(checkpoint=checkpoint)
+    judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
     question = class_question(judged)  # first: what theory does not cover is said before anything is encoded
-    key = key_of(judged.encoder) if asked.cache else None
-    embedding_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key).embedding
-    geometry = solve(question, tolerance)
-    return ClassComparison(question, geometry, _compared_run(judged, embedding_ND, question, geometry))
-
-
-def solve(question: ClassQuestion, tolerance: float = TOLERANCE) -> Geometry:
-    """The optimum that a run's question asks for."""
-    return optimal_geometry(
-        question.proportions_C,
-        loss=question.record,
-        num_negatives=question.num_negatives,
-        dimension=question.dimension,
-        nonnegative=question.nonnegative,
-        tolerance=tolerance,
-    )
+    z_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key_of(judged.encoder) if asked.cache else None)
+    return _compared(z_ND.embedding, labels_of(judged), question, tolerance, subject=judged)
 
 
 def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, ...]) -> ClassRecord | None:
@@ -132,11 +163,11 @@ def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, 
             for number, count, spread, rare_one in per_class
         ),
         num_unlabelled=int((labels_N < 0).sum()),
-        within_share=_known(within_share(classes)),
-        rare_cosine=_known(rare.value),
-        low=_known(rare.low),
-        high=_known(rare.high),
-        frequent_cosine=_known(frequent_cosine(classes)),
+        within_share=_finite(within_share(classes)),
+        rare_cosine=_finite(rare.value),
+        low=_finite(rare.low),
+        high=_finite(rare.high),
+        frequent_cosine=_finite(frequent_cosine(classes)),
     )
 
 
@@ -147,14 +178,8 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
         subject: a run or an encoder from elsewhere, with its samples.
         embedding_ND: of all samples.
     """
-    source = subject.source
-    try:
-        question = class_question(subject)
-        _check_easy(question, f"counterpoint geometry --run {subject.name}")
-        return _compared_run(subject, embedding_ND, question, solve(question))
-    except UsageError as error:
-        found = class_record(embedding_ND, source.labels, source.class_names)
-        return found and found.model_copy(update={"why_no_optimum": str(error)})
+    instead = f"counterpoint geometry --run {subject.name}"
+    return _if_easy(embedding_ND, labels_of(subject), lambda: class_question(subject), instead, subject)
 
 
 def classes_of_features(loss: Loss, z_ND: Tensor, labels: Labels, *, nonnegative: bool) -> ClassRecord | None:
@@ -166,68 +191,195 @@ def classes_of_features(loss: Loss, z_ND: Tensor, labels: Labels, *, nonnegative
         labels: of the samples.
         nonnegative: the features have no negative entries.
     """
+
+    def ask() -> ClassQuestion:
+        positions_N = (labels.numbers >= 0).nonzero()[:, 0]
+        draws = _of_batch(loss, loss.class_level(), min(USUAL_BATCH, len(positions_N)) - 1)
+        notes = () if loss.uses_labels else (OWN_POSITIVES,)
+        return _question(labels.numbers, torch.arange(len(z_ND)), draws, z_ND.shape[1], nonnegative, notes)
+
+    return _if_easy(z_ND, labels, ask, "cp.theory.optimal_geometry(proportions, loss=...)", None)
+
+
+def class_question(subject: Subject) -> ClassQuestion:
+    r"""Read the question from a run.
+
+    A two-view batch of n samples has its negatives in n - 1 pairs of one class each: k = n - 1 draws with every term
+    twice, a margin of log 2 (``docs/theory.md``, Two views; imbalanced2026, Eq. 14).
+
+    Args:
+        subject: of a run, with its samples.
+
+    Raises:
+        UsageError: no labels, fewer than two classes, or a loss that theory does not cover; says which it does.
+    """
+    settings, source = subject.settings, subject.source
+    if settings is None or subject.folder is None:
+        raise UsageError("only a run has a loss and proportions to compare with; give a run folder")
+    draws = _draws(subject, subject.folder.read_status().negatives_per_anchor)
+    if source.labels is None:
+        raise UsageError(
+            f"{subject.name} has no labels, which say what its classes are; give --labels FILE (Python: labels=), one "
+            "per sample in the order of its data"
+        )
+    positions_N = subject.split.train
+    if not subject.is_own_data:
+        positions_N = torch.arange(len(source))
+    elif float(settings.source.holdout) == 0:  # what evaluations hold out was trained on, too
+        positions_N = thin(torch.arange(len(source)), source.labels, settings.source, source.class_names).positions
+    is_balanced = settings.source.sampling == "balanced"
+    notes = {
+        OWN_POSITIVES: not (method_named(settings.method).needs_labels or draws.uses_labels),
+        "Measured on samples as they are, not on their views.": subject.has_views,
+        "Classes are drawn equally often (source.sampling balanced).": is_balanced,
+        "Proportions are those of the samples given, not of the run's own.": not subject.is_own_data,
+    }
+    width, nonnegative = subject.encoder.embedding_dims, settings.output.nonnegative not in ("none", "auto")
+    said = tuple(note for note, holds in notes.items() if holds)
+    found = _question(source.labels, positions_N, draws, width, nonnegative, said)
+    equal_C = torch.full_like(found.proportions_C, 1 / len(found.numbers_C))
+    return replace(found, proportions_C=equal_C) if is_balanced else found
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """What the loss does to classes, with how many independent negatives."""
+
+    record: ClassLevel
+    number: float
+    uses_labels: bool
+    notes: tuple[str, ...] = ()
+
+
+def _question(
+    labels_N: Tensor, positions_N: Tensor, draws: _Draws, width: int, nonnegative: bool, notes: tuple[str, ...]
+) -> ClassQuestion:
+    """The question of the samples at some positions."""
+    is_known_N = labels_N[positions_N] >= 0
+    numbers_C, counts_C = labels_N[positions_N[is_known_N]].unique(return_counts=True)
+    if len(numbers_C) < 2:
+        raise UsageError(f"a geometry needs at least 2 classes, and these samples have {len(numbers_C)}")
+    return ClassQuestion(
+        proportions_C=counts_C.double() / counts_C.sum(),
+        numbers_C=numbers_C,
+        positions_N=positions_N[is_known_N],
+        num_unlabelled=int((~is_known_N).sum()),
+        record=draws.record,
+        num_negatives=draws.number,
+        dimension=width if width < len(numbers_C) - 1 else None,
+        nonnegative=nonnegative,
+        notes=(*draws.notes, *notes),
+    )
+
+
+def _draws(subject: Subject, counted: int | None) -> _Draws:
+    """Loss and negatives of a run, whose training counted the negatives of an anchor or did not."""
+    settings = subject.settings
+    assert settings is not None
+    wiring = method_named(settings.method).wiring
+    if settings.loss.name == CUSTOM:
+        raise UsageError(
+            f"{subject.name} was trained with a loss of your own, of which a run folder holds no code; covered are "
+            f"{COVERED}. With cp.theory.optimal_geometry(proportions, loss=...) you can ask for it yourself"
+        )
+    if wiring == "cross-modal":
+        raise UsageError(
+            f"{subject.name} has two encoders, whose class means may differ; the comparison is of one: method "
+            f"{settings.method} is not covered"
+        )
+    loss = settings_loss(subject, settings)
+    if next(loss.parameters(), None) is not None:  # a scale that it has learned
+        loss.load_state_dict(learned_weights(subject))
+    record = loss.class_level()
+    if wiring == "queue":
+        return _Draws(record, float(counted or settings.target.queue_size), loss.uses_labels)
+    batch = min(int(settings.batch_size) // settings.engine.accumulate, len(subject.split.train))
+    return _of_batch(loss, record, batch - 1 if counted is None else counted // (1 + _is_two_view(loss)))
+
+
+def _is_two_view(loss: Loss) -> bool:
+    """Whether both views of the other samples are negatives."""
+    pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
+    return pairing is not None and pairing.negatives == "two-view"
+
+
+def _of_batch(loss: Loss, record: ClassLevel, number: int) -> _Draws:
+    """A batch whose other samples are so many draws, unless the loss says itself how many it takes."""
+    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
+        return _Draws(record, float(record.num_negatives or math.inf), loss.uses_labels)
+    if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
+        return _Draws(record, float(number), loss.uses_labels)
+    # docs/theory.md, Two views: n - 1 draws, every term twice.
+    record = replace(record, margin=record.margin + math.log(2))
+    words = f"Both views of {number} other samples are {number} draws, each twice: a margin of log 2."
+    return _Draws(record, float(number), loss.uses_labels, (words,))
+
+
+def _if_easy(
+    z_ND: Tensor, labels: Labels | None, ask: Callable[[], ClassQuestion], instead: str, subject: Subject | None
+) -> ClassRecord | None:
+    """The classes beside the optimum, or with the reason why there is none that takes well below a second."""
     try:
-        question = question_of_features(loss, labels.numbers, z_ND.shape[1], USUAL_BATCH, nonnegative=nonnegative)
-        _check_easy(question, "cp.theory.optimal_geometry(proportions, loss=...)")
-        return _compared(z_ND, labels, question, solve(question))
+        question = ask()
+        num_classes = len(question.numbers_C)
+        if num_classes > EASY_CLASSES or not question.is_easy:
+            raise UsageError(f"the optimum of {num_classes} classes takes longer than a diagnosis: {instead}")
+        return _compared(z_ND, labels, question, subject=subject).record
     except UsageError as error:
-        found = class_record(z_ND, labels.numbers, labels.class_names)
+        found = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
         return found and found.model_copy(update={"why_no_optimum": str(error)})
 
 
-def _check_easy(question: ClassQuestion, instead: str) -> None:
-    """Require an optimum that takes well below a second."""
-    num_classes = len(question.numbers_C)
-    if num_classes > EASY_CLASSES or not question.is_easy:
-        raise UsageError(f"the optimum of {num_classes} classes takes longer than a diagnosis: {instead}")
-
-
-def _compared_run(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, geometry: Geometry) -> ClassRecord:
-    """Training samples of a run, measured beside the optimum; samples that were held out, too."""
-    source = subject.source
-    assert source.labels is not None
-    record = _compared(embedding_ND, Labels(source.labels, source.class_names), question, geometry)
-    assert record.optimum is not None
-    held_out = _held_out(subject, embedding_ND, question, geometry)
-    return record.model_copy(update={"optimum": record.optimum.model_copy(update={"held_out": held_out})})
-
-
-def _compared(embedding_ND: Tensor, labels: Labels, question: ClassQuestion, geometry: Geometry) -> ClassRecord:
-    """The samples that a question is about, measured beside the optimum."""
-    positions_N = question.positions_N
-    z_ND, labels_N = embedding_ND[positions_N], labels.numbers[positions_N]
+def _compared(
+    all_ND: Tensor,
+    labels: Labels | None,
+    question: ClassQuestion,
+    tolerance: float = TOLERANCE,
+    *,
+    subject: Subject | None,
+) -> ClassComparison:
+    """The samples that a question is about, measured beside the optimum; samples of a run that were held out, too."""
+    assert labels is not None
+    geometry = optimal_geometry(
+        question.proportions_C,
+        loss=question.record,
+        num_negatives=question.num_negatives,
+        dimension=question.dimension,
+        nonnegative=question.nonnegative,
+        tolerance=tolerance,
+    )
+    z_ND, labels_N = all_ND[question.positions_N], labels.numbers[question.positions_N]
     record = class_record(z_ND, labels_N, labels.class_names)
     assert record is not None
     classes, names = class_geometry(z_ND, labels_N), [row.name for row in record.rows]
     distance = gram_distance(classes, geometry.gram)
     is_rare_C = rare_classes(classes.counts_C)
+    rare = None if is_rare_C is None else float(mean_cosine(geometry.means.T, is_rare_C, noise=MERGED))
     optimum = OptimumRecord(
         question=question.words,
-        measured=_rows(class_cosines(classes)),
-        optimum=_rows(geometry.gram),
+        measured=tuple(map(tuple, class_cosines(classes).tolist())),
+        optimum=tuple(map(tuple, geometry.gram.tolist())),
         distance=distance.value,
-        low=_known(distance.low),
-        high=_known(distance.high),
+        low=_finite(distance.low),
+        high=_finite(distance.high),
+        held_out=None if subject is None else _held_out(subject, all_ND, question, geometry),
         risk=geometry.risk,
-        lower_bound=_known(geometry.lower_bound),
-        relative_gap=_known(geometry.relative_gap),
+        lower_bound=_finite(geometry.lower_bound),
+        relative_gap=_finite(geometry.relative_gap),
         status=geometry.status,
         is_certified=geometry.is_certified,
         merged=tuple(tuple(names[place] for place in group) for group in geometry.merged_classes),
-        rare_cosine=None
-        if is_rare_C is None
-        else _known(float(mean_cosine(geometry.means.T, is_rare_C, noise=MERGED))),
+        rare_cosine=_finite(rare),
         notes=question.notes,
     )
-    return record.model_copy(update={"optimum": optimum, "num_unlabelled": question.num_unlabelled})
+    record = record.model_copy(update={"optimum": optimum, "num_unlabelled": question.num_unlabelled})
+    return ClassComparison(question, geometry, record)
 
 
 def _held_out(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, geometry: Geometry) -> float | None:
     """The distance of samples that were held out of training; None where they lack a class, or none were."""
     labels, settings = subject.source.labels, subject.settings
-    assert labels is not None
-    assert settings is not None
-    if not subject.is_own_data or float(settings.source.holdout) == 0:
+    if labels is None or settings is None or not subject.is_own_data or float(settings.source.holdout) == 0:
         return None
     held_N = subject.split.held_out
     held_N = held_N[torch.isin(labels[held_N], question.numbers_C)]
@@ -236,11 +388,12 @@ def _held_out(subject: Subject, embedding_ND: Tensor, question: ClassQuestion, g
     return gram_distance(class_geometry(embedding_ND[held_N], labels[held_N]), geometry.gram).value
 
 
-def _rows(matrix_CC: Tensor) -> tuple[tuple[float, ...], ...]:
-    """A matrix as plain numbers."""
-    return tuple(map(tuple, matrix_CC.tolist()))
+def labels_of(subject: Subject) -> Labels | None:
+    """The labels of a subject's samples; None without any."""
+    labels_N = subject.source.labels
+    return None if labels_N is None else Labels(labels_N, subject.source.class_names)
 
 
-def _known(value: float | None) -> float | None:
+def _finite(value: float | None) -> float | None:
     """A finite number, or None: JSON has nothing else."""
     return value if value is not None and math.isfinite(value) else None

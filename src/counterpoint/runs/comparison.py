@@ -6,7 +6,7 @@ import itertools
 import re
 import shlex
 from base64 import urlsafe_b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,18 @@ def compare(
         for name, group in zip(names, groups, strict=True)
     )
     keys = _chosen([run.record for run in known], metrics, features)
-    alike = tuple(key for key in keys if _are_alike([_rows(group, *key) for group in groups]))
+    figures = {key: [_rows(group, *key) for group in groups] for key in keys}
+    # Of what no training made, all have the very same figures, query by query.
+    alike = tuple(
+        key
+        for key, by_side in figures.items()
+        if all(by_side) and len({frozenset((row.figure, row.hits) for row in rows) for rows in by_side}) == 1
+    )
     rows = [
-        compared
-        for (one, first), (other, second) in itertools.combinations(list(zip(sides, groups, strict=True)), 2)
-        for key in keys
-        if key not in alike
-        for compared in _compared((one, other), (_rows(first, *key), _rows(second, *key)))
+        _compared((sides[one], sides[other]), (by_side[one], by_side[other]))
+        for one, other in itertools.combinations(range(len(sides)), 2)
+        for key, by_side in figures.items()
+        if key not in alike and by_side[one] and by_side[other]
     ]
     samples, seeds = (corrected([getattr(row, name) for row in rows]) for name in ("over_samples", "over_seeds"))
     tested = tuple(
@@ -93,46 +98,40 @@ class _Evaluated:
     method: dict[str, Any]
     record: EvaluationRecord
 
+    @property
+    def queries(self) -> str:
+        """What was asked about, and of what."""
+        return f"{self.path} ({self.record.split.num_queries or 0:,} of {self.record.split.source})"
+
 
 def _members(run: Run | SeedRuns | str | Path, evaluation: str) -> list[_Evaluated]:
     """What is meant: a file, one run, or those of its seeds."""
     if isinstance(run, SeedRuns):
-        return [_of_run(each, _file_of(each, evaluation)) for each in run.runs]
-    path = Path(run) if isinstance(run, str | Path) else None
-    if path is not None and path.is_file():
-        # A run's own is known by the run, whose seed and method count.
-        folders = (RunFolder(path.parent), RunFolder(path.parent.parent))
-        own = [
-            each for each in folders if each.is_ours and path in (each.evaluation, each.other_evaluations / path.name)
-        ]
-        return [_of_run(as_run(own[0].path), path) if own else _of_file(path)]
-    known = [as_run(folder) for folder in (seed_folders(path) if path is not None else [])] or [as_run(run)]
-    return [_of_run(each, _file_of(each, evaluation)) for each in known]
+        return [_of_run(each, evaluation) for each in run.runs]
+    if not isinstance(run, str | Path):
+        return [_of_run(as_run(run), evaluation)]
+    path = Path(run)
+    if not path.is_file():
+        return [_of_run(as_run(folder), evaluation) for folder in seed_folders(path) or [path]]
+    # A run's own is known by the run, whose seed and method count.
+    for folder in (RunFolder(path.parent), RunFolder(path.parent.parent)):
+        if folder.is_ours and path in (folder.evaluation, folder.other_evaluations / path.name):
+            return [_of_run(as_run(folder.path), "" if path == folder.evaluation else path.stem)]
+    record = _record(path, read_sealed(path), "counterpoint evaluate --encoder NAME --data DATA")
+    return [_Evaluated(path, None, {"path": str(path)}, record)]
 
 
-def _file_of(run: Run, evaluation: str) -> Path:
-    """The evaluation of a run, or that of a name."""
-    name = evaluation.removesuffix(".json")
-    file = run.folder.other_evaluations / f"{name}.json" if name else run.folder.evaluation
+def _of_run(run: Run, evaluation: str) -> _Evaluated:
+    """A run with its evaluation, or that of a name."""
+    folder, name = run.folder, evaluation.removesuffix(".json")
+    command = f"counterpoint evaluate {shlex.quote(str(run.path))}"
+    file = folder.other_evaluations / f"{name}.json" if name else folder.evaluation
     if not file.exists():
         what, more = (f"no evaluation called {name}", " --data DATA") if name else ("no evaluation", "")
-        raise RunError(f"{run.path} has {what}; make it with: {_command(run)}{more}")
-    return file
-
-
-def _of_run(run: Run, file: Path) -> _Evaluated:
-    """A run with an evaluation of it."""
-    folder = run.folder
+        raise RunError(f"{run.path} has {what}; make it with: {command}{more}")
     settings = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {"path": str(run.path)}
     method = {setting: value for setting, value in settings.items() if setting not in NOT_THE_METHODS}
-    record = _record(file, read_derived(folder, file), _command(run))
-    return _Evaluated(run.path, folder.read_status().seed, method, record)
-
-
-def _of_file(file: Path) -> _Evaluated:
-    """An evaluation of an encoder that no run of ours has trained."""
-    record = _record(file, read_sealed(file), "counterpoint evaluate --encoder NAME --data DATA")
-    return _Evaluated(file, None, {"path": str(file)}, record)
+    return _Evaluated(run.path, folder.read_status().seed, method, _record(file, read_derived(folder, file), command))
 
 
 def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRecord:
@@ -148,11 +147,6 @@ def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRe
     return record
 
 
-def _command(run: Run) -> str:
-    """What evaluates a run."""
-    return f"counterpoint evaluate {shlex.quote(str(run.path))}"
-
-
 def _check(runs: Sequence[_Evaluated]) -> None:
     """Refuse what cannot be compared."""
     if len(runs) < 2:
@@ -163,30 +157,19 @@ def _check(runs: Sequence[_Evaluated]) -> None:
     for run in runs[1:]:
         if run.record.split.query_fingerprint != first.record.split.query_fingerprint:
             raise UsageError(
-                f"{first.path} ({_queries(first)}) and {run.path} ({_queries(run)}) were evaluated on different "
-                "queries; evaluate both on the same data (counterpoint evaluate RUN --data DATA), and compare these "
-                "evaluations (--evaluation NAME)"
+                f"{first.queries} and {run.queries} were evaluated on different queries; evaluate both on the same "
+                "data (counterpoint evaluate RUN --data DATA), and compare these evaluations (--evaluation NAME)"
             )
-
-
-def _queries(run: _Evaluated) -> str:
-    """What a run was asked about."""
-    return f"{run.record.split.num_queries or 0:,} of {run.record.split.source}"
 
 
 def _by_method(members: Sequence[list[_Evaluated]]) -> list[list[_Evaluated]]:
     """Runs that were named one by one are taken together where only their seeds differ."""
     groups: list[list[_Evaluated]] = []
     for group in members:
-        same = [
-            other
-            for other in groups
-            if len(group) == 1
-            and other[0].method == group[0].method
-            and group[0].seed not in [run.seed for run in other]
-        ]
-        if same:
-            same[0].extend(group)
+        one, *more = group
+        same = (each for each in groups if each[0].method == one.method and one.seed not in [run.seed for run in each])
+        if not more and (earlier := next(same, None)):
+            earlier.append(one)
         else:
             groups.append(list(group))
     # Seeds of one method are compared with each other where there is nothing else.
@@ -196,21 +179,17 @@ def _by_method(members: Sequence[list[_Evaluated]]) -> list[list[_Evaluated]]:
 def _folder_of(group: Sequence[_Evaluated]) -> Path:
     """A path to name a side by: of seeds, the one above, or what the names of theirs have in common."""
     paths = [run.path.resolve() for run in group]
-    if len(paths) == 1:
-        return _named(group[0]) if paths[0].is_file() else paths[0]
-    letters = zip(*(path.name for path in paths), strict=False)
-    alike = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
-    stem = _SEED_ENDING.sub("", "".join(column[0] for column in alike))
-    return paths[0].with_name(stem) if stem else paths[0].parent
-
-
-def _named(evaluated: _Evaluated) -> Path:
-    """A path to name a file's side by: the encoder and its weights, or for features the file."""
-    about, path = evaluated.record.encoder, evaluated.path.resolve()
+    if len(paths) > 1:
+        letters = zip(*(path.name for path in paths), strict=False)
+        alike = itertools.takewhile(lambda column: len(set(column)) == 1, letters)
+        stem = _SEED_ENDING.sub("", "".join(column[0] for column in alike))
+        return paths[0].with_name(stem) if stem else paths[0].parent
+    about, path = group[0].record.encoder, paths[0]
+    if not path.is_file():
+        return path
     if about.get("encoder", FEATURES) == FEATURES:
         return path.with_suffix("")
-    known = [Path(str(about[part])).name for part in ("encoder", "weights") if about.get(part)]
-    return path.with_name(" ".join(known))
+    return path.with_name(" ".join(Path(str(about[part])).name for part in ("encoder", "weights") if about.get(part)))
 
 
 def _chosen(
@@ -239,50 +218,29 @@ def _rows(group: Sequence[_Evaluated], metric: str, features: str) -> list[Evalu
     return found if len(found) == len(group) else []
 
 
-def _are_alike(sides: Sequence[Sequence[EvaluationRow]]) -> bool:
-    """Whether all sides have the very same figures, query by query: of what no training made."""
-    return all(sides) and len({frozenset((row.figure, row.hits) for row in rows) for rows in sides}) == 1
-
-
-def _compared(
-    sides: tuple[Side, Side], rows: tuple[Sequence[EvaluationRow], Sequence[EvaluationRow]]
-) -> Iterator[Compared]:
-    """Compare one figure of two sides, if both have it."""
-    first, second = rows
-    if not first or not second:
-        return
-    is_paired, ordered = _matched(sides, rows)
-    one, other = ([float(row.figure or 0.0) for row in side] for side in ordered)
+def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) -> Compared:
+    """Compare one figure of two sides."""
+    (one, other), (first, second) = sides, rows
+    is_paired = one.has_distinct_seeds and other.has_distinct_seeds and set(one.seeds) == set(other.seeds)
+    by_seed = dict(zip(other.seeds, second, strict=True))
+    ordered = (first, [by_seed[seed] for seed in one.seeds] if is_paired else second)
+    own, others = ([float(row.figure or 0.0) for row in side] for side in ordered)
     metric = metric_under(described_metrics("evaluation"), first[0].protocol)
-    differing = sorted(
-        name
-        for name in {*first[0].settings, *second[0].settings}
-        if first[0].settings.get(name) != second[0].settings.get(name)
-    )
-    yield Compared(
+    settings, theirs = first[0].settings, second[0].settings
+    differing = sorted(name for name in {*settings, *theirs} if settings.get(name) != theirs.get(name))
+    return Compared(
         metric=first[0].protocol,
         features=first[0].features,
         unit=metric.unit if metric else "number",
-        first=sides[0].name,
-        second=sides[1].name,
-        first_figure=float(np.mean(one)),
-        second_figure=float(np.mean(other)),
+        first=one.name,
+        second=other.name,
+        first_figure=float(np.mean(own)),
+        second_figure=float(np.mean(others)),
         over_samples=_over_samples(first, second),
-        over_seeds=over_seeds(one, other, is_paired=is_paired),
-        seeds_needed=seeds_needed(one, other, is_paired=is_paired),
+        over_seeds=over_seeds(own, others, is_paired=is_paired),
+        seeds_needed=seeds_needed(own, others, is_paired=is_paired),
         remark=f"other {', '.join(differing)}" if differing else "",
     )
-
-
-def _matched(
-    sides: tuple[Side, Side], rows: tuple[Sequence[EvaluationRow], Sequence[EvaluationRow]]
-) -> tuple[bool, tuple[Sequence[EvaluationRow], Sequence[EvaluationRow]]]:
-    """Whether both sides have the same seeds, and their rows in the order of these."""
-    one, other = sides
-    if not (one.has_distinct_seeds and other.has_distinct_seeds and set(one.seeds) == set(other.seeds)):
-        return False, rows
-    by_seed = dict(zip(other.seeds, rows[1], strict=True))
-    return True, (rows[0], [by_seed[seed] for seed in one.seeds])
 
 
 def _over_samples(first: Sequence[EvaluationRow], second: Sequence[EvaluationRow]) -> Difference | None:
@@ -291,7 +249,7 @@ def _over_samples(first: Sequence[EvaluationRow], second: Sequence[EvaluationRow
         return None
     if len(first) == len(second) == 1:
         return first[0].minus(second[0])
-    return paired_bootstrap(_mean_hits(first), _mean_hits(second))
+    return paired_bootstrap(*map(_mean_hits, (first, second)))
 
 
 def _mean_hits(rows: Sequence[EvaluationRow]) -> NDArray[np.float64]:

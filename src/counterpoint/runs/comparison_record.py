@@ -1,4 +1,4 @@
-"""What a comparison of runs found: records, and the same as a table of text, Markdown, CSV or plain values."""
+"""What a comparison of runs found: records, and the same as a table of text or plain values."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -9,10 +9,9 @@ from typing import Any
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
-from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
 
 WIDTH = 100  # columns of the table
-FEATURES, FIGURE, ENDS, P = 17, 7, 16, 6  # columns of its cells
+FIRST, FIGURE, ENDS, P = 17, 7, 16, 6  # columns of its cells
 NO_TEST = "-"
 
 
@@ -85,9 +84,10 @@ class Compared:
             return NO_TEST
         return "no" if not told else "yes" if len(told) == len(tested) else told[0]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "difference": self.difference, "real": self.verdict}
+    @property
+    def name(self) -> str:
+        """Metric and features."""
+        return f"{self.metric} of {self.features}"
 
 
 @dataclass(frozen=True)
@@ -131,36 +131,9 @@ class Comparison:
             "level": LEVEL,
             "correction": "Holm, over all comparisons over samples and over all over seeds",
             "power": POWER,
-            "comparisons": [row.to_dict() for row in self.rows],
+            "comparisons": [{**asdict(row), "difference": row.difference, "real": row.verdict} for row in self.rows],
             "alike": [{"metric": metric, "features": features} for metric, features in self.alike],
         }
-
-    def to_csv(self) -> str:
-        """A line for each difference."""
-        names = ("first", "second", "metric", "features", "unit", "first_figure", "second_figure", "difference")
-        fields = ("low", "high", "p_value", "adjusted_p", "test")
-        kinds = ("over_samples", "over_seeds")
-        tests = [f"{kind.removeprefix('over_')}_{field}" for kind in kinds for field in fields]
-        rows = [
-            [
-                *(getattr(row, name) for name in names),
-                *(getattr(getattr(row, kind), field, None) for kind in kinds for field in fields),
-                row.seeds_needed,
-                row.verdict,
-                row.remark,
-            ]
-            for row in self.rows
-        ]
-        return csv_table([*names, *tests, "seeds_needed", "real", "remark"], rows)
-
-    def to_markdown(self) -> str:
-        """A table for each pair, with what is said below it."""
-        blocks = []
-        for first, second, rows in self.pairs():
-            head = ["metric", "features", first.name, second.name, "difference", *self._test_titles(), "real"]
-            cells = [[row.metric, row.features, *_cells(row, has_seeds=self.has_seeds)] for row in rows]
-            blocks.append(markdown_table(head, cells, f"ll{'r' * (len(head) - 3)}l"))
-        return "\n\n".join([f"{in_markdown(self.queries)}.", *blocks, *map(in_markdown, self.remarks())]) + "\n"
 
     def __str__(self) -> str:
         blocks = [textwrap.fill(f"{self.queries}; 95 % intervals, shares in percent", WIDTH)]
@@ -194,12 +167,13 @@ class Comparison:
                 "would tell is known once there are at least two a side (train again with another --seed)."
             )
         words += self._seed_words()
-        untested = [_named(row) for row in self.rows if row.over_samples is None]
+        untested = [row.name for row in self.rows if row.over_samples is None]
         if untested:
-            words.append(f"Not compared over samples, since which queries were right is not kept: {_listed(untested)}.")
-        words += [f"{_named(row)}, {row.first} and {row.second}: {row.remark}." for row in self.rows if row.remark]
+            listed = "; ".join(dict.fromkeys(untested))
+            words.append(f"Not compared over samples, since which queries were right is not kept: {listed}.")
+        words += [f"{row.name}, {row.first} and {row.second}: {row.remark}." for row in self.rows if row.remark]
         if self.alike:
-            alike = _listed([f"{metric} of {features}" for metric, features in self.alike])
+            alike = "; ".join(f"{metric} of {features}" for metric, features in self.alike)
             words.append(f"Left out, since all runs have it alike: {alike}.")
         return words
 
@@ -210,7 +184,7 @@ class Comparison:
             return []
         several = len(self.sides) > 2
         needed = [
-            f"{_named(row)}{f' ({row.first}, {row.second})' if several else ''} "
+            f"{row.name}{f' ({row.first}, {row.second})' if several else ''} "
             f"{row.seeds_needed if row.seeds_needed is not None else 'more than anybody trains'}"
             for row in open_ones
         ]
@@ -220,24 +194,17 @@ class Comparison:
         ]
 
 
-def _named(row: Compared) -> str:
-    return f"{row.metric} of {row.features}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return "; ".join(dict.fromkeys(parts))
-
-
 def _line(name: str, cells: Sequence[str]) -> str:
     """One line of the table of text."""
     widths = [FIGURE, FIGURE, FIGURE + 1, *[ENDS, P] * ((len(cells) - 4) // 2)]
     shown = [f"{cell:>{width}}" for cell, width in zip(cells, [*widths, 0], strict=True)]
-    return " ".join([f" {_shortened(name, FEATURES):<{FEATURES}}", *shown])
+    return " ".join([f" {_shortened(name, FIRST):<{FIRST}}", *shown])
 
 
 def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
     """Figures, difference, tests and verdict, as text."""
-    figures = [_figure(row.unit, value) for value in (row.first_figure, row.second_figure)]
+    form = ".2f" if row.unit == "share" else ".4g"
+    figures = [f"{_in_unit(row.unit, value):{form}}" for value in (row.first_figure, row.second_figure)]
     difference = f"{_in_unit(row.unit, row.difference):+.2f}" if row.unit == "share" else f"{row.difference:+.3g}"
     tests = [row.over_samples, *([row.over_seeds] if has_seeds else [])]
     return [*figures, difference, *(cell for found in tests for cell in _test_cells(row.unit, found)), row.verdict]
@@ -251,21 +218,13 @@ def _test_cells(unit: Unit, found: Difference | None) -> tuple[str, str]:
     return " to ".join(ends), "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
 
 
-def _figure(unit: Unit, value: float) -> str:
-    return f"{_in_unit(unit, value):.2f}" if unit == "share" else f"{value:.4g}"
-
-
 def _in_unit(unit: Unit, value: float) -> float:
     """Shares in percent, without a minus before zero."""
     return round(100 * value, 2) + 0.0 if unit == "share" else value
 
 
 def _shortened(name: str, width: int) -> str:
-    """A name that fits its column.
-
-    >>> _shortened("backbone.layer4.1.conv2", 15)
-    'backbon….conv2'
-    """
+    """A name that fits its column, without its middle where it is longer."""
     if len(name) <= width:
         return name
     half = (width - 1) // 2

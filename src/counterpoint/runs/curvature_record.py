@@ -1,19 +1,71 @@
-"""What was found of the curvature of a run's loss, in words, as tables, and as plain values."""
+"""The settings of a spectrum of the Hessian, what was found in words and plain values, and the learning rate beside it.
+
+Loads without torch.
+"""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+from counterpoint.core.data_settings import Auto, Count, Settings
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError
-from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Estimate, Mass, OperatorSpectrum, ProductRoute
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.written_tables import aligned
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum, ProductRoute
+from counterpoint.diagnostics.evidence import Sharpness
 
 WIDTH = 100  # columns
 LAST_UPDATE = "weights of the last update"
 HEAD = ("step", "loss", "gradient", "below -tau", "within", "above tau", "least", "largest", "trace")
+StepRate = tuple[int, float]  # updates done, and the learning rate of the last of them
+
+
+class CurvatureSettings(Settings):
+    """Which operator, and how much of its spectrum.
+
+    Attributes:
+        steps: of Lanczos, each one Hessian-vector product.
+        probes: random vectors that it starts from.
+        batch_size: pairs of views that the loss is taken over; the loss depends on it.
+        checkpoint: step of a saved checkpoint, or all; None takes the last state.
+        threshold: tau: eigenvalues are counted below -tau, within, and above tau.
+        top: eigenvalues at each end that are named with their errors.
+        batch_norm: statistics of the batch, as in training, or those that training gathered.
+        precision: of the products.
+        chunk_size: pairs that are encoded at once, at least, where the whole graph does not fit.
+        memory: MiB that the graph of the whole batch may keep; auto is half of what is free.
+        seed: of the probes.
+    """
+
+    steps: Count = Field(default=100, description="Lanczos steps, each one Hessian-vector product")
+    probes: Count = Field(default=1, description="random vectors that Lanczos starts from")
+    batch_size: Annotated[int, Field(ge=2)] | Auto = Field(
+        default="auto", description="pairs of views in the batch, on which the loss depends; auto is 256, or all"
+    )
+    checkpoint: str | None = Field(
+        default=None, description="step of a saved checkpoint, or all (default: the last state)"
+    )
+    threshold: Annotated[float, Field(ge=0)] = Field(
+        default=1.0, description="tau: eigenvalues are counted below -tau, from -tau to tau, and above tau"
+    )
+    top: Count = Field(default=5, description="eigenvalues at each end that are named with their errors")
+    batch_norm: Literal["batch", "frozen"] = Field(
+        default="batch",
+        description="BatchNorm with the statistics of the batch, as in training, or with its running ones",
+    )
+    precision: Literal["float64", "float32"] = Field(default="float64", description="of the products")
+    chunk_size: Count = Field(
+        default=64, description="pairs encoded at once, at least, where the whole graph does not fit"
+    )
+    memory: Annotated[float, Field(ge=0)] | Auto = Field(
+        default="auto", description="MiB that the graph of the whole batch may keep; auto is half of what is free"
+    )
+    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="of the probes")
 
 
 @dataclass(frozen=True)
@@ -60,16 +112,8 @@ class HessianSpectrum:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``spectrum.json``."""
-        return {
-            "name": self.name,
-            "num_parameters": self.num_parameters,
-            "loss": self.loss,
-            "floor": self.floor,
-            "settings": dict(self.settings),
-            "route": vars(self.route),
-            "remarks": list(self.remarks),
-            "states": [{"step": state.step, **asdict(state.found)} for state in self.states],
-        }
+        states = [{"step": state.step, **asdict(state.found)} for state in self.states]
+        return {**asdict(self), "remarks": list(self.remarks), "states": states}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], name: str) -> "HessianSpectrum":
@@ -90,24 +134,6 @@ class HessianSpectrum:
             place = ".".join(map(str, first["loc"]))
             raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it anew") from None
 
-    def to_csv(self) -> str:
-        """A line for each Ritz value: its step, its probe, the value and its weight."""
-        rows = (
-            [state.step, probe, value, weight]
-            for state in self.states
-            for probe, (values, weights) in enumerate(
-                zip(state.found.ritz_values, state.found.ritz_weights, strict=True), start=1
-            )
-            for value, weight in zip(values, weights, strict=True)
-        )
-        return csv_table(["step", "probe", "ritz_value", "weight"], rows)
-
-    def to_markdown(self) -> str:
-        """The words, and the table of states."""
-        table = markdown_table(HEAD, self._cells(), "r" * len(HEAD))
-        words = "\n".join(f"- {in_markdown(line)}" for line in self._sentences())
-        return f"## Curvature of {in_markdown(self.name)}\n\n{table}\n\n{words}\n"
-
     def __str__(self) -> str:
         lines = [f"Curvature of {self.name}: {self.claim()}"]
         wrapped = [textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines]
@@ -125,9 +151,10 @@ class HessianSpectrum:
             )
         down = found.signs.below
         words = (
-            f"the loss curves down along {_at_least(down)} of {self.num_parameters:,} directions (eigenvalues down to "
-            f"{found.smallest[0].value:.3g} or less), so these weights are no local minimum of it. A strict saddle has "
-            f"such a direction and a gradient of zero: the gradient has length {found.gradient_norm:.2g}"
+            f"the loss curves down along at least {down.at_least:,} ({LEVEL:.0%}: {_count(down)}) of "
+            f"{self.num_parameters:,} directions (eigenvalues down to {found.smallest[0].value:.3g} or less), so these "
+            "weights are no local minimum of it. A strict saddle has such a direction and a gradient of zero: the "
+            f"gradient has length {found.gradient_norm:.2g}"
         )
         # From below: the largest eigenvalue is no smaller than the Ritz value.
         steepest = max(found.largest[0].value, -found.smallest[0].value)
@@ -164,7 +191,8 @@ class HessianSpectrum:
             f"on what {seen} saw in {steps} steps. For certain at least {below:,} lie below -tau and {above:,} above "
             "tau: as many Ritz values do."
         )
-        largest, least = (", ".join(map(_with_error, ends)) for ends in (found.largest, found.smallest))
+        ends = (found.largest, found.smallest)
+        largest, least = (", ".join(f"{one.value:.4g} +- {one.error:.1g}" for one in end) for end in ends)
         yield f"Largest eigenvalues: {largest}. Least: {least}. Within each error lies an eigenvalue."
         low, high = found.trace.interval.low, found.trace.interval.high
         yield (
@@ -188,20 +216,50 @@ class HessianSpectrum:
         yield from self.remarks
 
 
+def run_sharpness(folder: RunFolder, settings: TrainSettings) -> Sharpness | None:
+    """The state of a run with the largest product of curvature and learning rate; None where that is not known.
+
+    Args:
+        folder: of the run; its ``spectrum.json`` may be missing.
+        settings: of the run, with every ``auto`` filled in.
+
+    Raises:
+        RunError: a file is damaged.
+    """
+    rate = settings.optim.learning_rate
+    if settings.optim.name != "sgd" or not isinstance(rate, float) or not folder.spectrum.exists():
+        return None
+    rates = [(record.get("step"), record.get("learning_rate")) for record in folder.read_metrics()]
+    known = [(step, rate) for step, rate in rates if step is not None and rate is not None]
+    spectrum = HessianSpectrum.from_dict(read_derived(folder, folder.spectrum), folder.spectrum.name)
+    return sharpest(spectrum, known, momentum=settings.optim.momentum, peak=rate)
+
+
+def sharpest(spectrum: HessianSpectrum, rates: Sequence[StepRate], *, momentum: float, peak: float) -> Sharpness | None:
+    """The state at which the learning rate was closest to the stability limit of its curvature, or furthest beyond.
+
+    Args:
+        spectrum: at one state or several; one of averaged weights says nothing about the steps of others.
+        rates: of each epoch.
+        momentum: of SGD.
+        peak: the largest learning rate of the run.
+    """
+    if not rates or spectrum.settings.get("weights") != LAST_UPDATE:
+        return None
+    found = []
+    for state in spectrum.states:
+        # Of the epoch in which, or at whose end, the state lies.
+        rate = next((rate for step, rate in rates if step >= state.step), rates[-1][1])
+        eigenvalue = state.found.largest[0].value - state.found.noise
+        found.append(
+            Sharpness(step=state.step, eigenvalue=eigenvalue, learning_rate=rate, momentum=momentum, peak=peak)
+        )
+    return max(found, key=lambda each: each.product)
+
+
 _ADAPTER = TypeAdapter(HessianSpectrum)
 
 
 def _count(mass: Mass) -> str:
-    """An interval of counts."""
     low, high = mass.count
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
-
-
-def _at_least(mass: Mass) -> str:
-    """A certain lower bound beside an interval of counts."""
-    return f"at least {mass.at_least:,} ({LEVEL:.0%}: {_count(mass)})"
-
-
-def _with_error(one: Estimate) -> str:
-    """An eigenvalue with its error."""
-    return f"{one.value:.4g} +- {one.error:.1g}"

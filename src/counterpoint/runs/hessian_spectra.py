@@ -1,7 +1,8 @@
 """The spectrum of the Hessian of a run's loss: at its last state, at a checkpoint, or along all that are kept."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,15 @@ from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.user_files import available_memory
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
-from counterpoint.diagnostics.curvature.hessian_products import HessianOperator, hessian_operator
+from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
-from counterpoint.diagnostics.curvature.spectrum_records import OperatorSpectrum, ProductRoute
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, steps_asked
-from counterpoint.runs.curvature_record import LAST_UPDATE, HessianSpectrum, StepSpectrum
-from counterpoint.runs.curvature_settings import CurvatureSettings
+from counterpoint.runs.curvature_record import LAST_UPDATE, CurvatureSettings, HessianSpectrum, StepSpectrum
+from counterpoint.runs.fixed_loss import FixedLoss, LossInputs, exact_products, run_loss, user_loss
 from counterpoint.runs.one_run import open_job
-from counterpoint.runs.run_loss import RunLoss, exact_products, run_loss
-from counterpoint.runs.user_loss import GivenLoss, LossInputs, given_loss
 
 MIB = 2**20
 BASES = 3  # vectors of the size of all weights that a product needs beside the basis, at most
@@ -85,7 +82,12 @@ def hessian_spectrum(
     if not isinstance(subject, Run | str | Path):
         if data is not None:
             raise UsageError("data= goes with a run; with a loss the batch is given")
-        return _of_given(LossInputs(subject, parameters, batch, labels), asked, reporter)
+        fixed = user_loss(LossInputs(subject, parameters, batch, labels), asked)
+        name, bar = (
+            f"{fixed.loss_name} of {type(parameters).__name__}",
+            reporter.bar("Lanczos", asked.probes * asked.steps),
+        )
+        return _spectrum(name, fixed, asked, [(0, {}, "weights as given")], bar)
     if any(each is not None for each in (parameters, batch)):
         raise UsageError("parameters and batch go with a loss; a run has its own")
     known = as_run(subject)
@@ -96,98 +98,68 @@ def hessian_spectrum(
 
 def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
     """The spectrum at the checkpoints of a run, written to its folder."""
-    snapshots = list(_paths(known.folder, asked.checkpoint))
-    _check_there(known)
+    paths = _paths(known.folder, asked.checkpoint)
+    place = str(read_resolved(known.folder).data)
+    if known.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):
+        raise UsageError(f"the samples of {known.path} are no longer at {place}; point to them with --data (data=)")
     fixed = run_loss(open_job(known, reporter), asked)
-    _check_memory(fixed, asked)
-    states: list[StepSpectrum] = []
-    route, weights = None, ""
-    with exact_products(), reporter.bar("Lanczos", len(snapshots) * asked.probes * asked.steps) as advance:
-        for snapshot in map(load_checkpoint, snapshots):  # one at a time is in memory
-            values, weights = _weights(snapshot)
-            route, found = _spectrum(fixed.at(values), asked, advance)
-            states.append(StepSpectrum(snapshot.position.step, found))
-    assert route is not None
-    spectrum = _record(known.folder.path.resolve().name, fixed, asked, states, (route, weights))
+    states = ((each.position.step, *_weights(each)) for each in map(load_checkpoint, paths))  # one is in memory
+    name = known.folder.path.resolve().name
+    spectrum = _spectrum(name, fixed, asked, states, reporter.bar("Lanczos", len(paths) * asked.probes * asked.steps))
     write_derived(known.folder, known.folder.spectrum, spectrum.to_dict())
     return spectrum
 
 
-def _of_given(given: LossInputs, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
-    """The spectrum of a loss without a run; nothing is written."""
-    fixed = given_loss(given, asked)
-    _check_memory(fixed, asked)
-    with exact_products(), reporter.bar("Lanczos", asked.probes * asked.steps) as advance:
-        route, found = _spectrum(fixed.coupled, asked, advance)
-    name = f"{fixed.loss_name} of {type(given.parameters).__name__}"
-    return _record(name, fixed, asked, [StepSpectrum(0, found)], (route, "weights as given"))
-
-
 def _spectrum(
-    loss: CoupledLoss, asked: CurvatureSettings, advance: Callable[[], object]
-) -> tuple[ProductRoute, OperatorSpectrum]:
-    """How products are computed, and what Lanczos finds with them."""
-    operator = _operator(loss, asked)
-    starts = [_probe(loss.num_parameters, asked.seed + number) for number in range(asked.probes)]
-    plan = SpectrumPlan(asked.steps, asked.threshold, asked.top)
-    return operator.route, operator_spectrum(operator, starts, plan, advance=advance)
-
-
-def _check_there(run: Run) -> None:
-    """Require that samples which a run knows by their path have not moved."""
-    place = str(read_resolved(run.folder).data)
-    if run.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):
-        raise UsageError(f"the samples of {run.path} are no longer at {place}; point to them with --data (data=)")
-
-
-def _record(
     name: str,
-    fixed: RunLoss | GivenLoss,
+    fixed: FixedLoss,
     asked: CurvatureSettings,
-    states: list[StepSpectrum],
-    computed: tuple[ProductRoute, str],
+    states: Iterable[tuple[int, Mapping[str, Tensor], str]],
+    bar: AbstractContextManager[Callable[[], object]],
 ) -> HessianSpectrum:
-    """What was found, and with which settings."""
-    route, weights = computed
+    """What Lanczos finds at states (step, weights, and what these are), on one batch and from the same probes."""
+    _check_memory(fixed, asked)
+    plan = SpectrumPlan(asked.steps, asked.threshold, asked.top)
+    found, route, kind = [], None, ""
+    with exact_products(), bar as advance:
+        for step, weights, kind in states:  # noqa: B007 (that of the last state is recorded)
+            loss = fixed.at(weights)
+            limit = free_bytes(loss.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
+            operator = hessian_operator(loss, chunk_size=asked.chunk_size, memory_limit=limit)
+            starts = [
+                # The same on every device and at every checkpoint.
+                torch.randn(loss.num_parameters, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+                for seed in range(asked.seed, asked.seed + asked.probes)
+            ]
+            found.append(StepSpectrum(step, operator_spectrum(operator, starts, plan, advance=advance)))
+            route = operator.route
+    assert route is not None
+    settings = asked.model_dump(exclude={"memory", "chunk_size"})
+    settings |= {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
     return HessianSpectrum(
         name=name,
         num_parameters=fixed.num_parameters,
         loss=fixed.loss_name,
         floor=fixed.floor,
-        settings={
-            **asked.model_dump(exclude={"memory", "chunk_size"}),
-            "batch_size": len(fixed.inputs[0]),
-            "batch_norm": fixed.batch_norm,
-            "weights": weights,
-        },
+        settings=settings,
         route=route,
         remarks=fixed.remarks,
-        states=tuple(states),
+        states=tuple(found),
     )
 
 
-def _paths(folder: RunFolder, checkpoint: str | None) -> Iterator[Path]:
-    """The checkpoints that are asked for, oldest first."""
-    if checkpoint is None:
-        yield _newest(folder)
-        return
-    known = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
-    yield from (known[step] for step in steps_asked(folder, checkpoint))
-
-
-def _newest(folder: RunFolder) -> Path:
-    """The newest checkpoint, which is what stands for the run: an older one must be named.
-
-    Raises:
-        RunError: there is none, or it is damaged.
-    """
+def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
+    """The checkpoints that are asked for, oldest first; the newest stands for the run, and an older one is named."""
+    if checkpoint is not None:
+        known = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
+        return [known[step] for step in steps_asked(folder, checkpoint)]
     restored = restore_checkpoint(folder.checkpoints)
     if restored.damaged:
         raise RunError(
             f"the newest checkpoint of {folder.path} is damaged ({restored.damaged[0]}); --checkpoint "
             f"{step_of(restored.path)} measures the newest one that is not"
         )
-    return restored.path
+    return [restored.path]
 
 
 def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:
@@ -196,19 +168,7 @@ def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:
     return {**snapshot.state.model, **snapshot.average}, kind
 
 
-def _operator(loss: CoupledLoss, asked: CurvatureSettings) -> HessianOperator:
-    """The Hessian, by the route that fits."""
-    limit = free_bytes(loss.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
-    return hessian_operator(loss, chunk_size=asked.chunk_size, memory_limit=limit)
-
-
-def _probe(num_parameters: int, seed: int) -> Tensor:
-    """A Gaussian vector, the same on every device and at every checkpoint."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(num_parameters, generator=generator, dtype=torch.float64)
-
-
-def _check_memory(fixed: RunLoss | GivenLoss, asked: CurvatureSettings) -> None:
+def _check_memory(fixed: FixedLoss, asked: CurvatureSettings) -> None:
     """Require room for the vectors of Lanczos before the first product."""
     steps = min(asked.steps, fixed.num_parameters)
     vectors = steps + BASES + asked.probes

@@ -9,32 +9,25 @@ from typing import Any
 
 from torch import Tensor
 
-from counterpoint.core.array_layout import finite_vectors, to_samples
 from counterpoint.core.data_settings import DiagnosisSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build
-from counterpoint.data.formats.labels import Labels, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy
-from counterpoint.data.order import split_source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
-from counterpoint.diagnostics.evidence import EMBEDDING, Concept, Evidence
+from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, find
-from counterpoint.diagnostics.layer_record import LayersRecord
-from counterpoint.diagnostics.measure import measure_place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
+from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL
 from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
 from counterpoint.losses.loss import Loss
-from counterpoint.runs.class_comparison import class_record, classes_of_features
-from counterpoint.runs.held_out import NUM_VIEW_SAMPLES
+from counterpoint.runs.feature_evidence import evidence_beside_loss, given_features
 from counterpoint.runs.layer_reading import read_layers
-from counterpoint.runs.pair_inspection import pairs_of_features
-from counterpoint.runs.run_evidence import gather_evidence, is_rectified, votes_of_features
+from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence
 from counterpoint.runs.sample_collection import described_concepts, keep_for_page, with_thumbnails
 
 UNLABELLED = "how good the features are (no labels)"
@@ -83,7 +76,12 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     asked = build(DiagnosisSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
     if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
-        subject = _read_features(Path(subject))
+        if not is_table(path := Path(subject)):
+            raise UsageError(
+                f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as "
+                "`counterpoint embed` writes them"
+            )
+        subject = read_table(path, only_finite=False)
         labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
@@ -108,16 +106,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     return _diagnose_features(subject, labels, views, loss, threshold)
 
 
-def _read_features(path: Path) -> Table:
-    """Features in a file."""
-    if not is_table(path):
-        raise UsageError(
-            f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as `counterpoint "
-            "embed` writes them"
-        )
-    return read_table(path, only_finite=False)
-
-
 def _check_loss(loss: Any, views: Any, labels: Any) -> None:
     """Refuse what is no loss, or has nothing to look at."""
     if not isinstance(loss, Loss):
@@ -127,65 +115,16 @@ def _check_loss(loss: Any, views: Any, labels: Any) -> None:
 
 
 def _diagnose_features(features: Any, labels: Any, views: Any, loss: Loss | None, threshold: float) -> Findings:
-    """Measure features without a run, without the rows that are not finite."""
-    table = features if isinstance(features, Table) else None
-    name = str(table.path) if table and table.path else "features"
-    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name=name)
-    if len(z_ND) < 2:
-        raise DataError(f"{name} must have at least 2 rows, got {len(z_ND)}")
-    all_names = table.names if table else tuple(map(str, range(len(is_finite_N))))
-    kept = is_finite_N.nonzero()[:, 0]
-    names = [all_names[place] for place in kept.tolist()]
-    odd = tuple(all_names[place] for place in (~is_finite_N).nonzero()[:, 0].tolist())
-    pair = _pair(z_ND, views, kept, len(is_finite_N)) if views is not None else None
-    # Labels that are given count more than those that came with the table.
-    numbered = number_labels(labels, len(is_finite_N)) if labels is not None else None
-    if numbered is None and table and table.labels is not None:
-        numbered = number_known(table.labels)
-    labels_N, classes = (numbered.numbers[kept], numbered.class_names) if numbered else (None, ())
-    kept_labels = replace(numbered, numbers=labels_N) if numbered else None
-    evidence = evidence_of_features(z_ND, pair[1] if pair else None, kept_labels, threshold=threshold)
-    evidence = replace(evidence, not_finite=odd)
-    if loss is not None and pair is not None:
-        evidence = replace(evidence, pairs=pairs_of_features(loss, pair, kept_labels, names))
-    if loss is not None and kept_labels is not None:
-        classes_seen = classes_of_features(loss, z_ND, kept_labels, nonnegative=evidence.is_nonnegative)
-        evidence = replace(evidence, classes=classes_seen)
-    concepts, _ = described_concepts(z_ND, labels_N, classes, names, threshold)
-    return _judged(evidence, z_ND, concepts, threshold, unjudged=() if evidence.votes else (UNLABELLED,))
-
-
-def evidence_of_features(
-    z_ND: Tensor, other_ND: Tensor | None, labels: Labels | None, *, threshold: float = SPARSITY_THRESHOLD
-) -> Evidence:
-    """What findings about features from anywhere are drawn from.
-
-    Args:
-        z_ND: features.
-        other_ND: those of another view of the same samples.
-        labels: of the samples.
-        threshold: above which a feature of a unit-length vector counts as active.
-    """
-    pair, labels_N = (z_ND, other_ND) if other_ND is not None else None, labels.numbers if labels else None
-    place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
-    split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
-    votes = votes_of_features(z_ND, labels.numbers, labels.class_names, split) if labels else ()
-    classes = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
-    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), classes=classes)
-
-
-def _pair(z_ND: Tensor, views: Any, kept: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Features beside those of another view of the same samples."""
-    other_ND = to_samples(views, "vectors", name="views")
-    if other_ND.shape != (num_rows, z_ND.shape[1]):
-        shape = (num_rows, z_ND.shape[1])
-        raise DataError(f"views must have the shape of the features, {shape}, got {tuple(other_ND.shape)}")
-    return z_ND, other_ND[kept]
+    """Measure features without a run, and judge them."""
+    given = given_features(features, labels, views)
+    evidence = evidence_beside_loss(given, loss, threshold)
+    concepts, _ = described_concepts(given.z_ND, given.labels, given.names, threshold)
+    return _judged(evidence, given.z_ND, concepts, threshold, unjudged=() if evidence.votes else (UNLABELLED,))
 
 
 def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: float, reporter: Reporter) -> Findings:
     """Measure representation and embedding beside the untrained encoder, and write what was found."""
-    source, labels = judged.source, judged.source.labels
+    source = judged.source
     if not judged.has_views:
         reporter.say(
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
@@ -195,12 +134,13 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
         evidence, embedding_ND = known.evidence, known.embedding_ND
         advance()
-        concepts, shown = described_concepts(embedding_ND, labels, source.class_names, source.sample_names, threshold)
+        concepts, shown = described_concepts(embedding_ND, known.labels, source.sample_names, threshold)
         if evidence.pairs is not None:
             pairs, shown = with_thumbnails(evidence.pairs, shown)
             evidence = replace(evidence, pairs=pairs)
         advance()
-        findings = _judged(evidence, embedding_ND, concepts, threshold, unjudged=evidence.unjudged, layers=layers)
+        findings = _judged(evidence, embedding_ND, concepts, threshold, unjudged=evidence.unjudged)
+        findings = findings.model_copy(update={"layers": layers})
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
             keep_for_page(judged.folder, source, findings, known, shown=shown, layer_arrays=layer_arrays)
@@ -219,7 +159,6 @@ def _judged(
     threshold: float,
     *,
     unjudged: tuple[str, ...],
-    layers: LayersRecord | None = None,
 ) -> Findings:
     """What the evidence means, with what the figures depend on."""
     settings = {
@@ -236,6 +175,5 @@ def _judged(
         levers=tuple(sorted(evidence.levers)),
         classes=evidence.classes,
         held_out=evidence.held_out,
-        layers=layers,
         pairs=evidence.pairs,
     )

@@ -97,7 +97,8 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
     with LayerReader(encoder, [name for name in names if name != INPUT]) as reader:
 
         def work(positions: Tensor) -> Mapping[str, Tensor]:
-            found = _rows(reader, encoder, source.store.fetch(positions.tolist()))
+            prepared = encoder.prepare(source.store.fetch(positions.tolist()))
+            found = {INPUT: prepared, **reader.of_views(prepared)}
             check_finite({name: found[name].numpy() for name in names}, positions, source)
             advance()
             return found
@@ -114,12 +115,6 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
         for layer, stream, spectrum_D in zip(layers, streams.values(), spectra, strict=True)
     ]
     return _Reading(tuple(figures), spectra, tuple(remarks))
-
-
-def _rows(reader: LayerReader, encoder: Encoder, samples: Tensor) -> dict[str, Tensor]:
-    """Vectors of every layer, and the input of the first."""
-    prepared = encoder.prepare(samples)
-    return {INPUT: prepared, **reader.of_views(prepared)}
 
 
 def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> LayerFigures:

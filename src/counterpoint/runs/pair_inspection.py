@@ -14,6 +14,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
+from counterpoint.data.source import Source
 from counterpoint.diagnostics.evidence import Interval
 from counterpoint.diagnostics.pair_attention import (
     MOST_COMPARED,
@@ -51,33 +52,7 @@ OWN_WHY = "the run's loss is your own and not at hand; pass Run(path, loss=...)"
 
 
 @dataclass(frozen=True)
-class SeenPairs:
-    """Samples whose pairs are looked at.
-
-    Attributes:
-        judged: the run.
-        views: embeddings of both views.
-        plain_ND: embeddings of the samples themselves.
-        positions_N: of the samples in the source.
-    """
-
-    judged: Subject
-    views: tuple[Tensor, Tensor]
-    plain_ND: Tensor
-    positions_N: Tensor
-
-    @property
-    def named(self) -> "_Named":
-        """What the samples are called."""
-        source = self.judged.source
-        labels_N = None if source.labels is None else source.labels[self.positions_N]
-        names = tuple(str(source.sample_names[at]) for at in self.positions_N.tolist())
-        pictures = self.positions_N.tolist() if source.kind == "images" else None
-        return _Named(names, labels_N, source.class_names, pictures)
-
-
-@dataclass(frozen=True)
-class _Named:
+class _Samples:
     """What samples are called, their classes, and the places of their pictures."""
 
     names: tuple[str, ...]
@@ -86,36 +61,50 @@ class _Named:
     pictures: Sequence[int] | None = None
 
 
-def pairs_of_run(seen: SeenPairs, checkpoint: str | None = None) -> PairRecord | None:
+def pairs_of_run(
+    judged: Subject,
+    views: tuple[Tensor, Tensor],
+    plain_ND: Tensor,
+    positions_N: Tensor,
+    checkpoint: str | None = None,
+) -> PairRecord | None:
     """What the run's loss does to the pairs of its samples, and which samples lie nearest to each other.
 
     Thumbnails are places among the samples; ``with_thumbnails`` makes them places among the pictures that are kept.
 
     Args:
-        seen: embeddings of at most 2048 samples.
+        judged: the run.
+        views: embeddings of both views of at most 2048 samples.
+        plain_ND: embeddings of the samples themselves.
+        positions_N: of the samples in the source.
         checkpoint: the step whose loss is taken, where the loss learns something; None takes the newest.
 
     Returns:
         The record; None without settings of a run, and for two kinds of data, which have no views of one sample.
     """
-    settings = seen.judged.settings
+    settings, source, at = judged.settings, judged.source, positions_N.tolist()
     if settings is None or method_named(settings.method).wiring == "cross-modal":
         return None
-    near = near_samples(*seen.views, seen.plain_ND, _small(seen))
-    nearest = _nearest(seen.named, near)
-    loss, why = _weighing_loss(seen.judged, checkpoint)
+    near = near_samples(*views, plain_ND, _small(source, positions_N))
+    labels_N = None if source.labels is None else source.labels[positions_N]
+    pictures = at if source.kind == "images" else None
+    named = _Samples(tuple(str(source.sample_names[each]) for each in at), labels_N, source.class_names, pictures)
+    nearest = _nearest(named, near)
+    loss, why = _weighing_loss(judged, checkpoint)
     if loss is None:
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size) // settings.engine.accumulate
-    batches = _batches(seen.views, seen.named.labels_N, near, run_batch, settings.seed)
+    batches = _batches(views, labels_N, near, run_batch, settings.seed)
     at_temperature = _temperature(settings, loss)
     record = _weighed(loss, near, nearest, batches, run_batch)
     if at_temperature is None:
         return record
-    is_nonnegative = seen.judged.encoder.card.nonnegative != "none"
+    is_nonnegative = judged.encoder.card.nonnegative != "none"
 
     def loss_at(temperature: float) -> WeighingLoss:
-        return _weighing(_built(seen.judged, settings.model_copy(update={"temperature": temperature})))
+        return cast(
+            WeighingLoss, _inner(settings_loss(judged, settings.model_copy(update={"temperature": temperature})))
+        )
 
     table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
     return record.model_copy(update={"temperature": at_temperature, "temperatures": table})
@@ -137,8 +126,7 @@ def pairs_of_features(
     labels_N = labels.numbers[chosen_N] if labels else None
     near = near_samples(*chosen, chosen[0])
     shown = tuple(names[int(at)] for at in chosen_N)
-    named = _Named(shown, labels_N, labels.class_names if labels else ())
-    nearest = _nearest(named, near)
+    nearest = _nearest(_Samples(shown, labels_N, labels.class_names if labels else ()), near)
     inner = _inner(loss)
     if not hasattr(inner, "importance"):
         why = NO_WEIGHTS.format(inner.card.name)
@@ -157,7 +145,7 @@ def _weighed(
         batch_size=len(batches[0].z0_ND),
         copy_share=near.copy_share,
         nearest=nearest,
-        **_figures([batch_attention(_weighing(loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
+        **_figures([batch_attention(cast(WeighingLoss, loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
     )
 
 
@@ -174,16 +162,16 @@ def _batches(
     ]
 
 
-def _small(seen: SeenPairs) -> Tensor:
+def _small(source: Source, positions_N: Tensor) -> Tensor:
     """Samples as numbers that can be compared: pictures of 8 x 8 pixels, or vectors in deviations of each feature."""
     parts = []
-    for positions in seen.positions_N.split(PIECE):
-        samples = seen.judged.source.store.fetch(positions.tolist())
+    for positions in positions_N.split(PIECE):
+        samples = source.store.fetch(positions.tolist())
         if samples.ndim == 4:
             samples = torch.nn.functional.adaptive_avg_pool2d(to_unit_float(samples), SMALL_SIDE)
         parts.append(samples.flatten(1).float())
     raw_NF = torch.cat(parts)
-    return raw_NF if seen.judged.source.kind == "images" else raw_NF / raw_NF.std(dim=0).clamp(min=1e-12)
+    return raw_NF if source.kind == "images" else raw_NF / raw_NF.std(dim=0).clamp(min=1e-12)
 
 
 def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None, str]:
@@ -194,17 +182,17 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
         return None, QUEUE_WHY
     if settings.loss.name == CUSTOM and judged.own_loss is None:
         return None, OWN_WHY
-    loss = _built(judged, settings)
+    loss = settings_loss(judged, settings)
     if loss.state_dict():
-        loss.load_state_dict(_learned(judged, checkpoint))
+        loss.load_state_dict(learned_weights(judged, checkpoint))
     loss = _inner(loss).cpu()
     if not hasattr(loss, "importance"):
         return None, NO_WEIGHTS.format(loss.card.name)
     return loss, ""
 
 
-def _built(judged: Subject, settings: TrainSettings) -> Loss:
-    """The loss of some settings."""
+def settings_loss(judged: Subject, settings: TrainSettings) -> Loss:
+    """The loss of some settings for a run, as it was before training."""
     labels = judged.source.labels
     num_classes = 0 if labels is None else len(judged.source.class_names)
     # A classifier is as wide as the embedding; its loss weighs no pairs, and is only named.
@@ -218,13 +206,8 @@ def _inner(loss: Loss) -> Loss:
     return loss.loss if isinstance(loss, SparsityPenalty) else loss
 
 
-def _weighing(loss: Loss) -> WeighingLoss:
-    """A loss, within a penalty or not, that is known to weigh pairs."""
-    return cast(WeighingLoss, _inner(loss))
-
-
-def _learned(judged: Subject, checkpoint: str | None) -> dict[str, Tensor]:
-    """What the loss has learned, from a checkpoint."""
+def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str, Tensor]:
+    """What the loss of a run has learned, from a checkpoint; from the newest one where none is named."""
     assert judged.folder is not None
     step = max(steps_asked(judged.folder, ALL if checkpoint is None else checkpoint))
     path = next(path for path in list_checkpoints(judged.folder.checkpoints) if step_of(path) == step)
@@ -250,7 +233,7 @@ def _temperature_of(loss: Loss) -> float | None:
     return 1 / record.scale if isinstance(record, LogOfSum) else None
 
 
-def _nearest(named: _Named, near: NearSamples) -> tuple[NearPair, ...]:
+def _nearest(named: _Samples, near: NearSamples) -> tuple[NearPair, ...]:
     """The closest pairs with names, classes and pictures."""
     found = []
     for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):

@@ -4,7 +4,7 @@ A recipe is a part of a config. What stands beside it in a config or on the comm
 is chosen for the data as ever. Files lie in a folder for each paper, ``runs/recipes/BIBKEY/NAME.yaml``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -179,9 +179,9 @@ def _shortened(recipe: Recipe, epochs: Any) -> dict[str, Any]:
     return {"optim.warmup_epochs": round(warmup * epochs / planned, 3)}
 
 
-def _files() -> Iterator[Path]:
+def _files() -> list[Path]:
     """The files of the papers."""
-    yield from sorted(PACKAGE.glob(f"runs/recipes/*/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
+    return sorted(PACKAGE.glob(f"runs/recipes/*/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
 
 
 @cache
@@ -199,43 +199,30 @@ def _read(path: Path) -> RecipeFile:
 def _recipes_of(path: Path) -> dict[str, Recipe]:
     """The recipes of a file: its own, and one for each arm."""
     file = _read(path)
-    below = None if file.extends is None else _extended(path, file.extends)
-    base = {} if below is None else _checked(below.settings, path)
-    own = base | _checked(file.settings, path)
-    follows = file.follows or ("" if below is None else below.follows)
-    departures = (*(() if below is None else below.departures), *file.departures)
-    names = (path.stem, path.stem, file.paper, file.summary, tuple(file.reproduces))
-    found = {path.stem: Recipe(*names, follows, departures, own)}
-    for arm in file.arms:
-        line, known = file.arm(arm, path), Arm() if below is None else below.arm(arm, path)
-        found[f"{path.stem}-{arm}"] = Recipe(
-            name=f"{path.stem}-{arm}",
+    files = [file] if file.extends is None else [_extended(path, file.extends), file]
+    follows = next((each.follows for each in reversed(files) if each.follows), "")
+    # Data and encoder, with which the summary of the file begins and those of its arms go on.
+    setting = "".join(file.summary.partition(": ")[:2]) if ": " in file.summary else ""
+    found = {}
+    for arm in ("", *file.arms):
+        lines = [each.arm(arm, path) for each in files]
+        parts, own = [*files, *lines], lines[-1]
+        name = f"{path.stem}-{arm}" if arm else path.stem
+        found[name] = Recipe(
+            name=name,
             file=path.stem,
             paper=file.paper,
-            summary=f"{_setting_of(file.summary)}{line.summary or known.summary}",
-            reproduces=tuple(line.reproduces or file.reproduces),
+            summary=f"{setting}{own.summary or lines[0].summary}" if arm else file.summary,
+            reproduces=tuple(own.reproduces or file.reproduces),
             follows=follows,
-            departures=(*departures, *known.departures, *line.departures),
-            settings=own | _checked(known.settings, path) | _checked(line.settings, path),
+            departures=tuple(each for part in parts for each in part.departures),
+            settings={key: value for part in parts for key, value in _checked(part.settings, path).items()},
         )
     return found
 
 
-def _setting_of(summary: str) -> str:
-    """Data and encoder, with which the summary of a file begins and those of its arms go on: ``CIFAR-10, ResNet-18: ``.
-
-    >>> _setting_of("CIFAR-10, ResNet-18: MIOv3")
-    'CIFAR-10, ResNet-18: '
-    """
-    return "".join(summary.partition(": ")[:2]) if ": " in summary else ""
-
-
 def _extended(path: Path, name: str) -> RecipeFile:
-    """The file that another goes on from; files extend one another once only.
-
-    Raises:
-        UsageError: there is none, or it extends another itself.
-    """
+    """The file that another goes on from; files extend one another once only."""
     places = {place.stem: place for place in _files()}
     if name not in places:
         raise unknown_name(f"recipe in `extends` of {path}:", name, places)
@@ -246,11 +233,7 @@ def _extended(path: Path, name: str) -> RecipeFile:
 
 
 def _checked(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Settings by dotted path, each one that ``TrainSettings`` takes.
-
-    Raises:
-        UsageError: a setting is unknown, out of range, or none that a recipe may fix.
-    """
+    """Settings by dotted path, each one that ``TrainSettings`` takes and a recipe may fix."""
     nested = nest(settings)
     build(TrainSettings, nested, f"recipe {path}")
     flat = _flat(nested)
@@ -262,7 +245,8 @@ def _checked(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a nested mapping holds, by dotted path."""
-    return {path: _at(nested, path) for path in PATHS if _holds(nested, path)}
+    known = [(path, *path.rpartition(".")[::2]) for path in PATHS if _holds(nested, path)]
+    return {path: (nested[section] if section else nested)[leaf] for path, section, leaf in known}
 
 
 def _holds(nested: Mapping[str, Any], path: str) -> bool:
@@ -270,12 +254,6 @@ def _holds(nested: Mapping[str, Any], path: str) -> bool:
     section, _, leaf = path.rpartition(".")
     place = nested.get(section) if section else nested
     return isinstance(place, Mapping) and leaf in place
-
-
-def _at(nested: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path, which is there."""
-    section, _, leaf = path.rpartition(".")
-    return (nested[section] if section else nested)[leaf]
 
 
 def _same(written: Any, value: Any) -> bool:

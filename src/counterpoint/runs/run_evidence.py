@@ -1,49 +1,61 @@
-"""What findings about an encoder are drawn from: measurements of its places, votes, its loss, and its settings."""
+"""What findings about an encoder are drawn from: measurements of its places, votes, its loss, settings, and parts."""
 
 # N samples, D features
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.derived_files import read_derived
-from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.numerics import unit_rows
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
-from counterpoint.data.order import Split
+from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
+from counterpoint.diagnostics.class_geometry import Z_95
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
-    GREY_INPUT,
-    RAW_INPUT,
+    HELD_OUT,
     REPRESENTATION,
+    TRAINING,
     UNTRAINED,
     ColourShortcut,
     Evidence,
+    HeldOutRecord,
 )
 from counterpoint.diagnostics.measure import Place, measure_place
-from counterpoint.diagnostics.pair_record import PairRecord
-from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of
-from counterpoint.evaluation.metric_types import Labelled, row_of
-from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.features import (
+    SampleFeatures,
+    blank_encoder,
+    content_hashes,
+    evenly_spaced,
+    extract,
+    view_pairs,
+    with_norms_of,
+)
+from counterpoint.evaluation.metric_types import wilson
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.active_settings import levers_of
-from counterpoint.runs.class_comparison import judged_classes
-from counterpoint.runs.held_out import NUM_VIEW_SAMPLES, held_out_record
-from counterpoint.runs.pair_inspection import SeenPairs, pairs_of_run
-from counterpoint.runs.sharpness import run_sharpness
+from counterpoint.runs.class_comparison import judged_classes, labels_of
+from counterpoint.runs.curvature_record import run_sharpness
+from counterpoint.runs.feature_evidence import is_rectified, votes_of_subject
+from counterpoint.runs.pair_inspection import pairs_of_run
 
 Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
 FEWEST_COLOURED = 50
+NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
+FEWEST = 20  # samples of those that were held out, and of the others
+HELD_OUT_FIGURES = (
+    "effective_rank", "rank_ceiling", "vanished", "resolved", "alignment", "positive_cosine", "negative_cosine",
+    "uniformity", "sparsity", "dead_dims",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,12 +67,14 @@ class GatheredEvidence:
         places: measurements with the arrays behind them.
         embedding_ND: of all samples.
         representation_ND: of all samples.
+        labels: of all samples; None without any.
     """
 
     evidence: Evidence
     places: dict[str, Place]
     embedding_ND: Tensor
     representation_ND: Tensor
+    labels: Labels | None
 
 
 def gather_evidence(
@@ -77,7 +91,7 @@ def gather_evidence(
     # Before it is measured, which sets the statistics of its norms.
     backbone = untrained_backbone(judged)
     moved = _weight_change(judged, backbone)
-    source, labels, encoder = judged.source, judged.source.labels, judged.encoder
+    source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _chosen(judged)
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
@@ -97,22 +111,19 @@ def gather_evidence(
         _from_folder(judged),
         places={name: place.figures for name, place in places.items()},
         votes=votes_of_subject(judged, seen),
-        is_nonnegative=is_nonnegative(judged, features.embedding),
+        is_nonnegative=_is_nonnegative(judged, features.embedding),
         weight_change=moved,
         shortcut=told,
-        pairs=_pairs(judged, views.get(EMBEDDING), features.embedding, checkpoint),
+        pairs=pairs_of_run(judged, views[EMBEDDING], features.embedding[chosen_N], chosen_N, checkpoint)
+        if views
+        else None,
         classes=judged_classes(judged, features.embedding),
-        held_out=held_out_record(judged, features, views.get(EMBEDDING), threshold),
+        held_out=_held_out(judged, features, views.get(EMBEDDING), threshold),
     )
-    return GatheredEvidence(evidence, places, features.embedding, features.representation)
+    return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
 
 
-def is_rectified(z_ND: Tensor) -> bool:
-    """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
-    return float(z_ND.min()) == 0
-
-
-def is_nonnegative(judged: Subject, embedding_ND: Tensor) -> bool:
+def _is_nonnegative(judged: Subject, embedding_ND: Tensor) -> bool:
     """Whether an embedding has no negative entries by design, or by its looks where the design is not known."""
     is_known = judged.folder is not None and judged.settings is not None
     return judged.encoder.card.nonnegative != "none" if is_known else is_rectified(embedding_ND)
@@ -131,14 +142,6 @@ def _shortcut(colours: Pair | None, embedded: Pair | None) -> ColourShortcut | N
     if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
         return None
     return shortcut(colours, embedded[0])
-
-
-def _pairs(judged: Subject, views: Pair | None, embedding_ND: Tensor, checkpoint: str | None) -> PairRecord | None:
-    """Whom the loss looks at; None without views."""
-    if views is None:
-        return None
-    chosen_N = _chosen(judged)
-    return pairs_of_run(SeenPairs(judged, views, embedding_ND[chosen_N], chosen_N), checkpoint)
 
 
 def _chosen(judged: Subject) -> Tensor:
@@ -189,69 +192,57 @@ def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
     return (moved / length) ** 0.5 if length else None
 
 
-MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
-NEAREST, TEMPERATURE = 20, 0.1
-_, _, UNTRAINED_VOTE, _ = BASELINES
-
-Votes = tuple[EvaluationRow, ...]
-
-
-def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
-    """KNN accuracies of a subject: those of its evaluation, or measured beside the raw input.
-
-    Args:
-        judged: an encoder beside samples; without labels there are no votes.
-        seen: features of all samples by place.
-    """
-    source = judged.source
-    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
-        file = judged.folder.evaluation
-        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
-        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
-        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
-            return record.rows
-    if source.labels is None:
-        return ()
-    bank, queries = _asked(source.labels, judged.split)
-    named = {UNTRAINED_VOTE if name == UNTRAINED else name: (z_ND[bank], z_ND[queries]) for name, z_ND in seen.items()}
-    raw = [to_unit_float(source.store.fetch(part.tolist())) for part in (bank, queries)]
-    named[RAW_INPUT] = (raw[0].flatten(1), raw[1].flatten(1))
-    if source.kind == "images" and raw[0].shape[1] > 1:
-        named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
-    return votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
+def _held_out(subject: Subject, features: SampleFeatures, views: Pair | None, threshold: float) -> HeldOutRecord | None:
+    """Set both parts of a run's own samples side by side; None where nothing was held out, or too little."""
+    settings, split = subject.settings, subject.split
+    if settings is None or not subject.is_own_data or float(settings.source.holdout) == 0:
+        return None
+    size = min(len(split.train), len(split.held_out), features.embedding.shape[0])
+    if size < FEWEST:
+        return None
+    positions = {TRAINING: split.train, HELD_OUT: split.held_out}
+    pairs = {}
+    for name, part_N in positions.items():
+        is_part_M = torch.isin(_chosen(subject), part_N)
+        has_pairs = views is not None and int(is_part_M.sum()) > 1
+        pairs[name] = (views[0][is_part_M], views[1][is_part_M]) if views is not None and has_pairs else None
+    # Ranks depend on the number of samples: as many of both.
+    samples = {name: features.embedding[evenly_spaced(part_N, size)] for name, part_N in positions.items()}
+    parts = {
+        name: measure_place(z_ND, views=pairs[name], threshold=threshold, only=HELD_OUT_FIGURES).figures
+        for name, z_ND in samples.items()
+    }
+    return HeldOutRecord(parts=parts, **_gap(pairs[TRAINING], pairs[HELD_OUT]), **_copies(subject, features))
 
 
-def votes_of_features(z_ND: Tensor, labels_N: Tensor, class_names: tuple[str, ...], split: Split) -> Votes:
-    """The kNN accuracy of features from anywhere."""
-    bank, queries = _asked(labels_N, split)
-    return votes({REPRESENTATION: (z_ND[bank], z_ND[queries])}, (labels_N[bank], labels_N[queries]), class_names)
+def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:
+    """Difference of the mean cosines of two views with its interval, as fields of the record."""
+    if training is None or held_out is None:
+        return {}
+    cosines = [
+        (unit_rows(first.double()) * unit_rows(second.double())).sum(dim=1) for first, second in (training, held_out)
+    ]
+    gap = float(cosines[0].mean() - cosines[1].mean())
+    # welch1947, with so many degrees of freedom that the normal quantile serves.
+    error = Z_95 * math.sqrt(sum(float(each.var()) / len(each) for each in cosines))
+    return {"gap": gap, "low": gap - error, "high": gap + error}
 
 
-def votes(
-    features: Mapping[str, tuple[Tensor, Tensor]], labels: tuple[Tensor, Tensor], class_names: tuple[str, ...]
-) -> Votes:
-    """One row for each set of features, all of the same queries.
-
-    Args:
-        features: of bank and queries, by name.
-        labels: of bank and queries.
-        class_names: of all classes.
-
-    Returns:
-        Nothing where there are fewer queries than ``MIN_QUERIES``, or fewer than two classes.
-    """
-    if len(labels[1]) < MIN_QUERIES or len(labels[0].unique()) < 2:
-        return ()
-    rows = []
-    for name, (bank_ND, queries_QD) in features.items():
-        k = min(NEAREST, len(bank_ND))
-        asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
-        score = replace(CATALOGUE[KNN].measure(asked), settings={"k": k})
-        rows.append(row_of(name, KNN, score, class_names))
-    return tuple(rows)
-
-
-def _asked(labels_N: Tensor, split: Split) -> tuple[Tensor, Tensor]:
-    """Positions of labelled samples that vote and that are asked about, evenly spaced where there are many."""
-    bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
-    return evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
+def _copies(subject: Subject, features: SampleFeatures) -> dict[str, float]:
+    """Held-out samples that a training sample equals, as fields of the record."""
+    train, held = (part.numpy() for part in (subject.split.train, subject.split.held_out))
+    is_copy, is_same = (
+        [key in known for key in hashes[held].tolist()]
+        for hashes in (features.content_N, content_hashes(features.representation))
+        for known in [set(hashes[train].tolist())]
+    )
+    num_either = sum(map(max, is_copy, is_same))
+    share = wilson(num_either, len(held))
+    return {
+        "num_held_out": len(held),
+        "num_copies": sum(is_copy),
+        "num_same_features": sum(is_same),
+        "num_either": num_either,
+        "copies_low": share.low,
+        "copies_high": share.high,
+    }

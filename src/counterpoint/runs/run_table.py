@@ -7,7 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,18 @@ from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
-from counterpoint.core.written_tables import aligned, csv_table, markdown_table
+from counterpoint.core.written_tables import aligned
 
 DEPTH = 4  # folders below the one that is listed
 UNITS = ("kB", "MB", "GB")
 TAIL_BYTES = 1 << 14  # of a log; its last line lies within
 DONE, RUNNING, STOPPED, FAILED, DAMAGED = "done", "running", "stopped", "failed", "damaged"
 WORDS = {"finished": DONE, "interrupted": STOPPED, "created": STOPPED, "failed": FAILED}
-PROTOCOLS = {"knn": "knn", "probe": "linear probe"}  # by column
+PROTOCOLS = {"knn": "knn", "linear probe": "probe"}  # columns
 CONDITION = re.compile(r"(\w+)\s*(>=|<=|!=|=|>|<)\s*(.*)")
-ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
+COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "=": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,15 +110,6 @@ class RunTable:
         """Plain values."""
         return {"folder": str(self.folder), "runs": [asdict(line) for line in self.lines]}
 
-    def to_csv(self) -> str:
-        """One line for each run, under the names of the columns."""
-        return csv_table(COLUMNS, (astuple(line) for line in self.lines))
-
-    def to_markdown(self) -> str:
-        """A table."""
-        heads = list(RunLine("", "").cells())
-        return markdown_table(heads, (list(line.cells().values()) for line in self.lines), "l" * len(heads)) + "\n"
-
     def __str__(self) -> str:
         if not self.lines:
             return f"no runs in {self.folder}"
@@ -146,39 +134,23 @@ def list_runs(folder: Path, *, where: Sequence[str] = (), sort: str = "name", re
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; name the one that holds your runs (default: runs)")
     tests, column = [_condition(text) for text in where], _column(sort)
-    found = (read_line(path, folder) for path in run_folders(folder))
+    found = (_line(path, folder) for path in _runs_below(folder, DEPTH))
     lines = [line for line in found if all(test(line) for test in tests)]
-    known = sorted(
-        (line for line in lines if getattr(line, column) is not None),
-        key=lambda line: getattr(line, column),
-        reverse=reverse,
-    )
+    known = [line for line in lines if getattr(line, column) is not None]
+    known.sort(key=lambda line: getattr(line, column), reverse=reverse)
     return RunTable(folder, (*known, *(line for line in lines if getattr(line, column) is None)))
 
 
-def run_folders(folder: Path) -> Iterator[Path]:
-    """Run folders at and below a folder, sorted by name."""
-    yield from _below(folder, DEPTH)
-
-
-def read_line(path: Path, top: Path) -> RunLine:
-    """What the files of a run say; damaged ones are left out, and one of another run makes the run a damaged one.
-
-    Args:
-        path: of the run.
-        top: folder that its name is relative to.
-    """
+def _line(path: Path, top: Path) -> RunLine:
+    """What the files of a run say; damaged ones are left out, and one of another run makes the run a damaged one."""
     folder = RunFolder(path)
     name = str(path.relative_to(top)) if path != top else path.name or str(path)
     size = size_on_disk(path)
     try:
         open_run(path)
         status = folder.read_status()
-    except RunError as error:
-        return RunLine(name, DAMAGED, bytes=size, problem=str(error))
-    try:
         figures = {**_accuracies(folder), **_worst(folder)}
-    except StaleFileError as error:
+    except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
     is_held = is_locked(path)
     holder = holder_of(path) if is_held else None
@@ -220,7 +192,7 @@ def size_words(num_bytes: float) -> str:
     return f"{num_bytes / 1000**power:.1f} {UNITS[power - 1]}"
 
 
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
     """Runs at a folder, or below it; what lies within a run is none."""
     known = RunFolder(folder)
     if (known.marker.is_file() or known.status.is_file()) and not known.holds_seeds:
@@ -235,7 +207,7 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
         return
     for name in names:
         if not name.startswith("."):
-            yield from _below(folder / name, depth - 1)
+            yield from _runs_below(folder / name, depth - 1)
 
 
 def _encoder(folder: RunFolder) -> str | None:
@@ -265,10 +237,9 @@ def _accuracies(folder: RunFolder) -> dict[str, Any]:
     rows = _values(folder, folder.evaluation).get("rows")
     found: dict[str, Any] = {}
     for row in rows if isinstance(rows, list) else ():
-        for column, protocol in PROTOCOLS.items():
-            if row.get("features") == "representation" and row.get("protocol") == protocol:
-                found |= {column: row.get("accuracy"), f"{column}_low": row.get("low")}
-                found[f"{column}_high"] = row.get("high")
+        column = PROTOCOLS.get(row.get("protocol"))
+        if column and row.get("features") == "representation":
+            found |= {column: row.get("accuracy"), f"{column}_low": row.get("low"), f"{column}_high": row.get("high")}
     return found
 
 
@@ -281,11 +252,7 @@ def _worst(folder: RunFolder) -> dict[str, Any]:
 
 
 def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:
-    """Values of a JSON file; none where it is missing or damaged.
-
-    Raises:
-        StaleFileError: it is of another run, or of other weights.
-    """
+    """Values of a JSON file; none where it is missing or damaged, an error where it is of another run or state."""
     try:
         values = read_sealed(path) if is_sealed else read_json(path)  # of a large file the hash would take long
         if not isinstance(values, dict):
@@ -299,11 +266,7 @@ def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping
 
 
 def _column(name: str) -> str:
-    """The column that a user means.
-
-    Raises:
-        UsageError: there is none of this name.
-    """
+    """The column that a user means."""
     column = ALIASES.get(name, name)
     if column not in COLUMNS:
         raise unknown_name("column", name, [*COLUMNS, *ALIASES])
@@ -311,40 +274,23 @@ def _column(name: str) -> str:
 
 
 def _condition(text: str) -> Callable[[RunLine], bool]:
-    """A test from words such as ``epochs>=10``.
-
-    Raises:
-        UsageError: it is no condition, or compares words by size.
-    """
+    """A test from words such as ``epochs>=10``."""
     found = CONDITION.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"--where takes COLUMN=VALUE, !=, <, <=, > or >=, got {text!r}; such as epochs>=10")
     column, sign, asked = _column(found[1]), found[2], found[3].strip()
-    if column in NUMBERS:
-        limit = _number(column, asked)
-        compare = ORDERS.get(sign, operator.eq if sign == "=" else operator.ne)
-        return lambda line: getattr(line, column) is not None and compare(getattr(line, column), limit)
-    if sign not in ("=", "!="):
-        if column != "started":
-            raise UsageError(f"--where {text}: {column} is text, which = and != compare; * stands for any letters")
-        return lambda line: line.started is not None and ORDERS[sign](line.started, asked)
-    return lambda line: fnmatch.fnmatchcase(getattr(line, column) or "", asked) == (sign == "=")
-
-
-def _number(column: str, text: str) -> float:
-    """The number of a condition.
-
-    Raises:
-        UsageError: it is none.
-    """
+    if column not in NUMBERS and sign in ("=", "!="):
+        return lambda line: fnmatch.fnmatchcase(getattr(line, column) or "", asked) == (sign == "=")
+    if column not in (*NUMBERS, "started"):
+        raise UsageError(f"--where {text}: {column} is text, which = and != compare; * stands for any letters")
     try:
-        return float(text)
+        limit = float(asked) if column in NUMBERS else asked
     except ValueError:
-        raise UsageError(f"--where {column} needs a number, got {text!r}") from None
+        raise UsageError(f"--where {column} needs a number, got {asked!r}") from None
+    return lambda line: getattr(line, column) is not None and COMPARED[sign](getattr(line, column), limit)
 
 
 def _share(value: float | None, low: float | None, high: float | None) -> str:
-    """An accuracy with its interval."""
     if value is None:
         return ""
     ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"

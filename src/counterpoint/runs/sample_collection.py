@@ -1,4 +1,4 @@
-"""What ``diagnose`` keeps of a run's own samples for its page: concepts in words, pictures, arrays, and a collection.
+"""What ``diagnose`` keeps of a run's own samples for its page, and the map that ``report`` lays out of them.
 
 The report reads these files, and never a live model.
 """
@@ -7,12 +7,12 @@ The report reads these files, and never a live model.
 
 import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -25,13 +25,21 @@ from counterpoint.core.map_samples import (
     NOBODY,
     NUM_NEIGHBOURS,
     NUM_TOP,
+    PLACES,
     Collection,
     Dimensions,
+    Layout,
+    MapRecord,
     Sheet,
+    on_grid,
+    read_collection,
+    read_map,
     write_collection,
 )
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.thread_parts import one_thread
+from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import (
     class_purity,
@@ -40,9 +48,10 @@ from counterpoint.diagnostics.concepts import (
     is_active,
     top_concepts,
 )
-from counterpoint.diagnostics.evidence import EMBEDDING, Concept
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.diagnostics.pair_record import PairRecord
+from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.runs.layer_reading import Arrays, null_band
 from counterpoint.runs.run_evidence import GatheredEvidence
@@ -54,36 +63,27 @@ MOST_SHEET_BYTES = 2_500_000  # in a page, 4/3 of it
 # Side and quality of the pictures, tried in this order until they fit.
 GRAINS = ((48, 75), (48, 60), (40, 60), (32, 60), (24, 50))
 NUM_TRIED = 250  # pictures by which the size of all is estimated
+THUMBNAIL_SIDE = 48
+FEWEST = 8  # samples below which neighbours on a map say nothing
+NUM_NEAREST = 10  # neighbours that are compared
+PERPLEXITY = 30.0
+NUM_STEPS = 750
+BOTH_UP_TO = 2500  # samples; of more, t-SNE of the embedding alone, as each place takes half a minute
+SEED = 0
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Features of all samples of a run.
-
-    Attributes:
-        embedding_ND: as trained.
-        representation_ND: what is used later.
-        is_nonnegative: whether the embedding has no entry below 0 by design.
-        threshold: above which a feature of a unit-length vector counts as active.
-    """
-
-    embedding_ND: Tensor
-    representation_ND: Tensor
-    is_nonnegative: bool
-    threshold: float
-
-
-def collect(source: Source, known: Embedded) -> Collection:
+def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: bool, threshold: float) -> Collection:
     """Choose samples, and find out what a map and a table of dimensions show.
 
     Args:
         source: the samples.
-        known: their features, finite.
+        features: finite, of all samples, for each of ``PLACES``.
+        is_nonnegative: whether the embedding has no entry below 0 by design.
+        threshold: above which a feature of a unit-length vector counts as active.
     """
     rows_M = chosen_rows(len(source), source.labels)
-    chosen_MD = unit_rows(known.embedding_ND[rows_M].float())
-    found = {"embedding": chosen_MD, "representation": unit_rows(known.representation_ND[rows_M].float())}
-    scores = {place: principal_scores(unit_MD) for place, unit_MD in found.items()}
+    unit = {place: unit_rows(features[place][rows_M].float()) for place in PLACES}
+    scores, chosen_MD = {place: principal_scores(unit_MD) for place, unit_MD in unit.items()}, unit[EMBEDDING]
     return Collection(
         num_samples=len(source),
         rows_N=rows_M.numpy(),
@@ -93,8 +93,8 @@ def collect(source: Source, known: Embedded) -> Collection:
         scores={place: scores_MK.double().numpy() for place, (scores_MK, _) in scores.items()},
         variance={place: share_K.double().numpy() for place, (_, share_K) in scores.items()},
         neighbours_NM=nearest_others(chosen_MD).numpy(),
-        dominant_N=(dominant_dims(chosen_MD) if known.is_nonnegative else torch.zeros(0, dtype=torch.int64)).numpy(),
-        dims=_dimensions(known, source.labels, chosen_MD),
+        dominant_N=(dominant_dims(chosen_MD) if is_nonnegative else torch.zeros(0, dtype=torch.int64)).numpy(),
+        dims=_dimensions(features[EMBEDDING], source.labels, chosen_MD, threshold),
         sheet=picture_sheet(source, rows_M.tolist()) if source.kind == "images" else None,
     )
 
@@ -128,8 +128,8 @@ def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
     is_constant = total <= 1e-10 * max(float(unit_MD.double().square().sum()), 1e-300)
     share_K = torch.zeros_like(values_K) if is_constant else values_K / total
     scores_MK = torch.zeros_like(scores_MK) if is_constant else scores_MK
-    missing = max(0, 2 - num_kept)  # a map has two axes, whatever the width
-    return torch.nn.functional.pad(scores_MK, (0, missing)), torch.nn.functional.pad(share_K, (0, missing))
+    spare = (0, max(0, 2 - num_kept))  # a map has two axes, whatever the width
+    return torch.nn.functional.pad(scores_MK, spare), torch.nn.functional.pad(share_K, spare)
 
 
 def nearest_others(unit_MD: Tensor, num: int = NUM_NEIGHBOURS) -> Tensor:
@@ -157,14 +157,12 @@ def dominant_dims(unit_MD: Tensor) -> Tensor:
     return torch.where(strongest_M > 0, dims_M, NOBODY)
 
 
-def _dimensions(known: Embedded, labels: Tensor | None, chosen_MD: Tensor) -> Dimensions:
+def _dimensions(z_ND: Tensor, labels: Tensor | None, chosen_MD: Tensor, threshold: float) -> Dimensions:
     """Every dimension of the embedding: figures of all samples, the strongest of those on the map."""
-    z_ND, threshold = known.embedding_ND, known.threshold
     purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
     num_dims, num_top = z_ND.shape[1], min(NUM_TOP, len(chosen_MD))
     # Stable: equal samples come in their own order, on every machine.
-    values_MD, order_MD = chosen_MD.sort(dim=0, descending=True, stable=True)
-    values_DT, top_DT = values_MD[:num_top].T, order_MD[:num_top].T
+    values_DT, top_DT = (each[:num_top].T for each in chosen_MD.sort(dim=0, descending=True, stable=True))
     top_DT = torch.where(values_DT > threshold, top_DT, NOBODY)
     spare = (0, NUM_TOP - num_top)
     class_D = torch.where(purity.is_named_D, purity.class_D, NOBODY) if purity else torch.full((num_dims,), NOBODY)
@@ -189,15 +187,12 @@ def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_
     side = min(GRAINS[0][0], max(source.store.fetch(rows[:1]).shape[2:]))
     tiles = np.concatenate([_tiles(source, rows[first : first + BLOCK], side) for first in range(0, len(rows), BLOCK)])
     tried = tiles[np.linspace(0, len(tiles) - 1, min(NUM_TRIED, len(tiles))).astype(int)]
-    for step, (smaller, quality) in enumerate(GRAINS):
-        is_last = step == len(GRAINS) - 1
+    *finer, (smallest, coarsest) = GRAINS
+    for smaller, quality in finer:
         estimate = len(_sheet(tried, min(side, smaller), quality).content) * len(tiles) / len(tried)
-        if estimate > most_bytes and not is_last:
-            continue
-        found = _sheet(tiles, min(side, smaller), quality)
-        if len(found.content) <= most_bytes or is_last:
+        if estimate <= most_bytes and len((found := _sheet(tiles, min(side, smaller), quality)).content) <= most_bytes:
             return found
-    raise AssertionError("the last grain is taken as it is")
+    return _sheet(tiles, min(side, smallest), coarsest)
 
 
 def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
@@ -225,33 +220,25 @@ def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:
         picture = picture.resize((columns * side, num_rows * side), Image.Resampling.BOX)
     stream = io.BytesIO()
     if side <= LOSSLESS_SIDE:
-        (picture.convert("L") if _is_grey(tiles) else picture).save(stream, "PNG", optimize=True)
+        is_grey = bool((tiles[..., :1] == tiles).all())
+        (picture.convert("L") if is_grey else picture).save(stream, "PNG", optimize=True)
     else:
         picture.save(stream, "WEBP", quality=quality, method=4)
     return Sheet(stream.getvalue(), columns, side)
 
 
-def _is_grey(tiles: np.ndarray) -> bool:
-    """Whether all pictures are without colour."""
-    return bool((tiles[..., :1] == tiles).all())
-
-
-THUMBNAIL_SIDE = 48
-
-
 def described_concepts(
-    z_ND: Tensor, labels: Tensor | None, class_names: tuple[str, ...], names: Sequence[str], threshold: float
+    z_ND: Tensor, labels: Labels | None, names: Sequence[str], threshold: float
 ) -> tuple[tuple[Concept, ...], list[int]]:
     """Records of single dimensions, and the samples that their thumbnails show.
 
     Args:
         z_ND: features of all samples.
-        labels: class numbers of the samples, or None.
-        class_names: by number.
+        labels: of the samples, or None.
         names: of the samples.
         threshold: above which a feature of a unit-length vector counts as active.
     """
-    purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
+    purity = class_purity(z_ND, labels.numbers, threshold=threshold) if labels else None
     concepts = top_concepts(z_ND, threshold=threshold)
     shown = sorted({position for concept in concepts for position in concept.top})
     # A sample that several dimensions share is stored once.
@@ -262,7 +249,7 @@ def described_concepts(
         is_named = purity is not None and bool(purity.is_named_D[concept.dim])
         described = {
             "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
-            "top_class": class_names[top_class] if is_named else None,
+            "top_class": labels.class_names[top_class] if labels and is_named else None,
             "thumbnails": tuple(place_of[position] for position in concept.top),
             "names": tuple(names[position] for position in concept.top),
         }
@@ -280,15 +267,11 @@ def with_thumbnails(record: PairRecord, shown: Sequence[int]) -> tuple[PairRecor
     Returns:
         The record, and all samples whose pictures are kept.
     """
-    kept = list(
-        dict.fromkeys([*shown, *(int(at) for pair in record.nearest for at in pair.thumbnails if at is not None)])
-    )
-    place_of = {position: place for place, position in enumerate(kept)}
-    nearest = tuple(
-        pair.model_copy(update={"thumbnails": tuple(place_of[int(at)] for at in pair.thumbnails if at is not None)})
-        for pair in record.nearest
-    )
-    return record.model_copy(update={"nearest": nearest}), kept
+    pictures = [[int(at) for at in pair.thumbnails if at is not None] for pair in record.nearest]
+    kept = list(dict.fromkeys([*shown, *(at for both in pictures for at in both)]))
+    places = [tuple(map(kept.index, both)) for both in pictures]
+    nearest = (pair.model_copy(update={"thumbnails": both}) for pair, both in zip(record.nearest, places, strict=True))
+    return record.model_copy(update={"nearest": tuple(nearest)}), kept
 
 
 def keep_for_page(
@@ -330,9 +313,10 @@ def keep_for_page(
             np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
     write_atomically(folder.arrays, write)
+    features = {EMBEDDING: known.embedding_ND, REPRESENTATION: known.representation_ND}
     threshold = float(findings.settings["sparsity_threshold"] or 0.0)
-    embedded = Embedded(known.embedding_ND, known.representation_ND, known.evidence.is_nonnegative, threshold)
-    write_collection(folder, collect(source, embedded))
+    collected = collect(source, features, is_nonnegative=known.evidence.is_nonnegative, threshold=threshold)
+    write_collection(folder, collected)
     files = {"arrays": folder.arrays, "collection": folder.collection}
     seals = {name: {"sha256": sha256_of(file)} for name, file in files.items()}
     write_derived(folder, folder.findings, {**findings.to_dict(), **seals})
@@ -342,3 +326,73 @@ def thumbnails(source: Source, positions: list[int]) -> np.ndarray:
     """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
     pixels = shrunk_to_bytes(source.store.fetch(positions), THUMBNAIL_SIDE).permute(0, 2, 3, 1).numpy()
     return pixels[..., 0] if pixels.shape[3] == 1 else pixels
+
+
+def make_map(folder: RunFolder, reporter: Reporter) -> MapRecord | None:
+    """Lay out the map of a run, unless that was done of the same collection.
+
+    Args:
+        folder: the run; ``map.json`` is written there.
+        reporter: shows progress.
+
+    Returns:
+        The record; None where ``diagnose`` has kept no samples.
+
+    Raises:
+        RunError: a damaged file, or the disk refuses.
+    """
+    known = read_collection(folder)
+    earlier = read_map(folder, known)
+    if known is None or earlier is not None:
+        return earlier
+    places = tsne_places(known)
+    tsne, pca = {}, {}
+    with (
+        reporter.bar(f"laying out a map of {len(known):,} samples", len(PLACES) + len(places)) as advance,
+        one_thread(),
+    ):
+        for place in PLACES:
+            scores_NK = known.scores[place]
+            pca[place] = _trust(scores_NK, scores_NK[:, :2])
+            advance()
+            if place in places:
+                tsne[place] = tsne_layout(scores_NK)
+                advance()
+    record = MapRecord(made_of=sha256_of(folder.collection), tsne=tsne, pca_trustworthiness=pca)
+    write_derived(folder, folder.map_layout, record.written())
+    return record
+
+
+def tsne_places(known: Collection) -> list[str]:
+    """Of which places a t-SNE is made: of those whose features differ, and of at most one where there are many."""
+    if len(known) < FEWEST:
+        return []
+    varied = [place for place in PLACES if known.variance[place].sum() > 0]
+    return varied if len(known) <= BOTH_UP_TO else varied[:1]
+
+
+def tsne_layout(scores_NK: NDArray[np.float64]) -> Layout:
+    """t-SNE (vandermaaten2008) of principal components, begun at the first two; the same scores give the same map."""
+    spread = max(float(scores_NK[:, 0].std()), 1e-12)
+    from sklearn.manifold import TSNE  # deferred: it takes a second, and only a page needs it
+
+    method = TSNE(
+        init=(scores_NK[:, :2] / spread * 1e-4).astype(np.float32),  # pyright: ignore[reportArgumentType]
+        perplexity=min(PERPLEXITY, (len(scores_NK) - 1) / 3),
+        max_iter=NUM_STEPS,
+        random_state=SEED,
+        n_jobs=1,
+    )
+    points_N2 = method.fit_transform(scores_NK.astype(np.float32))
+    x, y = (tuple(axis_N.tolist()) for axis_N in on_grid(points_N2).T)
+    return Layout(x=x, y=y, trustworthiness=_trust(scores_NK, points_N2))
+
+
+def _trust(scores_NK: NDArray[np.float64], points_N2: NDArray[np.floating]) -> float | None:
+    """Trustworthiness of a map; None for few samples or equal ones, of which no neighbour is nearer than another."""
+    if len(scores_NK) < FEWEST or float(np.ptp(scores_NK, axis=0).max()) == 0:
+        return None
+    from sklearn.manifold import trustworthiness  # deferred: see `tsne_layout`
+
+    num_nearest = min(NUM_NEAREST, (len(scores_NK) - 1) // 2)
+    return float(trustworthiness(scores_NK, points_N2, n_neighbors=num_nearest))

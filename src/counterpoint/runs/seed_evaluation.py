@@ -1,6 +1,5 @@
 """Evaluate the runs of several seeds, and say of each figure its mean, deviation and interval over the seeds."""
 
-import json
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,14 +9,14 @@ from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
-from counterpoint.core.metric import is_apart, metric_under
+from counterpoint.core.metric import Metric, is_apart, metric_under
 from counterpoint.core.run import SeedRuns
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import csv_table, in_markdown, markdown_table
+from counterpoint.core.written_tables import aligned
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.evaluation_result import CATALOGUE, LEAST_WIDTH, corruption_lines
+from counterpoint.evaluation.evaluation_result import CATALOGUE, corruption_lines
 from counterpoint.evaluation.metric_types import t_interval
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import read_resolved
@@ -49,30 +48,25 @@ class SeedRow:
     high: float | None
 
     @property
-    def mean_row(self) -> EvaluationRow:
-        """As a row of one evaluation has it, with the interval over the seeds."""
+    def metric(self) -> Metric:
+        """What the protocol measures."""
         metric = metric_under(CATALOGUE, self.protocol)
         assert metric is not None
-        name = "accuracy" if metric.unit == "share" else "value"
+        return metric
+
+    @property
+    def mean_row(self) -> EvaluationRow:
+        """As a row of one evaluation has it, with the interval over the seeds."""
+        name = "accuracy" if self.metric.unit == "share" else "value"
         known = {"features": self.features, "protocol": self.protocol, "settings": self.settings, name: self.mean}
         return EvaluationRow(**known, low=self.low, high=self.high)
 
     @property
     def written(self) -> tuple[str, str, str]:
         """Mean, deviation and interval, as text."""
-        metric = metric_under(CATALOGUE, self.protocol)
-        assert metric is not None
-        ends = [metric.written(end) for end in (self.low, self.high) if end is not None]
-        deviation = "" if self.deviation is None else metric.written(self.deviation)
-        return metric.written(self.mean), deviation, " to ".join(ends)
-
-    def __str__(self) -> str:
-        return self.line(LEAST_WIDTH)
-
-    def line(self, width: int) -> str:
-        """A line of a table whose protocols take so many places."""
-        mean, deviation, ends = self.written
-        return f"{self.features:<22}{self.protocol:<{width}}{mean:>9}{deviation:>11}   {ends}".rstrip()
+        ends = [self.metric.written(end) for end in (self.low, self.high) if end is not None]
+        deviation = "" if self.deviation is None else self.metric.written(self.deviation)
+        return self.metric.written(self.mean), deviation, " to ".join(ends)
 
 
 @dataclass(frozen=True)
@@ -107,32 +101,11 @@ class SeedEvaluation:
     def seed_table(self) -> list[list[str]]:
         """Titles and rows of a table with the figure of each seed, as text."""
         head = ["metric", "features", "mean", "deviation", "95 % interval", *(f"seed {seed}" for seed in self.seeds)]
-        rows = []
-        for row in self.rows:
-            metric = metric_under(CATALOGUE, row.protocol)
-            assert metric is not None
-            rows.append([metric.short, row.features, *row.written, *map(metric.written, row.values)])
-        return [head, *rows]
-
-    def to_csv(self) -> str:
-        """A line for each figure, with a column for each seed."""
-        seeds = [f"seed_{seed}" for seed in self.seeds]
-        head = ["features", "metric", "mean", "deviation", "low", "high", *seeds, "settings"]
-        rows = [
-            [
-                *(row.features, row.protocol, row.mean, row.deviation, row.low, row.high),
-                *row.values,
-                json.dumps(dict(row.settings)),
-            ]
-            for row in self.rows
+        rows = self.rows
+        return [
+            head,
+            *([row.metric.short, row.features, *row.written, *map(row.metric.written, row.values)] for row in rows),
         ]
-        return csv_table(head, rows)
-
-    def to_markdown(self) -> str:
-        """A table with a line for each figure."""
-        head = ["metric", "features", "mean", "deviation", "95 % interval over seeds"]
-        rows = [[row.protocol, row.features, *row.written] for row in self.rows]
-        return f"{in_markdown(self.samples)}.\n\n{markdown_table(head, rows, 'llrrr')}\n"
 
     @property
     def samples(self) -> str:
@@ -143,14 +116,10 @@ class SeedEvaluation:
 
     def __str__(self) -> str:
         # Under corruptions and along curves: means alone, in tables of their own.
-        plain, apart = [], []
-        for row in self.rows:
-            (apart if is_apart(row.protocol) else plain).append(row)
-        width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in plain)])
-        titles = f"{'features':<22}{'protocol':<{width}}{'mean':>9}{'deviation':>11}   95 % interval over seeds"
-        means = [row.mean_row for row in apart]
-        lines = [row.line(width) for row in plain]
-        return "\n".join([self.samples, titles, *lines, *corruption_lines(means)])
+        apart = [row.mean_row for row in self.rows if is_apart(row.protocol)]
+        plain = [(row.features, row.protocol, *row.written) for row in self.rows if not is_apart(row.protocol)]
+        titles = ("features", "protocol", "mean", "deviation", "95 % interval over seeds")
+        return "\n".join([self.samples, *aligned([titles, *plain], "llrrl"), *corruption_lines(apart)])
 
 
 def evaluate_seeds(
@@ -180,8 +149,7 @@ def evaluate_seeds(
         raise UsageError(f"out must end in .json, got {out}")
     seeds = folder.read_seeds().seeds
     known = {seed: folder.of_seed(seed) for seed in seeds}
-    _check_finished(folder, known)
-    _check_alike(known)
+    _check(folder, known)
     handed = {run.path: run for run in runs.runs} if isinstance(runs, SeedRuns) else {}
     reporter, found = Reporter(quiet=quiet), []
     for number, run in enumerate(known.values(), start=1):
@@ -199,8 +167,8 @@ def evaluate_seeds(
     return _over_seeds(folder, seeds, [evaluation.record for evaluation in found])
 
 
-def _check_finished(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
-    """Require that every seed has its encoder."""
+def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
+    """Require that every seed has its encoder, and that nothing else tells them apart that a weight depends on."""
     states = {seed: run.read_status().status if run.path.exists() else "not begun" for seed, run in runs.items()}
     open_ones = [f"seed {seed} {state}" for seed, state in states.items() if state != "finished"]
     if open_ones:
@@ -208,10 +176,6 @@ def _check_finished(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
             f"{folder.path} is not finished ({', '.join(open_ones[:5])}); go on with: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"
         )
-
-
-def _check_alike(runs: Mapping[int, RunFolder]) -> None:
-    """Require that nothing but the seed tells the runs apart that a weight depends on."""
     first, *others = runs.values()
     own = read_resolved(first).model_dump(mode="json")
     for other in others:
@@ -236,16 +200,12 @@ def _over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[Evalu
 def _row(alike: Sequence[EvaluationRow]) -> SeedRow:
     """One figure over the seeds."""
     values, first = tuple(float(row.figure or 0.0) for row in alike), alike[0]
-    found = t_interval(values)
-    has_scatter = len(set(values)) > 1
+    found, has_scatter = t_interval(values), len(set(values)) > 1
+    common = [name for name in first.settings if all(row.settings.get(name) == first.settings[name] for row in alike)]
     return SeedRow(
         features=first.features,
         protocol=first.protocol,
-        settings={
-            name: value
-            for name, value in first.settings.items()
-            if all(row.settings.get(name) == value for row in alike)
-        },
+        settings={name: first.settings[name] for name in common},
         values=values,
         mean=found.value,
         deviation=statistics.stdev(values) if len(values) > 1 else None,

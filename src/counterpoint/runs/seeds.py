@@ -125,8 +125,7 @@ def _train_all(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, star
         start = replace(start, given=replace(start.given, source=source))
         record = _record(settings, seeds, source.fingerprint, start)
         if way == GO_ON:
-            on_first_rank(lambda: _check_continued(folder, settings, record, start))
-            on_first_rank(lambda: _go_on(folder, record))
+            on_first_rank(lambda: _go_on(folder, settings, record, start))
         else:
             on_first_rank(lambda: check_free_for_seeds(folder, seeds, overwrite=way == REPLACE))
             # Only then is anything replaced: no mistake in settings or data has cost it.
@@ -191,12 +190,10 @@ def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: s
     )
 
 
-def _check_continued(folder: RunFolder, settings: TrainSettings, record: SeedsRecord, start: Start) -> None:
-    """Require the seeds of before, and perhaps more, the same samples, and settings that no run refuses.
+def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord, start: Start) -> None:
+    """Write what has changed, and put aside what was found out about runs of fewer epochs.
 
-    Raises:
-        UsageError: other seeds or settings.
-        RunError: other samples, or a run whose settings are damaged.
+    The seeds of before are required, and perhaps more, the same samples, and settings that no run refuses.
     """
     before = folder.read_seeds()
     if not set(before.seeds) <= set(record.seeds):
@@ -214,17 +211,11 @@ def _check_continued(folder: RunFolder, settings: TrainSettings, record: SeedsRe
         if run.is_ours and not is_beginning(run):
             known = continued(run, _of_seed(settings, folder, seed), start)
             further_epochs(run, known, start.epochs)
-
-
-def _go_on(folder: RunFolder, record: SeedsRecord) -> None:
-    """Write what has changed, and put aside what was found out about runs of fewer epochs."""
-    asked = record.settings.get("epochs")
-    first = folder.of_seed(folder.read_seeds().seeds[0])
+    asked, first = record.settings.get("epochs"), folder.of_seed(before.seeds[0])
     if isinstance(asked, int) and first.status.exists():
         keep_earlier(folder, first.read_status().num_epochs, asked)
     folder.write_seeds(record)
 
 
 def _listed(seeds: tuple[int, ...]) -> str:
-    """Seeds in words."""
     return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -61,12 +61,11 @@ def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
     if flags.pairs and not flags.as_json:
         print(shown_lines(findings.pairs or NO_PAIRS))
     if flags.fix is not None:
-        from counterpoint.runs.fixing import fix_of, write_fix  # deferred: loads torch
+        from counterpoint.runs.fixing import write_fix  # deferred: loads torch
 
         folder = Path(subject).resolve()
         config = Path(flags.fix or folder.with_name(f"{folder.name}-fixed.yaml"))
-        fix = fix_of(as_run(Path(subject)).folder, findings)
-        write_fix(fix, config)
+        text = write_fix(as_run(Path(subject)).folder, findings, config)
         # Beside JSON on the other stream, which scripts read.
-        print(f"\n{shown_lines(fix.text(config))}", file=sys.stderr)
+        print(f"\n{shown_lines(text)}", file=sys.stderr)
     return health_code(findings.level, flags.fail_on)

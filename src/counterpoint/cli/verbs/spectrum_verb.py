@@ -5,7 +5,7 @@ from pathlib import Path
 from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
-from counterpoint.runs.curvature_settings import CurvatureSettings
+from counterpoint.runs.curvature_record import CurvatureSettings
 
 PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
 TEACH = """Say how the loss of a run curves at its weights: how many eigenvalues of the Hessian lie below -tau, within

@@ -12,8 +12,7 @@ from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number
-from counterpoint.runs.curvature_record import HessianSpectrum
-from counterpoint.runs.sharpness import sharpest
+from counterpoint.runs.curvature_record import HessianSpectrum, sharpest
 
 ENDS = "Largest and least eigenvalue by step"
 ENDS_NOTE = "Same batch, views and random vectors at each step."

@@ -1,10 +1,12 @@
-"""Your own loss, encoder and batch as a function of weights, without a run; what has no Hessian is refused by name."""
+"""A loss as a function of weights, with a fixed batch and nothing that draws: of a run, or your own without a run."""
 
 # N pairs of views, D features, P weights
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,12 +17,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from counterpoint.core.checks import require_numbers
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
+from counterpoint.engine.job import TrainingJob
+from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
+from counterpoint.methods.encoding import batch_dependent_layers
+from counterpoint.methods.joint import Classification, EmbeddingMethod
 from counterpoint.nn.synced_norm import batch_norm_layers
-from counterpoint.runs.curvature_settings import CurvatureSettings
-from counterpoint.runs.run_loss import check_second_derivative, draws, finite_floor
+from counterpoint.runs.curvature_record import CurvatureSettings
 
-ENCODER, LOSS = "encoder.", "loss."  # before the names of weights
+DEFAULT_PAIRS = 256
+METHOD, ENCODER, LOSS = "method.", "encoder.", "loss."  # before the names of weights
+RANDOM_LAYERS = ("Dropout", "DropPath", "StochasticDepth")  # parts of the names of layers that draw
 STEP = 1e-7  # length of the step that tries the slope, over that of the weights: few kinks of a ReLU lie within it
 SLOPE_TOLERANCE = 3e-5  # over the usual slope: a ResNet has 2e-8
 SAME = 1e-9  # relative, of embeddings in float64
@@ -28,32 +35,26 @@ Encode = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class GivenLoss:
-    """A loss, an encoder and a batch that the caller has.
+class FixedLoss:
+    """A loss on one batch.
 
     Attributes:
-        coupled: the loss as a function of the weights.
+        at: the loss around some weights (the ``state_dict`` of a run's method); one of your own has its weights.
+        inputs: both views.
+        num_parameters: trained weights.
         loss_name: what it is called.
         floor: a value that it cannot go below; None where that is not known.
         remarks: what is to be known, in sentences.
         batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
     """
 
-    coupled: CoupledLoss
+    at: Callable[[Mapping[str, Tensor]], CoupledLoss]
+    inputs: Inputs
+    num_parameters: int
     loss_name: str
     floor: float | None
     remarks: tuple[str, ...]
     batch_norm: str
-
-    @property
-    def inputs(self) -> Inputs:
-        """Both views."""
-        return self.coupled.inputs
-
-    @property
-    def num_parameters(self) -> int:
-        """P."""
-        return self.coupled.num_parameters
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,66 @@ class LossInputs:
     labels: Any = None
 
 
-def given_loss(given: LossInputs, asked: CurvatureSettings) -> GivenLoss:
-    """Check what was given, and put it together in the precision asked for.
+def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
+    """Fix batch, views and modes of a run's method.
+
+    Args:
+        job: of the run; its method is changed.
+        asked: batch size, BatchNorm and precision.
+
+    Raises:
+        UsageError: the method's training follows no gradient of one function, or the batch is larger than the data.
+    """
+    method = job.method
+    loss = _with_hessian(job)
+    assert isinstance(method, EmbeddingMethod)
+    size = min(DEFAULT_PAIRS, len(job.loader.order.positions)) if asked.batch_size == "auto" else asked.batch_size
+    batch = job.loader.one_batch(size, VIEW_EPOCH)
+    dtype = getattr(torch, asked.precision)
+    views = job.views.two_views(batch.samples, batch.streams, VIEW_EPOCH, batch.second)
+    method.to(dtype).eval()
+    method.chunks = None
+    remarks = []
+    random = [name for name, layer in method.named_modules() if _draws(layer)]
+    if random:
+        remarks.append(f"layers that draw are off: {', '.join(random[:3])}{' ...' if len(random) > 3 else ''}")
+    norms = [layer for _, layer in batch_norm_layers(method)]
+    if asked.batch_norm == "batch":
+        for layer in norms:
+            layer.train()
+        if norms and job.settings.engine.chunk_size != "none":
+            remarks.append("BatchNorm has the statistics of the whole batch; in training it had those of each chunk")
+    inputs = tuple(view.to(dtype) for view in views)
+    labels_N = batch.labels if loss.uses_labels or isinstance(method, Classification) else None
+    encoding = _Called(method, lambda *views: torch.stack(method.embed_views(*views), dim=1))
+    scoring = _Called(method, lambda z_N2D: method.score(z_N2D[:, 0], z_N2D[:, 1], labels_N))
+
+    def encode(parameters: Parameters, inputs: Inputs) -> Tensor:
+        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
+            return functional_call(encoding, _above(parameters, METHOD), inputs)
+
+    def value(parameters: Parameters, z_N2D: Tensor) -> Tensor:
+        return functional_call(scoring, _above(parameters, METHOD), (z_N2D,))
+
+    def at(weights: Mapping[str, Tensor]) -> CoupledLoss:
+        method.load_state_dict(weights)
+        trained = {name: weight.detach() for name, weight in method.named_parameters() if weight.requires_grad}
+        is_separable = next(iter(batch_dependent_layers(method)), None) is None
+        return CoupledLoss(encode, value, trained, inputs, is_separable)
+
+    return FixedLoss(
+        at=at,
+        inputs=inputs,
+        num_parameters=sum(weight.numel() for weight in method.parameters() if weight.requires_grad),
+        loss_name=loss.card.name,
+        floor=_finite_floor(loss, len(inputs[0])),
+        remarks=tuple(remarks),
+        batch_norm=asked.batch_norm if norms else "none",
+    )
+
+
+def user_loss(given: LossInputs, asked: CurvatureSettings) -> FixedLoss:
+    """Check what the caller gave, and put it together in the precision asked for.
 
     Raises:
         UsageError: something of the wrong kind, a loss whose gradient is not the slope of its value, or a layer that
@@ -77,18 +136,84 @@ def given_loss(given: LossInputs, asked: CurvatureSettings) -> GivenLoss:
         if getattr(asked, name) != CurvatureSettings.model_fields[name].default:
             raise UsageError(f"{name} is a setting for runs; the batch and the weights are those that are given")
     _check_kinds(given)
-    _check(exact := _coupled(given, asked, torch.float64))
+    _check_slope(exact := _coupled(given, asked, torch.float64))
     encoder, loss = given.parameters, given.loss
     norms = list(batch_norm_layers(encoder)) if isinstance(encoder, nn.Module) else []
-    coupled = _coupled(given, asked, getattr(torch, asked.precision))
     is_separable = _is_separable(exact)
-    return GivenLoss(
-        coupled=CoupledLoss(coupled.encode, coupled.loss, coupled.parameters, coupled.inputs, is_separable),
+    coupled = replace(_coupled(given, asked, getattr(torch, asked.precision)), is_separable=is_separable)
+    return FixedLoss(
+        at=lambda _: coupled,
+        inputs=coupled.inputs,
+        num_parameters=coupled.num_parameters,
         loss_name=loss.card.name if isinstance(loss, Loss) else getattr(loss, "__name__", type(loss).__name__),
-        floor=finite_floor(loss, len(coupled.inputs[0])) if isinstance(loss, Loss) else None,
+        floor=_finite_floor(loss, len(coupled.inputs[0])) if isinstance(loss, Loss) else None,
         remarks=() if is_separable or norms else ("the encoder mixes the samples of a batch, so it is not cut",),
         batch_norm=asked.batch_norm if norms else "none",
     )
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Without products of fewer digits (TF32, bfloat16), whose rounding is larger than most eigenvalues."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def check_second_derivative(loss: Loss) -> None:
+    """Require a loss that has a Hessian.
+
+    Raises:
+        UsageError: it has none; says why, and which option has one.
+    """
+    if loss.card.second_derivative.startswith("none"):
+        raise UsageError(f"{loss.card.name} has no Hessian: {loss.card.second_derivative.removeprefix('none, ')}")
+
+
+class _Called(nn.Module):
+    """A module beside a function that uses it, so that the function can be called with other weights of the module."""
+
+    def __init__(self, method: nn.Module, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.method, self.function = method, function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(*inputs)
+
+
+def _with_hessian(job: TrainingJob) -> Loss:
+    """The loss of a run whose training follows the gradient of one function of the weights."""
+    if not isinstance(job.method, EmbeddingMethod):
+        raise UsageError(
+            f"method {job.settings.method} has a part that gets no gradient (a momentum encoder, a queue, or "
+            "stop-gradient): what it follows is the gradient of no function, its Jacobian is not symmetric, and "
+            "Lanczos does not apply; train with simclr, mio, barlow-twins or another method without such a part"
+        )
+    loss = job.method.loss
+    assert isinstance(loss, Loss)
+    check_second_derivative(loss)
+    if job.settings.output.nonnegative == "relu-gelu":
+        raise UsageError(
+            "output.nonnegative relu-gelu has the value of one function and the slope of another, so that training "
+            "follows no gradient and there is no Hessian; relu, softplus and sigmoid have one"
+        )
+    return loss
+
+
+def _finite_floor(loss: Loss, num_pairs: int) -> float | None:
+    floor = loss.floor(num_pairs)
+    return floor if math.isfinite(floor) else None
+
+
+def _draws(layer: nn.Module) -> bool:
+    """Whether a layer draws at random in training."""
+    share = getattr(layer, "p", getattr(layer, "drop_prob", 0.0))
+    is_random = any(part in type(layer).__name__ for part in RANDOM_LAYERS)
+    return is_random and isinstance(share, float) and share > 0
 
 
 def _check_kinds(given: LossInputs) -> None:
@@ -109,7 +234,7 @@ def _check_kinds(given: LossInputs) -> None:
     if isinstance(given.parameters, nn.Module):
         for name, part in given.parameters.state_dict().items():
             require_numbers(part, name)
-        active = [name for name, layer in given.parameters.named_modules() if draws(layer) and layer.training]
+        active = [name for name, layer in given.parameters.named_modules() if _draws(layer) and layer.training]
         if active:
             raise UsageError(
                 f"{active[0]} draws at random, so that no two products are of one function; call encoder.eval() first "
@@ -139,14 +264,14 @@ def _coupled(given: LossInputs, asked: CurvatureSettings, dtype: torch.dtype) ->
     inputs = tuple(view.detach().to(dtype) if view.is_floating_point() else view for view in given.batch)
     if isinstance(given.parameters, nn.Module):
         encoder = _copied(given.parameters, dtype, asked.batch_norm)
-        weights = {f"{ENCODER}{name}": part for name, part in encoder.named_parameters() if part.requires_grad}
+        weights = _above({name: part for name, part in encoder.named_parameters() if part.requires_grad}, ENCODER)
         encode_one: Encode = lambda own, view: functional_call(encoder, dict(own), (view,))  # noqa: E731
     else:
         encode_one, tensors = given.parameters
-        weights = {f"{ENCODER}{name}": part.to(dtype) for name, part in tensors.items()}
+        weights = _above({name: part.to(dtype) for name, part in tensors.items()}, ENCODER)
     loss = _copied(given.loss, dtype, "batch") if isinstance(given.loss, nn.Module) else given.loss
     if isinstance(loss, nn.Module):
-        weights |= {f"{LOSS}{name}": part for name, part in loss.named_parameters() if part.requires_grad}
+        weights |= _above({name: part for name, part in loss.named_parameters() if part.requires_grad}, LOSS)
     drawn = {"step": 0} if isinstance(loss, Loss) and loss.draws_by_step else {}
     extra = () if given.labels is None else (torch.as_tensor(given.labels, device=inputs[0].device),)
 
@@ -173,6 +298,11 @@ def _copied(module: nn.Module, dtype: torch.dtype, batch_norm: str) -> nn.Module
     return copied
 
 
+def _above(parameters: Parameters, prefix: str) -> dict[str, Tensor]:
+    """Weights under the names that they have in a module above."""
+    return {f"{prefix}{name}": part for name, part in parameters.items()}
+
+
 def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:
     """Weights of one part, under its own names."""
     return {name.removeprefix(prefix): part for name, part in parameters.items() if name.startswith(prefix)}
@@ -186,7 +316,7 @@ def _vectors(z: Any, view: Tensor) -> Tensor:
     return z
 
 
-def _check(exact: CoupledLoss) -> None:
+def _check_slope(exact: CoupledLoss) -> None:
     """Require a function of the weights whose gradient is its slope, tried in float64 along one direction."""
     leaves = exact.leaves()
     with torch.enable_grad():

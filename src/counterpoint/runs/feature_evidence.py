@@ -1,0 +1,171 @@
+"""What findings about features from anywhere are drawn from, and votes: the kNN accuracies of a run or of features."""
+
+# N samples, B of the bank, Q queries, D features
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_float
+from counterpoint.core.derived_files import read_derived
+from counterpoint.core.errors import DataError
+from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
+from counterpoint.data.formats.labels import Labels, number_known, number_labels
+from counterpoint.data.order import Split, split_source
+from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
+from counterpoint.diagnostics.evidence import EMBEDDING, GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED, Evidence
+from counterpoint.diagnostics.measure import measure_place
+from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
+from counterpoint.evaluation.features import evenly_spaced
+from counterpoint.evaluation.metric_types import Labelled, row_of
+from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
+from counterpoint.evaluation.vector_table import Table
+from counterpoint.losses.loss import Loss
+from counterpoint.runs.class_comparison import class_record, classes_of_features
+from counterpoint.runs.pair_inspection import pairs_of_features
+
+MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
+NEAREST, TEMPERATURE = 20, 0.1
+_, _, UNTRAINED_VOTE, _ = BASELINES
+
+Votes = tuple[EvaluationRow, ...]
+
+
+@dataclass(frozen=True)
+class GivenFeatures:
+    """Features from anywhere, without the rows that are not finite.
+
+    Attributes:
+        z_ND: features.
+        other_ND: of another view of the same samples; None without one.
+        labels: of the samples; None without any.
+        names: of the samples.
+        not_finite: names of the rows that were left out.
+    """
+
+    z_ND: Tensor
+    other_ND: Tensor | None
+    labels: Labels | None
+    names: tuple[str, ...]
+    not_finite: tuple[str, ...]
+
+
+def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
+    """Check features, their labels and those of another view.
+
+    Raises:
+        DataError: fewer than two rows, or labels or views that do not fit.
+    """
+    table = features if isinstance(features, Table) else None
+    name = str(table.path) if table and table.path else "features"
+    z_ND, is_finite_N = finite_vectors(table.vectors if table else features, name=name)
+    if len(z_ND) < 2:
+        raise DataError(f"{name} must have at least 2 rows, got {len(z_ND)}")
+    names = table.names if table else tuple(map(str, range(len(is_finite_N))))
+    kept, odd = ([names[place] for place in part_N.nonzero()[:, 0].tolist()] for part_N in (is_finite_N, ~is_finite_N))
+    other_ND = None if views is None else to_samples(views, "vectors", name="views")
+    if other_ND is not None and other_ND.shape != (shape := (len(is_finite_N), z_ND.shape[1])):
+        raise DataError(f"views must have the shape of the features, {shape}, got {tuple(other_ND.shape)}")
+    # Labels that are given count more than those that came with the table.
+    numbered = None if labels is None else number_labels(labels, len(is_finite_N))
+    if numbered is None and table and table.labels is not None:
+        numbered = number_known(table.labels)
+    return GivenFeatures(
+        z_ND=z_ND,
+        other_ND=None if other_ND is None else other_ND[is_finite_N],
+        labels=numbered and replace(numbered, numbers=numbered.numbers[is_finite_N]),
+        names=tuple(kept),
+        not_finite=tuple(odd),
+    )
+
+
+def evidence_of_features(
+    z_ND: Tensor, other_ND: Tensor | None, labels: Labels | None, *, threshold: float = SPARSITY_THRESHOLD
+) -> Evidence:
+    """What findings about features from anywhere are drawn from.
+
+    Args:
+        z_ND: features.
+        other_ND: those of another view of the same samples.
+        labels: of the samples.
+        threshold: above which a feature of a unit-length vector counts as active.
+    """
+    pair, labels_N = (z_ND, other_ND) if other_ND is not None else None, labels.numbers if labels else None
+    place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
+    split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
+    votes = _votes_of_features(z_ND, labels, split) if labels else ()
+    classes = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
+    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), classes=classes)
+
+
+def evidence_beside_loss(given: GivenFeatures, loss: Loss | None, threshold: float) -> Evidence:
+    """The same of features as they were given, with what a loss would do to their pairs and classes."""
+    evidence = evidence_of_features(given.z_ND, given.other_ND, given.labels, threshold=threshold)
+    evidence = replace(evidence, not_finite=given.not_finite)
+    if loss is not None and given.other_ND is not None:
+        pairs = pairs_of_features(loss, (given.z_ND, given.other_ND), given.labels, given.names)
+        evidence = replace(evidence, pairs=pairs)
+    if loss is not None and given.labels is not None:
+        classes = classes_of_features(loss, given.z_ND, given.labels, nonnegative=evidence.is_nonnegative)
+        evidence = replace(evidence, classes=classes)
+    return evidence
+
+
+def is_rectified(z_ND: Tensor) -> bool:
+    """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
+    return float(z_ND.min()) == 0
+
+
+def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
+    """KNN accuracies of a subject: those of its evaluation, or measured beside the raw input.
+
+    Args:
+        judged: an encoder beside samples; without labels there are no votes.
+        seen: features of all samples by place.
+    """
+    source = judged.source
+    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
+        file = judged.folder.evaluation
+        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
+        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
+        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
+            return record.rows
+    if source.labels is None:
+        return ()
+    bank, queries = _asked(source.labels, judged.split)
+    named = {UNTRAINED_VOTE if name == UNTRAINED else name: (z_ND[bank], z_ND[queries]) for name, z_ND in seen.items()}
+    raw = [to_unit_float(source.store.fetch(part.tolist())) for part in (bank, queries)]
+    named[RAW_INPUT] = (raw[0].flatten(1), raw[1].flatten(1))
+    if source.kind == "images" and raw[0].shape[1] > 1:
+        named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
+    return _votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
+
+
+def _votes_of_features(z_ND: Tensor, labels: Labels, split: Split) -> Votes:
+    bank, queries = _asked(labels.numbers, split)
+    asked = (labels.numbers[bank], labels.numbers[queries])
+    return _votes({REPRESENTATION: (z_ND[bank], z_ND[queries])}, asked, labels.class_names)
+
+
+def _votes(
+    features: Mapping[str, tuple[Tensor, Tensor]], labels: tuple[Tensor, Tensor], class_names: tuple[str, ...]
+) -> Votes:
+    """One row for each set of features of bank and queries; none with too few queries, or fewer than two classes."""
+    if len(labels[1]) < MIN_QUERIES or len(labels[0].unique()) < 2:
+        return ()
+    rows = []
+    for name, (bank_ND, queries_QD) in features.items():
+        k = min(NEAREST, len(bank_ND))
+        asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
+        score = replace(CATALOGUE[KNN].measure(asked), settings={"k": k})
+        rows.append(row_of(name, KNN, score, class_names))
+    return tuple(rows)
+
+
+def _asked(labels_N: Tensor, split: Split) -> tuple[Tensor, Tensor]:
+    """Positions of labelled samples that vote and that are asked about, evenly spaced where there are many."""
+    bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
+    return evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
