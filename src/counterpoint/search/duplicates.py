@@ -22,7 +22,8 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
 from counterpoint.evaluation.nearest import DOT, nearest
 from counterpoint.runs.sample_collection import thumbnails
-from counterpoint.search.run_index import RunIndex, open_run_index
+from counterpoint.search.run_index import open_run_index
+from counterpoint.search.vector_index import VectorIndex
 
 NEIGHBOURS = 10  # of each sample that are compared with it
 SIDE = 16  # pixels of the small pictures that are compared
@@ -77,10 +78,11 @@ def duplicates(
     index, source = known.index, known.subject.source
     has_pictures = source.kind == "images"
     least = threshold if threshold is not None else (-1.0 if has_pictures else SAME_EMBEDDING)
-    pairs_P2, cosine_P = near_pairs(known, least)
+    pairs_P2, cosine_P = _near_pairs(index, least)
     if has_pictures:
         pairs_P2 = _alike_pictures(source, pairs_P2)
-        cosine_P = _cosines(known, pairs_P2)
+        cosines = [_cosines(index, part) for part in pairs_P2.split(1 << 14)]
+        cosine_P = torch.cat([torch.zeros(0, dtype=torch.float64), *cosines])
         pairs_P2, cosine_P = pairs_P2[cosine_P >= least], cosine_P[cosine_P >= least]
     words = (BY_PIXELS if has_pictures else BY_EMBEDDING).format(
         k=min(NEIGHBOURS, len(index) - 1), layer=known.about.layer, threshold=least
@@ -90,7 +92,7 @@ def duplicates(
         CopyGroup(
             rows=rows,
             names=tuple(index.names[row] for row in rows),
-            labels=tuple(None if index.labels is None else index.labels[row] for row in rows),
+            labels=tuple(index.labels[row] for row in rows),
             least_similarity=least_cosine,
             by="pixels" if has_pictures else "embedding",
             crosses_split=0 < len(held_out.intersection(rows)) < len(rows),
@@ -108,32 +110,24 @@ def drawn_rows(source: Source, rows: list[int]) -> dict[str, np.ndarray]:
     return {f"row-{row}": image for row, image in zip(rows, images, strict=True)}
 
 
-def near_pairs(known: RunIndex, least: float) -> tuple[Tensor, Tensor]:
+def _near_pairs(index: VectorIndex, least: float) -> tuple[Tensor, Tensor]:
     """Pairs of rows, the smaller first, of which one is a near neighbour of the other; and their cosines."""
-    index = known.index
-    k = min(NEIGHBOURS + 1, len(index))
-    firsts, seconds, cosines = [], [], []
+    pairs, cosines = [], []
     for own in row_slices(len(index), 1 << 14):
-        found = index.search(index.vectors(own), k)
+        found = index.search(index.vectors(own), min(NEIGHBOURS + 1, len(index)))
         row_Q = torch.arange(own.start, own.stop)[:, None].expand_as(found.positions_QK)
-        is_pair = (found.positions_QK != row_Q) & (found.positions_QK >= 0) & (found.similarity_QK >= least)
-        firsts.append(row_Q[is_pair])
-        seconds.append(found.positions_QK[is_pair])
+        is_pair = (found.positions_QK != row_Q) & (found.similarity_QK >= least)
+        pairs.append(torch.stack([row_Q[is_pair], found.positions_QK[is_pair]], dim=1))
         cosines.append(found.similarity_QK[is_pair])
-    pairs_P2 = torch.stack([torch.cat(firsts), torch.cat(seconds)], dim=1).sort(dim=1).values
-    unique_P2, inverse = pairs_P2.unique(dim=0, return_inverse=True)
+    unique_P2, inverse = torch.cat(pairs).sort(dim=1).values.unique(dim=0, return_inverse=True)
     cosine_P = torch.zeros(len(unique_P2), dtype=torch.float64)
     cosine_P[inverse] = torch.cat(cosines)
     return unique_P2, cosine_P
 
 
-def _cosines(known: RunIndex, pairs_P2: Tensor) -> Tensor:
-    """Cosine of each pair of rows."""
-    parts = [
-        (known.index.vectors(part[:, 0]).double() * known.index.vectors(part[:, 1]).double()).sum(dim=1)
-        for part in pairs_P2.split(1 << 14)
-    ]
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+def _cosines(index: VectorIndex, pairs_P2: Tensor) -> Tensor:
+    first_PD, second_PD = (index.vectors(rows).double() for rows in pairs_P2.T)
+    return (first_PD * second_PD).sum(dim=1)
 
 
 def groups_of(pairs_P2: Tensor, cosine_P: Tensor, num_rows: int) -> list[tuple[tuple[int, ...], float]]:
@@ -204,30 +198,21 @@ def likeness(first: PictureKeys, second: PictureKeys) -> Tensor:
     return torch.where(both_flat_N, is_same_colour_N.float(), cropped_CN.amax(dim=0))
 
 
-def keys_of_rows(source: Source, rows: Tensor) -> PictureKeys:
-    """Keys of some samples of a source of pictures, a part at a time."""
-    parts = [picture_keys(source.store.fetch(part.tolist())) for part in rows.split(FETCHED)]
-    small = torch.cat([each.small_CND for each in parts], dim=1)
-    return PictureKeys(small, torch.cat([each.colour_NC for each in parts]))
-
-
 def _alike_pictures(source: Source, pairs_P2: Tensor) -> Tensor:
     """The pairs whose pictures are nearly the same: of those that are given, and of those that are near by pixels."""
-    if len(source) <= MOST_PIXELS:
-        rows = torch.arange(len(source))
-        keys = keys_of_rows(source, rows)
-        small_ND = keys.small_CND[0]
+    is_small = len(source) <= MOST_PIXELS
+    rows = torch.arange(len(source)) if is_small else pairs_P2.unique()
+    if len(rows) == 0:
+        return pairs_P2
+    parts = [picture_keys(source.store.fetch(part.tolist())) for part in rows.split(FETCHED)]
+    colour_NC = torch.cat([each.colour_NC for each in parts])
+    keys = PictureKeys(torch.cat([each.small_CND for each in parts], dim=1), colour_NC)
+    if is_small:
         k = min(NEAR_BY_PIXELS + 1, len(source))
-        found_NK = nearest(small_ND, small_ND, k, similarity=DOT).positions_QK
+        found_NK = nearest(keys.small_CND[0], keys.small_CND[0], k, similarity=DOT).positions_QK
         near_P2 = torch.stack([rows[:, None].expand_as(found_NK), found_NK], dim=2).flatten(0, 1)
         near_P2 = near_P2[near_P2[:, 0] != near_P2[:, 1]].sort(dim=1).values
         pairs_P2 = torch.cat([pairs_P2, near_P2]).unique(dim=0)
-    elif len(pairs_P2) == 0:
-        return pairs_P2
-    else:
-        rows = pairs_P2.unique()
-        keys = keys_of_rows(source, rows)
     place_P2 = torch.searchsorted(rows, pairs_P2)
-    parts = place_P2.split(1 << 12)
-    likeness_P = torch.cat([likeness(keys.at(part[:, 0]), keys.at(part[:, 1])) for part in parts])
-    return pairs_P2[likeness_P >= SAME_PIXELS]
+    likenesses = [likeness(keys.at(part[:, 0]), keys.at(part[:, 1])) for part in place_P2.split(1 << 12)]
+    return pairs_P2[torch.cat(likenesses) >= SAME_PIXELS]

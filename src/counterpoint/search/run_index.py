@@ -4,8 +4,8 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,12 +27,11 @@ from counterpoint.core.validation import build
 from counterpoint.data.manifest import stamp_of_files
 from counterpoint.data.order import random_order
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import files_of_samples
-from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
+from counterpoint.search.table import vectors_of
 from counterpoint.search.vector_index import CARD, VectorIndex, build_index, open_index
 
 SPARSE = 0.5  # share of zeros from which a non-negative code has dimensions that are active on few samples
@@ -76,19 +75,16 @@ class SearchSettings(LookSettings):
 
 @dataclass
 class RunIndex:
-    """An index of a run that is at hand.
+    """An index of a run that is at hand: its vectors, and what opens encoder and samples."""
 
-    Attributes:
-        about: what is indexed.
-        index: the vectors.
-        opened: opens encoder and samples.
-        reporter: shows progress.
-    """
-
-    about: IndexedRun
     index: VectorIndex
     opened: Callable[[], Subject]
     reporter: Reporter
+
+    @cached_property
+    def about(self) -> IndexedRun:
+        """What is indexed."""
+        return _about(self.index)
 
     @cached_property
     def subject(self) -> Subject:
@@ -101,13 +97,12 @@ class RunIndex:
     def facts(self) -> dict[str, str]:
         """What is searched, and how."""
         about, card = self.about, self.index.card
-        facts = {
+        return {
             "collection": f"{card.num_rows:,} samples of {about.data}",
             "layer": f"{about.layer} ({card.width} dimensions)",
+            **({"checkpoint": f"checkpoint {about.checkpoint}"} if about.checkpoint else {}),
+            "method": "every row compared",
         }
-        if about.checkpoint:
-            facts["checkpoint"] = f"checkpoint {about.checkpoint}"
-        return {**facts, "method": self.index.how()}
 
 
 def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], verb: str, *, quiet: bool) -> RunIndex:
@@ -127,16 +122,16 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
         DataError: fewer than two samples.
     """
     settings, known, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
-    weights = weights_hash(known)
+    weights = _weights_hash(known)
 
     @cache
     def opened() -> Subject:
-        with same_run(known, weights):
-            return one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
+        subject = one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
+        _check_same(known, weights)
+        return subject
 
     # Before the samples are read: files that change meanwhile have another stamp at the next search.
-    with same_run(known, weights):
-        files = files_of_samples(known, data, settings.part)
+    files = files_of_samples(known, data, settings.part)
     asked = IndexedRun(
         version=__version__,
         run=known.path.resolve().name,
@@ -148,10 +143,9 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
         files=files or (),
         stamp=None if files is None else stamp_of_files(files),
     )
-    if files is not None and not settings.rebuild:  # where no file was touched, nothing is opened
-        folder = _folder(known, asked, data, settings)
-        if (index := _kept(folder, asked)) is not None:
-            return RunIndex(_about(index), index, opened, reporter)
+    is_known = files is not None and not settings.rebuild
+    if is_known and (index := _kept(_folder(known, asked, data, settings), asked)) is not None:
+        return RunIndex(index, opened, reporter)  # where no file was touched, nothing is opened
     source = opened().source
     if len(source) < 2:
         raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
@@ -162,15 +156,14 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
         with lock_run(known.path) as note:  # without it nobody deletes the run, trains it anew or builds an index
             if note:
                 reporter.say(note)
-            with same_run(known, weights):
-                pass
+            _check_same(known, weights)
             # Another process may have built it meanwhile.
             index = None if settings.rebuild else _kept(folder, asked)
             index = index or _built(folder, asked, opened(), settings, reporter)
     elif (_about(index).files, _about(index).stamp) != (asked.files, asked.stamp):
         with suppress(RunError), lock_run(known.path):  # a run in use is searched all the same
             index = _noted(index, asked)
-    return RunIndex(_about(index), index, opened, reporter)
+    return RunIndex(index, opened, reporter)
 
 
 def _about(index: VectorIndex) -> IndexedRun:
@@ -216,7 +209,7 @@ def _built(
     folder: Path, about: IndexedRun, subject: Subject, settings: SearchSettings, reporter: Reporter
 ) -> VectorIndex:
     """A new index of all samples, in the place of the one that is there, if any."""
-    source, encoder, layer = subject.source, subject.encoder, about.layer
+    source = subject.source
     for left in folder.parent.glob(f".*{TEMPORARY}"):  # by builds that were killed: the lock is this process's
         shutil.rmtree(left, ignore_errors=True)
     others = [path.name for path in folder.glob("*") if path.name not in INDEX_FILES and TEMPORARY not in path.name]
@@ -224,14 +217,11 @@ def _built(
         raise RunError(f"{folder} holds {others[0]}, which search did not write, so it will not be replaced; move it")
     if (folder / CARD).exists() and not settings.rebuild:
         reporter.say(f"the samples of {source.name} are not those of the index {folder}: it is made again")
-    check_layers(encoder, [layer])
-    with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        key = key_of(encoder) if settings.cache else None
-        rows_ND = extract(encoder, source, [layer], key=key, advance=advance).layers[layer]
+    rows_ND = vectors_of(subject, about.layer, cache=settings.cache, reporter=reporter)
     looked = whole(taken(rows_ND, random_order(0, 3, len(rows_ND))[:LOOKED_AT]))
     has_concepts = bool((looked >= 0).all()) and float((looked == 0).double().mean()) >= SPARSE
     about = about.model_copy(update={"has_concepts": has_concepts})
-    reporter.say(f"building the index of {len(rows_ND):,} {layer}s")
+    reporter.say(f"building the index of {len(rows_ND):,} {about.layer}s")
     try:
         folder.parent.mkdir(exist_ok=True)
     except OSError as error:
@@ -241,7 +231,7 @@ def _built(
     return replace(index, folder=folder)
 
 
-def weights_hash(run: Run) -> str:
+def _weights_hash(run: Run) -> str:
     """Hash of a run's weights, as its card has it.
 
     Raises:
@@ -253,23 +243,10 @@ def weights_hash(run: Run) -> str:
     return str(read_sealed(folder.encoder_card).get("weights_sha256", ""))
 
 
-@contextmanager
-def same_run(run: Run, weights: str) -> Iterator[None]:
-    """Within, a run is read that may be deleted or trained anew meanwhile: then what was read of it counts for nothing.
-
-    Raises:
-        RunError: that happened.
-    """
-    problem = None
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        problem = error
-    # A file that was there a moment ago: others may still be.
-    if isinstance(problem, FileNotFoundError) or weights_hash(run) != weights:
-        raise RunError(f"{run.path} was deleted or trained anew while it was searched; search it again") from problem
-    if problem is not None:
-        raise problem
+def _check_same(run: Run, weights: str) -> None:
+    """Require a run that nobody deleted or trained anew since it was asked: what was read of it counts for nothing."""
+    if not run.folder.encoder_card.exists() or _weights_hash(run) != weights:
+        raise RunError(f"{run.path} was deleted or trained anew while it was searched; search it again")
 
 
 def _folder(run: Run, about: IndexedRun, data: Any, settings: SearchSettings) -> Path:

@@ -1,7 +1,7 @@
 """An index of vectors in a folder: built a block at a time, read back against its hashes, asked for nearest rows.
 
-Similarity is the cosine. Every row is compared; above ``MOST_COMPARED`` numbers a graph proposes candidates, whose
-similarities are computed again, so that both methods give the same numbers, and the same order.
+Similarity is the cosine, and every row is compared: a query takes 10 ms for 10^5 rows of 128 on two cores, 82 ms for
+10^6 and 0.67 s for 10^7.
 """
 
 # N rows, Q queries, D features, K neighbours, W candidates
@@ -24,14 +24,9 @@ from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text
 from counterpoint.evaluation.nearest import DOT, Neighbours, nearest
-from counterpoint.search.hnsw_graph import build_graph, has_usearch, look_up_graph, open_graph
 
 FORMAT = 3
-INSTALL = "pip install 'counterpoint[search]'"
-# Numbers of a table up to which every row is compared. A query then takes about a second on two cores: 10 ms for 10^5
-# rows of 128, 82 ms for 10^6, 0.67 s for 10^7.
-MOST_COMPARED = 2_000_000_000
-CARD, VECTORS, NAMES, GRAPH = "index.json", "vectors.npy", "names.json", "graph.usearch"
+CARD, VECTORS, NAMES = "index.json", "vectors.npy", "names.json"
 BLOCK = 1 << 16  # rows that are read at a time
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
@@ -42,19 +37,15 @@ class IndexCard(Record):
 
     Attributes:
         format: of the files.
-        method: exact or hnsw.
         num_rows: of the table.
         width: dimensions.
-        recall: of the graph, measured on its own rows.
         files: the hash ``sha256`` of every other file.
         about: what is indexed, in the words of whoever built it.
     """
 
     format: int
-    method: str
     num_rows: int
     width: int
-    recall: float | None = None
     files: Mapping[str, Mapping[str, str]]
     about: Mapping[str, Any] = Field(default_factory=dict)
 
@@ -67,17 +58,15 @@ class VectorIndex:
         folder: where it lies.
         card: what it is.
         names: one per row.
-        labels: class names, or None.
+        labels: class names, None where unknown.
         table_ND: rows at unit length.
-        graph: of usearch; None where every row is compared.
     """
 
     folder: Path
     card: IndexCard
     names: tuple[str, ...]
-    labels: tuple[str | None, ...] | None
+    labels: tuple[str | None, ...]
     table_ND: Rows
-    graph: Any = None
 
     def __len__(self) -> int:
         return self.card.num_rows
@@ -90,7 +79,7 @@ class VectorIndex:
             k: rows of each query, 1 <= k <= n.
 
         Returns:
-            Cosines, float64, and rows. A graph may find fewer than k: then rows of -1 end a line.
+            Cosines, float64, and rows.
 
         Raises:
             UsageError: k is out of range.
@@ -106,10 +95,7 @@ class VectorIndex:
         wanted = min(k + SPARE, len(self))
         parts = []
         for part_QD in unit_QD.split(1 << 14):
-            if self.graph is None:
-                row_QW = nearest(self.table_ND, part_QD, wanted, similarity=DOT).positions_QK
-            else:
-                row_QW = look_up_graph(self.graph, part_QD, wanted)
+            row_QW = nearest(self.table_ND, part_QD, wanted, similarity=DOT).positions_QK
             # Few enough at a time for the candidates of all to be in memory.
             pieces = zip(part_QD.split(RESCORED), row_QW.split(RESCORED), strict=True)
             parts += [self._ranked(*piece, k) for piece in pieces]
@@ -120,26 +106,14 @@ class VectorIndex:
         """Some rows at unit length."""
         return self.table_ND[rows] if isinstance(rows, slice) else whole(taken(self.table_ND, rows))
 
-    def how(self) -> str:
-        """How rows are found, with the recall where not every one is compared."""
-        if self.graph is not None:
-            return f"{self.card.method}, approximate: recall@10 {self.card.recall:.3f}, measured on its own rows"
-        is_large = len(self) * self.card.width > MOST_COMPARED
-        return "every row compared" + f" (usearch is faster: {INSTALL}, then --rebuild)" * is_large
-
     def _ranked(self, queries_QD: Tensor, row_QW: Tensor, k: int) -> Neighbours:
         """The best k candidates by their cosines in float64."""
-        known = row_QW.clamp(min=0)
-        rows = whole(taken(self.table_ND, known.flatten()))
+        row_QW = row_QW.sort(dim=1).values
+        rows = whole(taken(self.table_ND, row_QW.flatten())).view(*row_QW.shape, -1)
         # Row by row, so that copies get the same bits.
-        similarity_QW = (rows.view(*known.shape, -1).double() * queries_QD.double()[:, None]).sum(dim=2)
-        similarity_QW = torch.where(row_QW < 0, -torch.inf, similarity_QW)
-        row_QW = torch.where(row_QW < 0, len(self), row_QW)
-        by_row_QW = row_QW.argsort(dim=1)
-        similarity_QW, row_QW = similarity_QW.gather(1, by_row_QW), row_QW.gather(1, by_row_QW)
+        similarity_QW = (rows.double() * queries_QD.double()[:, None]).sum(dim=2)
         best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
-        row_QK = row_QW.gather(1, best_QK)
-        return Neighbours(similarity_QW.gather(1, best_QK), torch.where(row_QK == len(self), -1, row_QK))
+        return Neighbours(similarity_QW.gather(1, best_QK), row_QW.gather(1, best_QK))
 
 
 def build_index(
@@ -149,7 +123,6 @@ def build_index(
     names: Sequence[str],
     labels: Sequence[str | None] | None = None,
     about: Mapping[str, Any] | None = None,
-    has_graph: bool | None = None,
 ) -> VectorIndex:
     """Build an index in a folder, in memory bounds that do not depend on the number of rows.
 
@@ -159,8 +132,6 @@ def build_index(
         names: one per row.
         labels: class names, None where unknown.
         about: what is indexed, for the card.
-        has_graph: whether a graph of usearch proposes candidates; None: above ``MOST_COMPARED`` numbers, where usearch
-            is installed.
 
     Raises:
         DataError: rows that are not finite: the first is named.
@@ -176,35 +147,15 @@ def build_index(
             write(own.start, unit_rows(block_BD).numpy())
     held = {"names": list(names), "labels": None if labels is None else list(labels)}
     write_file(folder / NAMES, [json.dumps(held).encode()])
-    has_graph = num_rows * width > MOST_COMPARED and has_usearch() if has_graph is None else has_graph
-    recall = build_graph(_table(folder / VECTORS), folder / GRAPH) if has_graph else None
-    files = [path for name in (VECTORS, NAMES, GRAPH) if (path := folder / name).is_file()]
     card = IndexCard(
         format=FORMAT,
-        method="hnsw" if has_graph else "exact",
         num_rows=num_rows,
         width=width,
-        recall=recall,
-        files={path.name: {"sha256": sha256_of(path)} for path in files},
+        files={name: {"sha256": sha256_of(folder / name)} for name in (VECTORS, NAMES)},
         about=dict(about or {}),
     )
     write_sealed(folder / CARD, card.model_dump())
-    return _opened(folder, card)
-
-
-def read_card(folder: Path) -> IndexCard:
-    """The card of an index.
-
-    Raises:
-        RunError: there is none, it is damaged, or of another format.
-    """
-    values = read_sealed(folder / CARD, must_be_sealed=True)
-    if values.get("format") != FORMAT:
-        raise RunError(
-            f"{folder / CARD} has format {values.get('format')}; this version reads {FORMAT}: make it again "
-            "with --rebuild"
-        )
-    return read_record(IndexCard, values, str(folder / CARD))
+    return _opened(folder)
 
 
 def open_index(folder: Path) -> VectorIndex | None:
@@ -218,11 +169,10 @@ def open_index(folder: Path) -> VectorIndex | None:
     while (before := file_state(folder / CARD)) is not None:
         found = problem = None
         try:
-            found = _opened(folder, read_card(folder))
+            found = _opened(folder)
         except RunError as error:
             problem = error
-        # Another file, or a forged one.
-        except (OSError, ValueError, EOFError, LookupError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, EOFError, LookupError, TypeError) as error:  # files of two builds
             problem = RunError(f"the index {folder} cannot be read ({error!r}); make it again with --rebuild")
         if file_state(folder / CARD) != before:
             continue
@@ -232,18 +182,21 @@ def open_index(folder: Path) -> VectorIndex | None:
     return None
 
 
-def _opened(folder: Path, card: IndexCard) -> VectorIndex:
-    """The index, each of its files as it was written, with what its method needs."""
+def _opened(folder: Path) -> VectorIndex:
+    """The index, each of its files as it was written."""
+    values = read_sealed(folder / CARD, must_be_sealed=True)
+    if values.get("format") != FORMAT:
+        raise RunError(
+            f"{folder / CARD} has format {values.get('format')}; this version reads {FORMAT}: make it again "
+            "with --rebuild"
+        )
+    card = read_record(IndexCard, values, str(folder / CARD))
     for name, seal in card.files.items():
         if not (folder / name).is_file() or sha256_of(folder / name) != seal.get("sha256", ""):
             raise RunError(f"{folder / name} is missing or damaged; make the index again with --rebuild")
     held = json.loads(read_text(folder / NAMES))
-    labels = None if held["labels"] is None else tuple(held["labels"])
-    for texts, kinds in ((held["names"], str), (labels, str | None)):  # the file may be forged
-        if texts is not None and (len(texts) != card.num_rows or not all(isinstance(each, kinds) for each in texts)):
-            raise ValueError(f"{NAMES} does not name each of {card.num_rows} rows")
-    graph = open_graph(folder / GRAPH) if card.method == "hnsw" and has_usearch() else None
-    return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS), graph)
+    labels = tuple(held["labels"] or [None] * card.num_rows)
+    return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS))
 
 
 def _table(path: Path) -> Rows:
