@@ -13,8 +13,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.stored_rows import StoredRows, taken, whole
 from counterpoint.core.user_files import check_size, open_regular
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import Skipped, decode_square
+from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, Skipped, decode_square
 
 NOT_THERE = "no such file"
 

@@ -19,8 +19,7 @@ from counterpoint.core.run import Run
 from counterpoint.core.search_records import Asked, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import read_regular
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import SUFFIXES, decode_square
+from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, SUFFIXES, decode_square
 from counterpoint.data.order import random_order
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import LayerReader

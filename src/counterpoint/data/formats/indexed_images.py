@@ -16,8 +16,16 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import ENCODED, ImageSize, Skipped, decode, map_files, read_size, to_square
+from counterpoint.data.formats.image_files import (
+    ENCODED,
+    MAX_ENCODED_BYTES,
+    ImageSize,
+    Skipped,
+    decode,
+    map_files,
+    read_size,
+    to_square,
+)
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.manifest import (
     CachedManifest,

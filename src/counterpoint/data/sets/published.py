@@ -1,6 +1,6 @@
-"""Named sets that others publish, CIFAR and STL-10: where their files lie, how to get them, and how they are read.
+"""Named sets that others publish: scikit-learn's digits, CIFAR and STL-10, with how to get and to read their files.
 
-A set is an entry of ``CATALOGUE`` with a function that reads class names and one that reads a part.
+A set of files is an entry of ``CATALOGUE`` with a function that reads class names and one that reads a part.
 """
 
 import math
@@ -17,7 +17,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import open_regular, read_regular
 from counterpoint.data.formats.indexed_images import MEMORY_BUDGET_BYTES
-from counterpoint.data.formats.labels import Labels
+from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.formats.pickled_arrays import read_pickled
 from counterpoint.data.parts import JoinedStore
 from counterpoint.data.source import (
@@ -28,6 +28,7 @@ from counterpoint.data.source import (
     fingerprint,
     fixed_labels,
     memory_source,
+    refuse_split,
     root_folder,
     source_of,
 )
@@ -221,7 +222,24 @@ def _cifar(
     return read_names, read_part
 
 
+def open_digits(settings: SourceSettings, progress: Progress) -> Source:
+    """Open the handwritten digits that ship with scikit-learn: 1,797 grey images of 8 x 8 pixels with labels."""
+    from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
+
+    # Settings are refused before the data are loaded.
+    refuse_split("digits", settings.split)
+    fixed_labels("digits", None, settings)
+    pixels, target = load_digits(return_X_y=True)
+    images = torch.from_numpy((pixels * (255.0 / 16.0)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)  # 16 is white
+    return memory_source(
+        "digits", images, fixed_labels("digits", number_labels(np.asarray(target), len(images)), settings)
+    )
+
+
 CATALOGUE: Mapping[str, NamedSource] = {
+    "digits": NamedSource(
+        "1,797 handwritten digits of 8 x 8 pixels, which come with scikit-learn", open_digits, has_files=False
+    ),
     "cifar10": NamedSource(
         "60,000 photographs of 32 x 32 pixels in 10 classes (krizhevsky2009)",
         PublishedSet(
