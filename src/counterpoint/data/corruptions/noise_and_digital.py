@@ -17,7 +17,7 @@ from scipy.special import pdtr
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_unit_float
-from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength, steps
+from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength
 from counterpoint.data.views.spatial import gaussian_blur
 
 ELASTIC_SIDE = 244  # for 224, as the code of hendrycks2019 has it
@@ -146,29 +146,29 @@ CATALOGUE: Mapping[str, Corruption] = {
         "normal noise on every value",
         "noise",
         gaussian_noise,
-        small=steps(0.04, 0.06, 0.08, 0.09, 0.10),
-        large=steps(0.08, 0.12, 0.18, 0.26, 0.38),
+        small=(0.04, 0.06, 0.08, 0.09, 0.10),
+        large=(0.08, 0.12, 0.18, 0.26, 0.38),
     ),
     "shot noise": Corruption(
         "values become counts of few photons",
         "noise",
         shot_noise,
-        small=steps(500, 250, 100, 75, 50),
-        large=steps(60, 25, 12, 5, 3),
+        small=(500, 250, 100, 75, 50),
+        large=(60, 25, 12, 5, 3),
     ),
     "impulse noise": Corruption(
         "single values become black or white",
         "noise",
         impulse_noise,
-        small=steps(0.01, 0.02, 0.03, 0.05, 0.07),
-        large=steps(0.03, 0.06, 0.09, 0.17, 0.27),
+        small=(0.01, 0.02, 0.03, 0.05, 0.07),
+        large=(0.03, 0.06, 0.09, 0.17, 0.27),
     ),
     "contrast": Corruption(
         "nearer to the mean",
         "digital",
         contrast,
-        small=steps(0.75, 0.5, 0.4, 0.3, 0.15),
-        large=steps(0.4, 0.3, 0.2, 0.1, 0.05),
+        small=(0.75, 0.5, 0.4, 0.3, 0.15),
+        large=(0.4, 0.3, 0.2, 0.1, 0.05),
     ),
     "elastic": Corruption(
         "stretched in small regions",
@@ -185,10 +185,8 @@ CATALOGUE: Mapping[str, Corruption] = {
         "coarse pixels",
         "digital",
         pixelate,
-        small=steps(0.95, 0.9, 0.85, 0.75, 0.65),
-        large=steps(0.6, 0.5, 0.4, 0.3, 0.25),
+        small=(0.95, 0.9, 0.85, 0.75, 0.65),
+        large=(0.6, 0.5, 0.4, 0.3, 0.25),
     ),
-    "jpeg": Corruption(
-        "JPEG of low quality", "digital", jpeg, small=steps(80, 65, 58, 50, 40), large=steps(25, 18, 15, 10, 7)
-    ),
+    "jpeg": Corruption("JPEG of low quality", "digital", jpeg, small=(80, 65, 58, 50, 40), large=(25, 18, 15, 10, 7)),
 }

@@ -87,8 +87,9 @@ class Room:
         try:
             yield
         finally:
-            if size >= LARGE_BYTES:
-                _give_back_freed()
+            # Ask glibc to return freed memory, which the command line otherwise keeps (``cli.main``).
+            if size >= LARGE_BYTES and sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+                libc.malloc_trim(0)
             with self._changed:
                 self._left += size
                 self._changed.notify_all()
@@ -307,28 +308,14 @@ def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:
         is_turned: it is stored in another orientation, which takes a copy.
     """
     own = MODE_BYTES.get(image.mode, COLOUR_BYTES)
-    loading = own + _coder_bytes(image)
+    # What a decoder holds beside the picture.
+    is_spread = image.format == "JPEG" and not _is_single_scan(image)
+    coder = WEBP_BYTES if image.format == "WEBP" else COEFFICIENT_BYTES * len(image.getbands()) * is_spread
     turning = 2 * own if is_turned else 0
     is_rgb = image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP"
     converting = 0 if is_rgb else own + COLOUR_BYTES + (WEBP_BYTES if image.format == "WEBP" else 0)
     num_pixels = image.width * image.height
-    return num_pixels * max(loading, turning, converting) + ROW_BYTES * (image.width + image.height)
-
-
-def _give_back_freed() -> None:
-    """Ask glibc to return freed memory, which the command line otherwise keeps (``cli.main``)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
-
-
-def _coder_bytes(image: Image.Image) -> int:
-    """Bytes per pixel that a decoder holds beside the picture."""
-    if image.format == "WEBP":
-        return WEBP_BYTES
-    if image.format != "JPEG" or _is_single_scan(image):
-        return 0
-    return COEFFICIENT_BYTES * len(image.getbands())
+    return num_pixels * max(own + coder, turning, converting) + ROW_BYTES * (image.width + image.height)
 
 
 def _is_single_scan(image: Image.Image) -> bool:

@@ -42,13 +42,7 @@ CIFAR_SHAPE, STL10_SHAPE = (3, 32, 32), (3, 96, 96)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a set's files.
-
-    Attributes:
-        path: where it lies.
-        hint: how to get the files, for errors.
-        num_classes: how many classes the set has.
-    """
+    """A folder of a set's files: where it lies, how to get the files, for errors, and how many classes the set has."""
 
     path: Path
     hint: str
@@ -134,7 +128,12 @@ class PublishedSet:
         # A choice that was made for the user is recorded; the user's own is a setting.
         notes = {"source.split": f"{split}, the first part of the set"} if settings.split == "auto" else {}
         with progress(f"reading {self.name}, {split}", 1) as advance:
-            folder = Folder(root_folder(settings) / self.folder, self._hint(settings), self.num_classes)
+            root = root_folder(settings)
+            hint = (
+                f'get {self.name} once with python -c "from torchvision.datasets import *; '
+                f'{self.call.replace("ROOT", repr(str(root)))}", or name the folder that has it with --source.root'
+            )
+            folder = Folder(root / self.folder, hint, self.num_classes)
             class_names = self.read_names(folder)
             parts = [self.read_part(folder, part) for part in self.parts.get(split, (split,))]
             numbers = np.concatenate([part[1] for part in parts])
@@ -143,27 +142,15 @@ class PublishedSet:
                 published = self.num_samples[split]
                 notes["data"] = f"{len(numbers):,} samples; the published split has {published:,}"
             labels = fixed_labels(self.name, Labels(torch.from_numpy(numbers), class_names), settings)
-            source = _source(self.name, [part[0] for part in parts], labels, notes)
+            images = [part[0] for part in parts]
             advance()
-        return source
-
-    def _hint(self, settings: SourceSettings) -> str:
-        call = self.call.replace("ROOT", repr(str(root_folder(settings))))
-        return (
-            f'get {self.name} once with python -c "from torchvision.datasets import *; {call}", or name the folder '
-            f"that has it with --source.root"
-        )
-
-
-def _source(name: str, images: Sequence[np.ndarray], labels: Labels | None, notes: Mapping[str, str]) -> Source:
-    """Source in memory, or over the set's own files where it is too large for that, as STL-10's unlabelled part is."""
-    if sum(part.nbytes for part in images) <= MEMORY_BUDGET_BYTES:
-        return memory_source(name, torch.from_numpy(np.concatenate(images)), labels, notes=notes)
-    # Mapped files: only the pages of the images that are fetched are read.
-    stores = [MemoryStore(torch.from_numpy(part)) for part in images]
-    store = stores[0] if len(stores) == 1 else JoinedStore(*stores)
-    content = fingerprint([part.transpose(0, 1, 3, 2) for part in images], labels)
-    return source_of(name, store, STL10_SHAPE, labels, fingerprint=content, notes=notes)
+            if sum(part.nbytes for part in images) <= MEMORY_BUDGET_BYTES:
+                return memory_source(self.name, torch.from_numpy(np.concatenate(images)), labels, notes=notes)
+            # STL-10's unlabelled part is too large. Of mapped files only the pages of fetched images are read.
+            stores = [MemoryStore(torch.from_numpy(part)) for part in images]
+            store = stores[0] if len(stores) == 1 else JoinedStore(*stores)
+            content = fingerprint([part.transpose(0, 1, 3, 2) for part in images], labels)
+            return source_of(self.name, store, STL10_SHAPE, labels, fingerprint=content, notes=notes)
 
 
 def _stl10_names(folder: Folder) -> tuple[str, ...]:
