@@ -74,7 +74,7 @@ def after(place: Any, name: str, act: Callable[[], object], monkeypatch: pytest.
     monkeypatch.setattr(place, name, acting)
 
 
-@pytest.mark.parametrize(("step", "call"), [("read_sealed", 1), ("sha256_of", 1), ("sha256_of", 2), ("_table", 1)])
+@pytest.mark.parametrize(("step", "call"), [("read_sealed", 1), ("sha256_of", 1), ("sha256_of", 2), ("read_text", 1)])
 def test_a_reader_has_the_index_of_one_build(
     step: str, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,13 +154,10 @@ def groups_of(pairs_P2: Tensor, cosine_P: Tensor, num_rows: int) -> list[tuple[t
 
 @dataclass(frozen=True)
 class PictureKeys:
-    """What of pictures is compared.
+    """What of pictures is compared: their small pictures and the mean of each channel.
 
-    Attributes:
-        small_CND: pictures of ``SIDE`` x ``SIDE`` pixels as centred rows of unit length, so that brightness and
-            contrast do not count; zeros for pictures of one colour. First of whole ones, then of what each of ``CROPS``
-            leaves.
-        colour_NC: mean of each channel.
+    ``small_CND`` has pictures of ``SIDE`` x ``SIDE`` pixels as centred rows of unit length, so that brightness and
+    contrast do not count; zeros for pictures of one colour. First of whole ones, then of what each of ``CROPS`` leaves.
     """
 
     small_CND: Tensor

@@ -24,7 +24,7 @@ from counterpoint.data.order import random_order
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.duplicates import drawn_rows
-from counterpoint.search.run_index import IndexedRun, RunIndex, open_run_index
+from counterpoint.search.run_index import RunIndex, open_run_index
 from counterpoint.search.vector_index import VectorIndex
 
 MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
@@ -45,20 +45,12 @@ RANDOM = (
 
 @dataclass(frozen=True)
 class Query:
-    """One thing that is asked about.
-
-    Attributes:
-        name: what it is called.
-        vector_D: what is searched for.
-        row: its place in the collection; None for what comes from elsewhere.
-        sample: as ``data.stores`` give it, (c, h, w) or (d,); None for rows, which the collection holds.
-        label: its class, or None.
-    """
+    """One thing that is asked about; ``row`` is its place in the collection, which holds the samples of its rows."""
 
     name: str
     vector_D: Tensor
     row: int | None = None
-    sample: Tensor | None = None
+    sample: Tensor | None = None  # as ``data.stores`` give it, (c, h, w) or (d,)
     label: str | None = None
 
 
@@ -102,11 +94,12 @@ def search(
         raise UsageError(f"k must be between 1 and {most:,}, {words} of the collection, got {k}")
     vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
     found = index.search(vectors_QD, k + has_rows)  # rows of the collection are their own first hit
-    background = _background(index, known.about)
+    pairs_P, has_concepts = _random_pairs(index), known.about.has_concepts
 
     def hit(vector_D: Tensor, row: int, cosine: float) -> Hit:
-        concepts = background.concepts(vector_D, index.vectors(slice(row, row + 1))[0])
-        return Hit(row, index.names[row], index.labels[row], cosine, background.below(cosine), concepts)
+        below = float(torch.searchsorted(pairs_P, torch.tensor(cosine, dtype=torch.float64))) / len(pairs_P)
+        concepts = shared_concepts(vector_D, index.vectors(slice(row, row + 1))[0]) if has_concepts else ()
+        return Hit(row, index.names[row], index.labels[row], cosine, below, concepts)
 
     answers = []
     for place, each in enumerate(queries):
@@ -115,16 +108,14 @@ def search(
         hits = tuple(hit(vectors_QD[place], row, cosine) for row, cosine in others)
         answers.append(Asked(each.name, each.row, each.label, hits))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    return SearchAnswer(known.about.run, known.facts(), background.reading(), tuple(answers), drawn)
+    median, high = pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
+    reasons = SPARSE if has_concepts else DENSE.format(layer=known.about.layer)
+    reading = (RANDOM.format(num=len(pairs_P), median=median, high=high), reasons)
+    return SearchAnswer(known.about.run, known.facts(), reading, tuple(answers), drawn)
 
 
 def _find_queries(known: RunIndex, asked: Any) -> list[Query]:
-    """The queries that are meant, in order.
-
-    Args:
-        known: the collection and its encoder.
-        asked: one or a list of: a row (a whole number, or its digits), the name of a sample, a picture file, a folder
-            of pictures, an array file (``.npy``, ``.npz``); or an array of samples.
+    """The queries that are meant, in order: of one thing or of a list, see ``search``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or too many.
@@ -142,7 +133,8 @@ def _find_queries(known: RunIndex, asked: Any) -> list[Query]:
 def _queries_of(known: RunIndex, word: Any) -> list[Query]:
     """Those of one thing that is asked about."""
     if hasattr(word, "__array__"):
-        return _of_samples(known, to_samples(word, name="queries"), "query")
+        found = _of_samples(known, to_samples(word, name="queries"), "")
+        return [replace(query, name=f"query {place}") for place, query in enumerate(found)]
     if isinstance(word, str | Path) and Path(word).exists():
         return _of_path(known, Path(word))
     row = _row(known, word)
@@ -155,7 +147,17 @@ def _of_path(known: RunIndex, path: Path) -> list[Query]:
     """Samples of a file or a folder, as the encoder takes them."""
     subject = known.subject
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return [_of_picture(known, path)]
+        if subject.source.kind != "images":
+            raise DataError(
+                f"{path} is a picture, and {known.about.data} holds vectors; ask with an array file or a row"
+            )
+        try:  # the same way as pictures of a folder are read
+            sample = decode_square(read_regular(path, MAX_ENCODED_BYTES), int(subject.opens.image_size))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path} is no picture that can be read: {first_line(error)}") from None
+        if subject.encoder.card.in_shape[0] == 1:
+            sample = sample.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
+        return _of_samples(known, sample[None], str(path))
     source = open_queries(subject.opens, str(path), None, part={}, reporter=known.reporter)
     found = _of_samples(known, source.store.fetch(list(range(min(len(source), MOST_QUERIES + 1)))), "")
     labels = source.classes() or [None] * len(found)
@@ -165,40 +167,21 @@ def _of_path(known: RunIndex, path: Path) -> list[Query]:
     ]
 
 
-def _of_picture(known: RunIndex, path: Path) -> Query:
-    """One picture file."""
-    subject = known.subject
-    if subject.source.kind != "images":
-        raise DataError(f"{path} is a picture, and {known.about.data} holds vectors; ask with an array file or a row")
-    try:
-        # The same way as pictures of a folder are read.
-        sample = decode_square(read_regular(path, MAX_ENCODED_BYTES), int(subject.opens.image_size))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is no picture that can be read: {first_line(error)}") from None
-    if subject.encoder.card.in_shape[0] == 1:
-        sample = sample.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
-    return replace(_of_samples(known, sample[None], "")[0], name=str(path))
-
-
 def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
     """Samples in memory."""
-    subject = known.subject
-    has_pictures = subject.encoder.card.kind == "images"
+    encoder, layer = known.subject.encoder, known.about.layer
+    has_pictures = encoder.card.kind == "images"
     if has_pictures != (samples.ndim == 4):
         kinds = ("pictures", "vectors")
         raise DataError(
             f"queries of shape {tuple(samples.shape)} are {kinds[samples.ndim != 4]}, and this encoder takes "
             f"{kinds[not has_pictures]}"
         )
-    layer = known.about.layer
-    with LayerReader(subject.encoder, [layer]) as reader, torch.no_grad():
+    with LayerReader(encoder, [layer]) as reader, torch.no_grad():
         vectors_QD = torch.cat([reader(part)[layer].cpu() for part in samples.split(256)])
     if not bool(torch.isfinite(vectors_QD).all()):
         raise DataError("the encoder gives NaN or infinity for a query; its weights or the query are damaged")
-    return [
-        Query(f"{name} {place}".strip(), vector_D, None, sample)
-        for place, (vector_D, sample) in enumerate(zip(vectors_QD, samples, strict=True))
-    ]
+    return [Query(name, vector_D, None, sample) for vector_D, sample in zip(vectors_QD, samples, strict=True)]
 
 
 def _row(known: RunIndex, word: Any) -> int:
@@ -227,71 +210,39 @@ def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked
     return drawn
 
 
-_LAST: dict[str, "Background"] = {}  # by the hashes of the index
+_LAST: dict[str, Tensor] = {}  # random pairs by the hashes of the index
 
 
-@dataclass(frozen=True)
-class Background:
-    """What similarities of this collection are held against.
+def _random_pairs(index: VectorIndex) -> Tensor:
+    """Cosines of random pairs of different rows, ascending, float64; all pairs where there are few.
 
-    Attributes:
-        pairs_P: cosines of random pairs of different rows, ascending.
-        has_concepts: whether dimensions have a meaning.
-        layer: that is searched.
+    Those of the last index are kept, as they take four fifths of a search's time.
     """
-
-    pairs_P: Tensor
-    has_concepts: bool
-    layer: str
-
-    def below(self, similarity: float) -> float:
-        """Share of random pairs that are less similar."""
-        return float(torch.searchsorted(self.pairs_P, torch.tensor(similarity, dtype=torch.float64))) / len(
-            self.pairs_P
-        )
-
-    def reading(self) -> tuple[str, ...]:
-        """How to read the numbers."""
-        median, high = self.pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
-        random = RANDOM.format(num=len(self.pairs_P), median=median, high=high)
-        return (random, SPARSE if self.has_concepts else DENSE.format(layer=self.layer))
-
-    def concepts(self, query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:
-        """The dimensions that contribute most to a cosine; of non-negative vectors their shares add up to 1.
-
-        >>> code = Background(torch.zeros(1), True, "embedding")
-        >>> print(*code.concepts(torch.tensor([0.6, 0.0, 0.8]), torch.tensor([0.0, 0.0, 1.0])))
-        d2 100%
-        """
-        if not self.has_concepts:
-            return ()
-        product_D = (query_D * hit_D).double()
-        total = float(product_D.sum())
-        if total <= 0:
-            return ()
-        best = product_D.sort(descending=True, stable=True)
-        found = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
-        shares = [(dim, value / total) for dim, value in found]
-        return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
-
-
-def _background(index: VectorIndex, about: IndexedRun) -> Background:
-    """Random pairs of a collection; those of the last index are kept, as they take four fifths of a search's time."""
-    key = json.dumps([dict(index.card.files), about.has_concepts, about.layer])
+    key = json.dumps(dict(index.card.files))
     if key not in _LAST:
-        rows = random_order(0, 4, len(index))[:NUM_ROWS].sort().values
+        vectors_ND = index.vectors(random_order(0, 4, len(index))[:NUM_ROWS].sort().values)
+        num_rows = len(vectors_ND)
+        if num_rows * (num_rows - 1) // 2 <= NUM_PAIRS:
+            first, second = torch.triu_indices(num_rows, num_rows, 1)
+        else:
+            generator = torch.Generator().manual_seed(0)
+            first = torch.randint(num_rows, (NUM_PAIRS,), generator=generator)
+            second = (first + torch.randint(1, num_rows, (NUM_PAIRS,), generator=generator)) % num_rows
         _LAST.clear()
-        _LAST[key] = Background(random_pairs(index.vectors(rows)), about.has_concepts, about.layer)
+        _LAST[key] = (vectors_ND[first].double() * vectors_ND[second].double()).sum(dim=1).sort().values
     return _LAST[key]
 
 
-def random_pairs(vectors_ND: Tensor) -> Tensor:
-    """Cosines of random pairs of different rows at unit length, ascending, float64; all pairs where there are few."""
-    num_rows = len(vectors_ND)
-    if num_rows * (num_rows - 1) // 2 <= NUM_PAIRS:
-        first, second = torch.triu_indices(num_rows, num_rows, 1)
-    else:
-        generator = torch.Generator().manual_seed(0)
-        first = torch.randint(num_rows, (NUM_PAIRS,), generator=generator)
-        second = (first + torch.randint(1, num_rows, (NUM_PAIRS,), generator=generator)) % num_rows
-    return (vectors_ND[first].double() * vectors_ND[second].double()).sum(dim=1).sort().values
+def shared_concepts(query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:
+    """The dimensions that contribute most to a cosine; of non-negative vectors their shares add up to 1.
+
+    >>> print(*shared_concepts(torch.tensor([0.6, 0.0, 0.8]), torch.tensor([0.0, 0.0, 1.0])))
+    d2 100%
+    """
+    product_D = (query_D * hit_D).double()
+    total = float(product_D.sum())
+    if total <= 0:
+        return ()
+    best = product_D.sort(descending=True, stable=True)
+    found = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
+    return tuple(SharedConcept(dim, value / total) for dim, value in found if value / total >= LEAST_SHARE)

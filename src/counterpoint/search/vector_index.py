@@ -52,15 +52,7 @@ class IndexCard(Record):
 
 @dataclass(frozen=True)
 class VectorIndex:
-    """An index that can be asked.
-
-    Attributes:
-        folder: where it lies.
-        card: what it is.
-        names: one per row.
-        labels: class names, None where unknown.
-        table_ND: rows at unit length.
-    """
+    """An index that can be asked; ``table_ND`` has the rows at unit length, ``labels`` None where unknown."""
 
     folder: Path
     card: IndexCard
@@ -196,11 +188,8 @@ def _opened(folder: Path) -> VectorIndex:
             raise RunError(f"{folder / name} is missing or damaged; make the index again with --rebuild")
     held = json.loads(read_text(folder / NAMES))
     labels = tuple(held["labels"] or [None] * card.num_rows)
-    return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS))
-
-
-def _table(path: Path) -> Rows:
-    """Vectors in memory if half of what is free holds them; else they stay on disk."""
-    if path.stat().st_size < available_memory() // 2:
-        return torch.from_numpy(np.load(path))
-    return StoredRows(path)
+    # Vectors stay on disk unless half of the memory that is free holds them.
+    path = folder / VECTORS
+    in_memory = path.stat().st_size < available_memory() // 2
+    table_ND = torch.from_numpy(np.load(path)) if in_memory else StoredRows(path)
+    return VectorIndex(folder, card, tuple(held["names"]), labels, table_ND)
