@@ -177,10 +177,11 @@ class BatchLoader:
         return Batch(ids_B, streams_B, samples, labels, second[0] if second else None)
 
     def _moved(self, tensor: Tensor) -> Tensor:
-        """A tensor on the device; a copy to a GPU goes from pinned memory and does not wait, whatever it is asked."""
+        """A tensor on the device; a copy to a GPU goes from pinned memory and does not wait."""
         device = self._destination.device
         if tensor.device == device or tensor.device.type == device.type == "cpu":
             return tensor
+        # From memory that is not pinned the process would wait for the copy, whatever non_blocking says.
         is_ready = tensor.device.type == "cuda" or tensor.is_pinned()
         return (tensor if is_ready else tensor.pin_memory()).to(device, non_blocking=tensor.device.type != "cuda")
 

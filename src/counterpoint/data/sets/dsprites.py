@@ -145,10 +145,8 @@ def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
             f"with --source.root, or use --data dsprites-rendered, which needs no file"
         )
     with progress("reading dsprites", 1) as advance:
-        classes, last = (
-            read_npz(path, ["latents_classes"]).get("latents_classes"),
-            (1, *GRID),
-        )  # the first latent, the colour, has one value
+        classes = read_npz(path, ["latents_classes"]).get("latents_classes")
+        last = (1, *GRID)  # the first latent, the colour, has one value
         if classes is None or classes.ndim != 2 or classes.shape[1] != len(last) or classes.dtype.kind not in "iu":
             found = "none" if classes is None else f"{classes.dtype} of shape {classes.shape}"
             raise DataError(f"{path}: latents_classes must be whole numbers of shape (n, 6), got {found}")
