@@ -15,7 +15,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.numerics import into_ball
 from counterpoint.core.validation import build
-from counterpoint.data.order import EpochOrder
+from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
@@ -151,7 +151,7 @@ def embed_in_plane(taken: ClassSamples, plan: PlanePlan, *, supervised: bool, pr
     # Eq. 20, vectors in the unit ball (A5)
     loss = GeneralizedContrastive(plan.num_negatives, supervised, "ball", seed=plan.seed)
     # all samples are shuffled anew in every epoch, which section 7 asks for (batch-shuffling, kini2024)
-    order = EpochOrder(torch.arange(len(samples)), min(BATCH_SIZE, len(samples)), plan.seed)
+    order = Order(torch.arange(len(samples)), min(BATCH_SIZE, len(samples)), plan.seed)
     num_steps = plan.epochs * order.batches_per_epoch
     schedule = Schedule(LEARNING_RATE, num_steps, num_warmup=0)
     optimiser = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)

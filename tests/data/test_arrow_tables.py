@@ -15,7 +15,7 @@ from counterpoint.data.formats import indexed_images
 from counterpoint.data.formats.arrow_tables import open_table
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.loader import BatchLoader
-from counterpoint.data.order import EpochOrder
+from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from data import shard_files as files
 from data.silent_progress import silent
@@ -90,7 +90,7 @@ def test_every_form_gives_the_same_images_and_labels(
     assert open_rows(path, labels="none").labels is None
     assert open_rows(path).fingerprint == source.fingerprint
     for num_workers in (1, 3) if not is_in_memory else ():
-        loader = BatchLoader(source.store, EpochOrder(torch.arange(NUM_ROWS), 6, 0), num_workers=num_workers)
+        loader = BatchLoader(source.store, Order(torch.arange(NUM_ROWS), 6, 0), num_workers=num_workers)
         for batch in loader.epoch(0):
             assert torch.equal(batch.samples, expected[batch.ids])
         loader.close()

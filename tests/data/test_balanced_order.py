@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.data.order import BalancedOrder, build_order
+from counterpoint.data.order import Order, build_order
 
 
-def balanced(sizes: list[int], batch_size: int, seed: int = 0) -> tuple[BalancedOrder, Tensor]:
+def balanced(sizes: list[int], batch_size: int, seed: int = 0) -> tuple[Order, Tensor]:
     """An order over shuffled classes and the labels of the whole source, whose odd positions are not trained on."""
     labels = torch.cat([torch.full((size,), number) for number, size in enumerate(sizes)])
     labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))]
     of_source = labels.repeat_interleave(2)
     order = build_order(2 * torch.arange(len(labels)), of_source, batch_size, seed, "balanced")
-    assert isinstance(order, BalancedOrder)
+    assert isinstance(order, Order)
     return order, of_source
 
 

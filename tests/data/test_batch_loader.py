@@ -11,11 +11,11 @@ from torch import Tensor
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.loader import Batch, BatchLoader, Destination
-from counterpoint.data.order import BalancedOrder, EpochOrder
+from counterpoint.data.order import Order
 from counterpoint.data.stores import MemoryStore
 
 NUM_SAMPLES = 50
-ORDER = EpochOrder(torch.arange(NUM_SAMPLES), 12, 3)
+ORDER = Order(torch.arange(NUM_SAMPLES), 12, 3)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def test_a_batch_that_cannot_be_shared_is_refused() -> None:
 
 def test_repeats_of_a_sample_get_streams_of_their_own() -> None:
     labels = torch.tensor([0] * 3 + [1] * 47)
-    order = BalancedOrder(torch.arange(NUM_SAMPLES), labels, 10, 0)
+    order = Order(torch.arange(NUM_SAMPLES), 10, 0, labels)
     batches = list(BatchLoader(SquareStore(), order).epoch(0))
     ids, streams = torch.cat([batch.ids for batch in batches]), torch.cat([batch.streams for batch in batches])
     assert torch.equal(streams & ((1 << 40) - 1), ids)

@@ -11,7 +11,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats import indexed_images
 from counterpoint.data.loader import BatchLoader
-from counterpoint.data.order import EpochOrder
+from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data import shard_files as files
@@ -42,7 +42,7 @@ def write_shards(path: Path, contents: dict[str, bytes]) -> Path:
 
 
 def batches(source: Source, num_workers: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    order = EpochOrder(torch.arange(len(source)), 8, 5)
+    order = Order(torch.arange(len(source)), 8, 5)
     loader = BatchLoader(source.store, order, num_workers=num_workers)
     result = [(batch.ids, batch.samples) for epoch in range(2) for batch in loader.epoch(epoch)]
     loader.close()

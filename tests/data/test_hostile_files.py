@@ -19,11 +19,11 @@ from counterpoint.core import arrow_files
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.formats import image_files, npz_files, pickled_arrays
-from counterpoint.data.formats.decoding import Room, decoded_bytes
-from counterpoint.data.formats.image_files import decode
+from counterpoint.data.formats.image_files import Room, decode, decoded_bytes
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.data.formats.pickled_arrays import read_pickled
-from counterpoint.data.formats.tar_shards import Unreadable, members_of
+from counterpoint.data.formats.tar_shards import members_of
+from counterpoint.data.manifest import Remark
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import WRITERS, Table, read_table
@@ -202,7 +202,7 @@ def test_a_text_that_a_pickle_names_often_is_held_once(tmp_path: Path, monkeypat
 
 
 def remarks(path: Path) -> list[str]:
-    return [found.reason for found in members_of(path) if isinstance(found, Unreadable)]
+    return [found.reason for found in members_of(path) if isinstance(found, Remark)]
 
 
 def test_a_shard_that_is_a_hole_is_not_searched(tmp_path: Path) -> None:

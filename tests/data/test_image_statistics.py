@@ -9,7 +9,7 @@ from drawn_pictures import clouds, line_drawings, without_colour
 from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.data.sets.digits import open_digits
+from counterpoint.data.sets.published import open_digits
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.image_statistics import NUM_SAMPLED, look, sample_pictures
 from counterpoint.data.views.presets import choose_preset

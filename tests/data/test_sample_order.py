@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from counterpoint.data.order import EpochOrder, build_order, split_source
+from counterpoint.data.order import Order, build_order, split_source
 
 # --- the split
 
@@ -43,7 +43,7 @@ def test_a_larger_share_holds_out_those_of_a_smaller_one_too() -> None:
 @pytest.mark.parametrize(("num_samples", "batch_size"), [(10, 2), (10, 3), (10, 10), (97, 32)])
 def test_each_sample_comes_at_most_once_per_epoch_in_whole_batches(num_samples: int, batch_size: int) -> None:
     positions = 5 * torch.arange(num_samples) + 3
-    order = EpochOrder(positions, batch_size, seed=0)
+    order = Order(positions, batch_size, seed=0)
     for epoch in range(3):
         batches = order.batches(epoch)
         assert batches.shape == (num_samples // batch_size, batch_size) == (order.batches_per_epoch, batch_size)
@@ -54,7 +54,7 @@ def test_each_sample_comes_at_most_once_per_epoch_in_whole_batches(num_samples: 
 
 def test_the_order_is_a_function_of_seed_and_epoch_only() -> None:
     def batches(seed: int, epoch: int) -> Tensor:
-        return EpochOrder(torch.arange(50), 7, seed).batches(epoch)
+        return Order(torch.arange(50), 7, seed).batches(epoch)
 
     before = batches(3, 4)
     torch.manual_seed(9)
@@ -71,7 +71,7 @@ def test_a_fixed_order_is_that_of_the_data_in_every_epoch() -> None:
 
 def test_a_batch_larger_than_the_data_is_refused() -> None:
     with pytest.raises(UsageError, match="batch_size must be at most the number of training samples, 10, got 11"):
-        EpochOrder(torch.arange(10), 11, seed=0)
+        Order(torch.arange(10), 11, seed=0)
 
 
 # --- the loader

@@ -14,8 +14,10 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats import indexed_images, tar_shards
 from counterpoint.data.formats.image_files import decode_square
-from counterpoint.data.formats.tar_shards import BLOCK, Member, Unreadable, members_of
+from counterpoint.data.formats.tar_shards import BLOCK, members_of
+from counterpoint.data.manifest import Remark
 from counterpoint.data.source import Source
+from counterpoint.data.stores import Located
 from data import shard_files as files
 from data.silent_progress import silent
 
@@ -45,8 +47,8 @@ def test_members_lie_where_tarfile_says(tmp_path: Path, form: int, rng: np.rando
     names = [name for name in NAMES if form != tarfile.USTAR_FORMAT or name != LONG + ".jpg"]
     shard = files.write_shard(tmp_path / "x.tar", {name: rng.bytes(700) for name in names}, format=form)
     found = list(members_of(shard.path))
-    assert found == [Member(name, place.offset, place.size) for name, place in shard.members.items()]
-    assert [member.name for member in found if isinstance(member, Member)] == names
+    assert found == [Located(name, shard.path, place.offset, place.size) for name, place in shard.members.items()]
+    assert [member.name for member in found if isinstance(member, Located)] == names
 
 
 def test_a_sample_is_all_members_of_a_key_wherever_they_stand(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -187,7 +189,7 @@ def test_a_size_below_zero_is_damage_and_the_walk_ends(tmp_path: Path, rng: np.r
     shard.path.write_bytes(content)
     first, second = members_of(shard.path)
     assert first.name == "a.jpg"
-    assert isinstance(second, Unreadable)
+    assert isinstance(second, Remark)
     assert second.is_lost
 
 
@@ -198,10 +200,10 @@ def test_every_cut_of_a_shard_is_noticed(tmp_path: Path, rng: np.random.Generato
     lengths = [*range(0, last, 97), *range(0, last, BLOCK), last]
     for length in lengths:
         shard.path.write_bytes(content[:length])
-        damage = [found for found in members_of(shard.path) if isinstance(found, Unreadable)]
+        damage = [found for found in members_of(shard.path) if isinstance(found, Remark)]
         assert damage, length
     shard.path.write_bytes(content)
-    assert not [found for found in members_of(shard.path) if isinstance(found, Unreadable)]
+    assert not [found for found in members_of(shard.path) if isinstance(found, Remark)]
 
 
 def test_what_lies_behind_the_end_mark_is_named(tmp_path: Path, rng: np.random.Generator) -> None:

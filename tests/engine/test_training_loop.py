@@ -16,7 +16,7 @@ from counterpoint.core.sealed_lines import append_line
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge
 from counterpoint.data.loader import BatchLoader
-from counterpoint.data.order import EpochOrder
+from counterpoint.data.order import Order
 from counterpoint.data.stores import MemoryStore
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import ViewPlan
@@ -79,7 +79,7 @@ def job_for(
         "method": toy,
         "optimizer": torch.optim.AdamW(toy.parameters(), lr=9.0),
         "schedule": SCHEDULE,
-        "loader": BatchLoader(MemoryStore(samples), EpochOrder(torch.arange(NUM_SAMPLES), BATCH, 0)),
+        "loader": BatchLoader(MemoryStore(samples), Order(torch.arange(NUM_SAMPLES), BATCH, 0)),
         "views": ViewDrawer(ViewPlan(noise=0.1), torch.zeros(3), torch.ones(3), 0),
         "engine": Engine(place("cpu", "fp32")),
         "folder": folder,

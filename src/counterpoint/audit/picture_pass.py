@@ -23,8 +23,7 @@ from counterpoint.audit.picture_copies import SIDE
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import ENCODED, decode, orientation
+from counterpoint.data.formats.image_files import ENCODED, MAX_ENCODED_BYTES, decode, orientation
 from counterpoint.data.stores import FileStore, Located, Read
 
 BLOCK = 64  # pictures that a thread takes at once

@@ -126,14 +126,7 @@ def chosen_severities(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class CorruptedStore:
-    """The pictures of another store under a corruption; nothing is kept.
-
-    Attributes:
-        clean: pictures, whose positions are their ids.
-        name: of the corruption.
-        severity: 1 to 5.
-        seed: of its random numbers.
-    """
+    """The pictures of another store, whose positions are their ids, under a corruption; nothing is kept."""
 
     clean: Store
     name: str

@@ -172,9 +172,18 @@ class BatchLoader:
 
     def _batch(self, ids_B: Tensor, streams_B: Tensor, near_B: Tensor, tensors: Sequence[Tensor]) -> Batch:
         """What was fetched for some ids, with its labels, on the device, where the ids are, too (``near_B``)."""
-        samples, *second = (_moved(tensor, self._destination.device) for tensor in tensors)
+        samples, *second = map(self._moved, tensors)
         labels = None if self._labels is None else self._labels.index_select(0, near_B)
         return Batch(ids_B, streams_B, samples, labels, second[0] if second else None)
+
+    def _moved(self, tensor: Tensor) -> Tensor:
+        """A tensor on the device; a copy to a GPU goes from pinned memory and does not wait."""
+        device = self._destination.device
+        if tensor.device == device or tensor.device.type == device.type == "cpu":
+            return tensor
+        # From memory that is not pinned the process would wait for the copy, whatever non_blocking says.
+        is_ready = tensor.device.type == "cuda" or tensor.is_pinned()
+        return (tensor if is_ready else tensor.pin_memory()).to(device, non_blocking=tensor.device.type != "cuda")
 
     def _near(self, stores: Sequence[MemoryStore]) -> list[Store | MemoryStore]:
         """Samples on a GPU whose free memory holds them easily, where a batch is one operation."""
@@ -195,14 +204,3 @@ class BatchLoader:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = None
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on the device; a copy to a GPU goes from pinned memory and does not wait."""
-    if tensor.device == device or (tensor.device.type == device.type == "cpu"):
-        return tensor
-    if tensor.device.type == "cuda":
-        return tensor.to(device)
-    # From memory that is not pinned the process would wait for the copy, whatever non_blocking says.
-    pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
-    return pinned.to(device, non_blocking=True)

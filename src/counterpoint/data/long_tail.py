@@ -72,7 +72,12 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
         min(count, max(1, round(settings.label_share * count)))
         for count in class_counts_for(sizes, settings, class_names)
     )
-    kept = [_first_of(positions_T[labels_N[positions_T] == number], count) for number, count in enumerate(counts)]
+    kept = []
+    for number, count in enumerate(counts):
+        members = positions_T[labels_N[positions_T] == number]
+        # The class's own order, a function of the positions alone. 32 + 31 = 63 bits: an int64's sign stays clear.
+        keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
+        kept.append(members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]])
     num_unlabelled = int((labels_N[positions_T] < 0).sum())
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
     return Thinned(torch.cat(kept).sort().values, counts, num_unlabelled)
@@ -113,15 +118,19 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
     (70, 70, 7)
     """
     if settings.class_counts != "none":
-        return _explicit(sizes, settings, class_names)
+        return _explicit(sizes, tuple(settings.class_counts), settings, class_names)
     if settings.imbalance == "none":
         return tuple(sizes)
+    num_classes, ratio = len(sizes), settings.imbalance_ratio
+    if settings.imbalance == "step":  # Differs from cao2019's code for odd C: there the last class is dropped.
+        shares = [1.0 if 2 * number < num_classes else 1 / ratio for number in range(num_classes)]
+    else:  # max: a single class is its own largest
+        shares = [ratio ** (-number / max(1, num_classes - 1)) for number in range(num_classes)]
     for name, size in zip(class_names, sizes, strict=True):
         if size < 1:
             raise UsageError(
                 f"source.imbalance: class {name!r} has no sample to train on; leave the class out of the data"
             )
-    shares = _shares(len(sizes), settings)
     # n_max: the class that is shortest of samples for its share bounds all others.
     largest = min(size / share for size, share in zip(sizes, shares, strict=True))
     # cao2019's code: int(img_max * imb_factor ** (c / (C - 1))), with ratio = 1 / imb_factor.
@@ -135,19 +144,10 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
     return counts
 
 
-def _shares(num_classes: int, settings: SourceSettings) -> list[float]:
-    """Size of each class as a share of the largest."""
-    if settings.imbalance == "step":
-        # Differs from cao2019's code for odd C: there the last class is dropped.
-        return [1.0 if 2 * number < num_classes else 1 / settings.imbalance_ratio for number in range(num_classes)]
-    # max: a single class is its own largest.
-    return [settings.imbalance_ratio ** (-number / max(1, num_classes - 1)) for number in range(num_classes)]
-
-
-def _explicit(sizes: Sequence[int], settings: SourceSettings, class_names: Sequence[str]) -> tuple[int, ...]:
+def _explicit(
+    sizes: Sequence[int], counts: tuple[int, ...], settings: SourceSettings, class_names: Sequence[str]
+) -> tuple[int, ...]:
     """The counts that the user wrote down, checked."""
-    assert settings.class_counts != "none"
-    counts = tuple(settings.class_counts)
     if settings.imbalance != "none":
         raise UsageError("source.class_counts and source.imbalance exclude each other; leave one of them at none")
     if len(counts) != len(sizes):
@@ -161,10 +161,3 @@ def _explicit(sizes: Sequence[int], settings: SourceSettings, class_names: Seque
                 f"for at most that, or hold out fewer with source.holdout"
             )
     return counts
-
-
-def _first_of(members: Tensor, count: int) -> Tensor:
-    """The first samples of a class's fixed random order, a function of their positions alone."""
-    keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
-    # 32 + 31 = 63 bits: the sign of an int64 stays clear. Ties are all but impossible; stable breaks them by position.
-    return members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]]

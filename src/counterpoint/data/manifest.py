@@ -99,12 +99,10 @@ def cache_folder() -> Path:
 
 def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
     """Where the manifest of a source lies in the cache: it follows the source's name, place and way of reading."""
-    if os.path.exists(name):
-        # A path says where the data are.
-        identity, above = os.path.abspath(name), ""
-    else:
-        # A named set: the same name below another root is another set of files.
-        identity, above = name, os.path.commonpath([os.path.abspath(file.parent) for file in files])
+    is_path = os.path.exists(name)
+    # Of a named set the same name below another root is another set of files.
+    above = "" if is_path else os.path.commonpath([os.path.abspath(file.parent) for file in files])
+    identity = os.path.abspath(name) if is_path else name
     # fsencode: names of files need not be valid UTF-8. No path holds \0, so that parts stay apart.
     key = hashlib.sha256(os.fsencode(f"{identity}\0{above}\0{variant}")).hexdigest()[:32]
     return cache_folder() / "manifests" / f"{key}.json"
@@ -114,10 +112,9 @@ def stamp_of(file: str) -> FileStamp:
     """Size and time of a file."""
     try:
         state = os.stat(file)
-    except OSError:
-        # A file that comes back later has another stamp, and is read.
+        return FileStamp(state.st_size, state.st_mtime_ns)
+    except OSError:  # a file that comes back later has another stamp, and is read
         return FileStamp(-1, -1)
-    return FileStamp(state.st_size, state.st_mtime_ns)
 
 
 def stamp_of_files(places: Iterable[str]) -> str:
@@ -153,7 +150,19 @@ def read_manifest(path: Path) -> CachedManifest:
     except OSError as error:
         return CachedManifest(None, f"the earlier index cannot be read ({error.strerror or error})")
     try:
-        return CachedManifest(_parse(content))
+        seal, _, body = content.partition(b"\n")
+        # Before anything else is believed: one flipped bit anywhere is found here.
+        if seal.decode() != hashlib.sha256(body).hexdigest():
+            raise ValueError("hash")
+        known = json.loads(body)
+        if (known["format"], known["version"], known["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
+            raise ValueError("header")
+        stamps = {file: FileStamp(size, mtime_ns) for file, size, mtime_ns in known["files"]}
+        files = tuple(stamps)
+        values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
+        rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
+        remarks = tuple(Remark(files[file], *rest) for file, *rest in known["remarks"])
+        return CachedManifest(Manifest(rows, stamps, remarks))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return CachedManifest(None, "the earlier index was damaged or foreign, and was built anew")
 
@@ -182,19 +191,3 @@ def write_manifest(path: Path, manifest: Manifest) -> str:
         reason = error.strerror if isinstance(error, OSError) else (error.__cause__ or error)
         return f"the index could not be kept in {path.parent} ({reason}), so it is built at every start"
     return ""
-
-
-def _parse(content: bytes) -> Manifest:
-    """Manifest from its bytes; ValueError and the like for anything else."""
-    seal, _, body = content.partition(b"\n")
-    # Before anything else is believed: one flipped bit anywhere is found here.
-    if seal.decode() != hashlib.sha256(body).hexdigest():
-        raise ValueError("hash")
-    known = json.loads(body)
-    if (known["format"], known["version"], known["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
-        raise ValueError("header")
-    stamps = {file: FileStamp(size, mtime_ns) for file, size, mtime_ns in known["files"]}
-    files = tuple(stamps)
-    values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
-    rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
-    return Manifest(rows, stamps, tuple(Remark(files[file], *rest) for file, *rest in known["remarks"]))

@@ -60,47 +60,14 @@ def random_order(seed: int, epoch: int, num_samples: int, *, purpose: int = PURP
 
 
 @dataclass(frozen=True)
-class EpochOrder:
-    """Every sample once per epoch; the incomplete last batch is dropped: every step has the same negatives.
+class Order:
+    """Batches of source positions as a pure function of the epoch.
 
-    Args:
-        positions: positions in the source that are trained on.
-        batch_size: samples per batch.
-        seed: the run's seed; None for the order of the positions in every epoch.
-    """
+    Without labels every sample comes once per epoch; the incomplete last batch is dropped: every step has the same
+    negatives. With labels there are as many batches, with every class equally often in each.
 
-    positions: Tensor
-    batch_size: int
-    seed: int | None
-
-    def __post_init__(self) -> None:
-        """Refuse a batch that no epoch can fill."""
-        _check_batch(self.batch_size, len(self.positions))
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Whole batches in one epoch."""
-        return len(self.positions) // self.batch_size
-
-    def batches(self, epoch: int) -> Tensor:
-        """Source positions, shape (batches, batch size)."""
-        order = self.positions
-        if self.seed is not None:
-            order = order[random_order(self.seed, epoch, len(order))]
-        used = self.batches_per_epoch * self.batch_size
-        return order[:used].reshape(self.batches_per_epoch, self.batch_size)
-
-    def repeats(self, epoch: int) -> Tensor:
-        """Zeros: each sample comes once."""
-        return torch.zeros(self.batches_per_epoch, self.batch_size, dtype=torch.int64)
-
-
-@dataclass(frozen=True)
-class BalancedOrder:
-    """As many batches as ``EpochOrder`` has, with every class equally often in each.
-
-    The places of an epoch go to the classes in turn, so in any run of consecutive places (a batch, a rank's part of
-    it) two classes differ by at most one, and each epoch draws the turn anew. A class runs through its samples in a
+    The places of an epoch then go to the classes in turn, so in any run of consecutive places (a batch, a rank's part
+    of it) two classes differ by at most one, and each epoch draws the turn anew. A class runs through its samples in a
     random order, again and again where it is small, and takes only some of them where it is large.
 
     A sample stands twice in one batch only if its class has fewer samples than places there; then it stands there as
@@ -109,41 +76,52 @@ class BalancedOrder:
 
     Args:
         positions: positions in the source that are trained on.
-        labels: class number of each of these positions, 0 or above.
         batch_size: samples per batch.
-        seed: the run's seed.
+        seed: the run's seed; None for the order of the positions in every epoch.
+        labels: class number of each of these positions, 0 or above, where classes are balanced.
     """
 
     positions: Tensor
-    labels: Tensor
     batch_size: int
-    seed: int
+    seed: int | None
+    labels: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Refuse a batch that no epoch can fill."""
-        assert len(self.positions) == len(self.labels)
-        _check_batch(self.batch_size, len(self.positions))
+        if self.batch_size > len(self.positions):
+            raise UsageError(
+                f"batch_size must be at most the number of training samples, {len(self.positions)}, got "
+                f"{self.batch_size}"
+            )
 
     @property
     def batches_per_epoch(self) -> int:
-        """Whole batches in one epoch of natural sampling."""
+        """Whole batches in one epoch."""
         return len(self.positions) // self.batch_size
 
     def batches(self, epoch: int) -> Tensor:
         """Source positions, shape (batches, batch size)."""
+        num_places = self.batches_per_epoch * self.batch_size
+        if self.seed is None or self.labels is None:
+            order = self.positions
+            if self.seed is not None:
+                order = order[random_order(self.seed, epoch, len(order))]
+            return order[:num_places].reshape(self.batches_per_epoch, self.batch_size)
         _, sizes = self.labels.unique(return_counts=True)
         # One tensor of positions per class, ascending in each.
         classes = self.positions[torch.argsort(self.labels, stable=True)].split(sizes.tolist())
-        places = torch.empty(self.batches_per_epoch * self.batch_size, dtype=torch.int64)
+        places = torch.empty(num_places, dtype=torch.int64)
         turn = random_order(self.seed, epoch, len(classes), purpose=PURPOSE_TURN)[: len(places)]
         for first, number in enumerate(turn.tolist()):
             # Every C-th place: any run of consecutive places has all classes, give or take one.
             mine = torch.arange(first, len(places), len(classes))
-            places[mine] = self._draws(epoch, classes[number], (mine // self.batch_size).numpy())
+            places[mine] = _draws(self.seed, epoch, classes[number], (mine // self.batch_size).numpy())
         return places.reshape(self.batches_per_epoch, self.batch_size)
 
     def repeats(self, epoch: int) -> Tensor:
         """How often the sample of each place came before, so that it can be given other views each time."""
+        if self.labels is None:
+            return torch.zeros(self.batches_per_epoch, self.batch_size, dtype=torch.int64)
         places = self.batches(epoch).flatten().numpy()
         # Stable: equal samples stay in the order of their places, so that the rank within a group is the count so far.
         by_sample = np.argsort(places, kind="stable")
@@ -152,25 +130,23 @@ class BalancedOrder:
         repeats[by_sample] = np.arange(len(places)) - np.repeat(first, num_draws)
         return torch.from_numpy(repeats).reshape(self.batches_per_epoch, self.batch_size)
 
-    def _draws(self, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tensor:
-        """The members of one class that fill its places, whose batches are given in ascending order."""
-        num_rounds = -(-len(batch_P) // len(members))
-        # 63 random bits per member and round; a member's own draws do not depend on the others of its class.
-        keys = words(self.seed, epoch, members, PURPOSE_ROUND, 2 * num_rounds).numpy().reshape(len(members), -1, 2)
-        # Row r is the order of round r: every member once.
-        rounds_RM = np.argsort((keys[..., 0] << 31) | (keys[..., 1] >> 1), axis=0, kind="stable").T
-        drawn = np.empty(rounds_RM.size, dtype=np.int64)
-        for number, round_M in enumerate(rounds_RM):
-            # Invariant: drawn[:here] are whole rounds, each member equally often.
-            here = number * len(members)
-            begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round goes on with
-            # How often the batch in which this round begins has each member already.
-            uses_M = np.bincount(drawn[begun:here], minlength=len(members))
-            drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first
-        return members[torch.from_numpy(drawn[: len(batch_P)])]
 
-
-Order = EpochOrder | BalancedOrder  # batches of source positions as a pure function of the epoch
+def _draws(seed: int, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tensor:
+    """The members of one class that fill its places, whose batches are given in ascending order."""
+    num_rounds = -(-len(batch_P) // len(members))
+    # 63 random bits per member and round; a member's own draws do not depend on the others of its class.
+    keys = words(seed, epoch, members, PURPOSE_ROUND, 2 * num_rounds).numpy().reshape(len(members), -1, 2)
+    # Row r is the order of round r: every member once.
+    rounds_RM = np.argsort((keys[..., 0] << 31) | (keys[..., 1] >> 1), axis=0, kind="stable").T
+    drawn = np.empty(rounds_RM.size, dtype=np.int64)
+    for number, round_M in enumerate(rounds_RM):
+        # Invariant: drawn[:here] are whole rounds, each member equally often.
+        here = number * len(members)
+        begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round goes on with
+        # How often the batch in which this round begins has each member already.
+        uses_M = np.bincount(drawn[begun:here], minlength=len(members))
+        drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first
+    return members[torch.from_numpy(drawn[: len(batch_P)])]
 
 
 def build_order(
@@ -189,13 +165,8 @@ def build_order(
         UsageError: balanced sampling without labels, or a batch larger than the data.
     """
     if sampling != "balanced":
-        return EpochOrder(positions, batch_size, None if sampling == "fixed" else seed)
+        return Order(positions, batch_size, None if sampling == "fixed" else seed)
     if labels_N is None:
         raise UsageError("source.sampling balanced needs labels; name them with source.labels, or use natural")
     known = positions[labels_N[positions] >= 0]
-    return BalancedOrder(known, labels_N[known], batch_size, seed)
-
-
-def _check_batch(batch_size: int, num_samples: int) -> None:
-    if batch_size > num_samples:
-        raise UsageError(f"batch_size must be at most the number of training samples, {num_samples}, got {batch_size}")
+    return Order(known, batch_size, seed, labels_N[known])

@@ -45,15 +45,12 @@ class JoinedStore:
     def fetch(self, positions: Sequence[int]) -> Tensor:
         """See ``Store.fetch``."""
         border = len(self.first)
-        of_first = [place for place, position in enumerate(positions) if position < border]
-        of_second = [place for place, position in enumerate(positions) if position >= border]
-        parts = []
-        for store, places, start in ((self.first, of_first, 0), (self.second, of_second, border)):
-            if places:
-                parts.append(store.fetch([positions[place] - start for place in places]))
-        fetched = torch.cat(parts)
-        # Back into the order that was asked for.
-        return fetched[torch.tensor(of_first + of_second).argsort()]
+        # Those of the first store before the others; then back into the order that was asked for.
+        order = sorted(range(len(positions)), key=lambda place: positions[place] >= border)
+        asked = [positions[place] for place in order]
+        num_first = sum(position < border for position in asked)
+        parts = [(self.first, asked[:num_first]), (self.second, [each - border for each in asked[num_first:]])]
+        return torch.cat([store.fetch(each) for store, each in parts if each])[torch.tensor(order).argsort()]
 
 
 def of_classes(source: Source, classes: str) -> Source:

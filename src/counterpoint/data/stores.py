@@ -13,8 +13,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.stored_rows import StoredRows, taken, whole
 from counterpoint.core.user_files import check_size, open_regular
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import Skipped, decode_square
+from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, Skipped, decode_square
 
 NOT_THERE = "no such file"
 
@@ -157,7 +156,10 @@ class FileStore:
         image = self.images[position]
         # Only in a glance (``indexed_images``): everywhere else each sample was read once.
         if not self.hashes[position]:
-            return self._unread_sample(image)
+            try:
+                return decode_square(self.read(image), self.side)
+            except (OSError, ValueError) as error:
+                raise UnreadableError(Skipped(image.name, first_line(error))) from None
         # A member of a shard, or a row of a table, is named with its file.
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
         remedy = "bring it back as it was, or start again with --source.altered reindex"
@@ -172,9 +174,3 @@ class FileStore:
             return decode_square(content, self.side)
         except ValueError as error:  # it decoded when it was indexed: another version of the image library
             raise DataError(f"{where} no longer decodes ({error}) though its bytes are the same") from None
-
-    def _unread_sample(self, image: Located) -> Tensor:
-        try:
-            return decode_square(self.read(image), self.side)
-        except (OSError, ValueError) as error:
-            raise UnreadableError(Skipped(image.name, first_line(error))) from None

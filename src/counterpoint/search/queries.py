@@ -12,8 +12,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.errors import DataError, UsageError, first_line, nearest
 from counterpoint.core.user_files import read_regular
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import SUFFIXES, decode_square
+from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, SUFFIXES, decode_square
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.run_index import RunIndex

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_bytes, to_unit_float
-from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws, Strength, plasma, steps
+from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws, Strength, plasma
 from counterpoint.data.views.colour import to_grey
 from counterpoint.data.views.spatial import affine, affine_maps, gaussian_blur
 
@@ -233,7 +233,7 @@ CATALOGUE: Mapping[str, Corruption] = {
         "brighter daylight",
         "weather",
         brightness,
-        small=steps(0.05, 0.1, 0.15, 0.2, 0.3),
-        large=steps(0.1, 0.2, 0.3, 0.4, 0.5),
+        small=(0.05, 0.1, 0.15, 0.2, 0.3),
+        large=(0.1, 0.2, 0.3, 0.4, 0.5),
     ),
 }

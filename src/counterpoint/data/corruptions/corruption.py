@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.counter_random import PURPOSE_CORRUPTION, normal, uniform
 
 Kind = Literal["noise", "blur", "weather", "digital"]
-Five = tuple[tuple[float, ...], ...]  # the numbers of each severity, from 1 to 5
+Five = tuple[float | tuple[float, ...], ...]  # the number or numbers of each severity, from 1 to 5
 SMALL_SIDE, LARGE_SIDE = 32, 224  # pixels of the pictures that the numbers were published for
 
 
@@ -85,16 +85,8 @@ class Corruption:
         side = min(height, width)
         is_small = side * side < SMALL_SIDE * LARGE_SIDE  # nearer as a ratio
         five, published = (self.small, SMALL_SIDE) if is_small else (self.large, LARGE_SIDE)
-        return Strength(five[severity - 1], side / published)
-
-
-def steps(*values: float) -> Five:
-    """The strengths of a corruption that has one number for each severity.
-
-    >>> steps(0.1, 0.2)
-    ((0.1,), (0.2,))
-    """
-    return tuple((value,) for value in values)
+        values = five[severity - 1]
+        return Strength(values if isinstance(values, tuple) else (values,), side / published)
 
 
 def plasma(draws: CorruptionDraws, place: int, size: tuple[int, int], decay: float) -> Tensor:

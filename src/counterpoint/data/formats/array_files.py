@@ -64,21 +64,16 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceS
     source = memory_source(str(path), samples, _labels(arrays, len(samples), settings))
     if "factors" not in arrays:
         return source
-    factors = _factors(path, arrays, len(samples))
-    # Other factors of the same samples are other data.
-    content = fingerprint([source.fingerprint.encode(), factors.numpy()], None)
-    return replace(source, factors=factors, fingerprint=content)
-
-
-def _factors(path: Path, arrays: Mapping[str, np.ndarray], num_samples: int) -> torch.Tensor:
-    """The value of each generative factor by its number, (n, f)."""
-    factors = arrays["factors"]
-    if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != num_samples or not factors.shape[1]:
+    factors = arrays["factors"]  # the value of each generative factor by its number, (n, f)
+    if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != len(samples) or not factors.shape[1]:
         raise DataError(
-            f"{path}: factors must be whole numbers of shape ({num_samples}, factors), got {factors.dtype} of shape "
+            f"{path}: factors must be whole numbers of shape ({len(samples)}, factors), got {factors.dtype} of shape "
             f"{factors.shape}; name the array otherwise if it is none of the factors that made the samples"
         )
-    return torch.from_numpy(factors.astype(np.int64))
+    factors = factors.astype(np.int64)
+    # Other factors of the same samples are other data.
+    content = fingerprint([source.fingerprint.encode(), factors], None)
+    return replace(source, factors=torch.from_numpy(factors), fingerprint=content)
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:
@@ -118,10 +113,6 @@ def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray],
     )
 
 
-def _is_packed(path: Path) -> bool:
-    return set(PACK_KEYS) <= set(npz_keys(path))
-
-
 def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a pack; its images are dealt with as those of a folder are.
 
@@ -143,8 +134,7 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     names = _class_names(path, numbers)
 
     def reader(image: Located) -> bytes:
-        assert image.size is not None
-        return content[image.offset : image.offset + image.size].tobytes()
+        return content[image.offset : image.offset + (image.size or 0)].tobytes()
 
     def rule(good: Sequence[Located]) -> Labels | None:
         # Bad images are left out of the source, and their labels with them.
@@ -201,7 +191,13 @@ def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
 
 
 FORMS = (
-    FileForm("an archive", (".npz",), open_packed, fits=_is_packed, reads=("max_bad", "altered")),
+    FileForm(
+        "an archive",
+        (".npz",),
+        open_packed,
+        fits=lambda path: set(PACK_KEYS) <= set(npz_keys(path)),
+        reads=("max_bad", "altered"),
+    ),
     FileForm("an array file", (".npy",), open_array_file),
     FileForm("an archive", (".npz",), open_array_file, reads=("max_bad", "altered")),
 )

@@ -81,8 +81,15 @@ class ArrowTable:
     def images(self) -> list[Located]:
         """One image per row, named by its number."""
         values = [None] * len(self.file) if self.label is None else self.file.column(self.label)
-        labels = [_label_text(value, self.class_names) for value in values]
-        return [Located(str(row), self.file.path, row, label=label) for row, label in enumerate(labels)]
+        names = self.class_names
+
+        def label_of(value: Any) -> str | None:
+            if value is None or not names or not isinstance(value, int):
+                return None if value is None else str(value)
+            # -1 is Hugging Face's label of unlabelled test parts; Python would count it from the end.
+            return names[value] if 0 <= value < len(names) else None
+
+        return [Located(str(row), self.file.path, row, label=label_of(value)) for row, value in enumerate(values)]
 
     def numbered(self, images: Sequence[Located]) -> Labels | None:
         """Class numbers; those of the table where it names its classes."""
@@ -140,14 +147,6 @@ def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[Colum
         raise UsageError(f"{setting}: {path} has no column {asked!r}{nearest(asked, kinds_of)} (columns: {known})")
     if kinds_of[asked] not in kinds:
         raise UsageError(f"{setting}: column {asked!r} of {path} holds {kinds_of[asked]}, not {' or '.join(kinds)}")
-
-
-def _label_text(value: Any, class_names: Sequence[str]) -> str | None:
-    """A cell as label; numbers below 0 and beyond the names are none."""
-    if value is None or not class_names or not isinstance(value, int):
-        return None if value is None else str(value)
-    # Below 0: -1 is Hugging Face's label of unlabelled test parts; Python would count it from the end.
-    return class_names[value] if 0 <= value < len(class_names) else None
 
 
 FORMS = (

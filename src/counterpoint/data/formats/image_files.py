@@ -1,8 +1,14 @@
-"""Image files in any common format to square RGB tensors; nothing damaged passes as data."""
+"""Image files in any common format to square RGB tensors; nothing damaged passes as data.
 
+What decoding a picture takes in memory is told from its header, and threads share room for so many bytes.
+"""
+
+import ctypes
 import io
 import os
 import struct
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,14 +24,6 @@ from torch import Tensor
 
 from counterpoint.core.errors import first_line
 from counterpoint.core.user_files import open_regular
-from counterpoint.data.formats.decoding import (
-    MAX_DECODED_BYTES,
-    MAX_ENCODED_BYTES,
-    MAX_PIXELS,
-    Room,
-    decoded_bytes,
-    is_small,
-)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,8 +32,18 @@ Encoded = Path | bytes  # an image file, or what it holds
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # readers tried, by the file's content
 TILE_PIXELS = 1 << 20
-# What this process holds at once of pictures in files, and of pictures that it decodes.
-ENCODED, DECODED = Room(MAX_ENCODED_BYTES), Room(MAX_DECODED_BYTES)
+MAX_PIXELS = 89_478_485  # Pillow's own limit for a decompression bomb, here an error instead of a warning
+MAX_ENCODED_BYTES = 128 << 20
+MAX_DECODED_BYTES = 360 << 20  # MAX_PIXELS of a colour picture; with MAX_ENCODED_BYTES below 512 MB
+UNCOUNTED_BYTES = 1 << 20  # smaller pictures are not counted: a lock for each would take as long as they do
+LARGE_BYTES = 64 << 20  # freed pieces of such a size go back to the system: the next thread has a heap of its own
+# Bytes per pixel as Pillow holds them: four of every mode that is not listed.
+MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+COLOUR_BYTES = 4
+WEBP_BYTES = 12  # libwebp's own canvas, and two copies on the way to Pillow
+COEFFICIENT_BYTES = 2  # of each colour, where a JPEG's pixels are spread over several scans
+MOST_BYTES = 24  # per pixel, of any format
+ROW_BYTES = 16  # a pointer to each row, of a picture and its copy
 MAP_SIZE = 64  # items per call of a thread: handing over one takes as long as decoding a small image
 MAP_PARTS = 64  # calls waiting at once: one per file would take a gigabyte for a million
 EXIF_ORIENTATION = 0x0112
@@ -53,6 +61,42 @@ PILLOW_ERRORS = (  # with damaged headers
     Image.DecompressionBombError,
 )
 SIXTEEN_BIT_MODES = ("I;16", "I;16B", "I;16L", "I")
+
+
+class Room:
+    """Bytes that threads may hold together; who wants more than is left waits.
+
+    Args:
+        size: how many there are.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._left = size
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, size: int) -> Iterator[None]:
+        """Hold some bytes, at most all there are."""
+        if size < UNCOUNTED_BYTES:
+            yield
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: size <= self._left)
+            self._left -= size
+        try:
+            yield
+        finally:
+            # Ask glibc to return freed memory, which the command line otherwise keeps (``cli.main``).
+            if size >= LARGE_BYTES and sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+                libc.malloc_trim(0)
+            with self._changed:
+                self._left += size
+                self._changed.notify_all()
+
+
+# What this process holds at once of pictures in files, and of pictures that it decodes.
+ENCODED, DECODED = Room(MAX_ENCODED_BYTES), Room(MAX_DECODED_BYTES)
 
 
 @dataclass(frozen=True)
@@ -249,3 +293,41 @@ def _tile_to_rgb(image: Image.Image) -> Image.Image:
         paper = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         return Image.alpha_composite(paper, rgba).convert("RGB")
     return image.convert("RGB")
+
+
+def is_small(image: Image.Image) -> bool:
+    """Whether a picture takes too few bytes to be counted, whatever its format."""
+    return image.width * image.height * MOST_BYTES + ROW_BYTES * (image.width + image.height) < UNCOUNTED_BYTES
+
+
+def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:
+    """Bytes that decoding an opened picture to upright RGB holds at worst, measured for each format.
+
+    Args:
+        image: its header was read; its pixels need not be.
+        is_turned: it is stored in another orientation, which takes a copy.
+    """
+    own = MODE_BYTES.get(image.mode, COLOUR_BYTES)
+    # What a decoder holds beside the picture.
+    is_spread = image.format == "JPEG" and not _is_single_scan(image)
+    coder = WEBP_BYTES if image.format == "WEBP" else COEFFICIENT_BYTES * len(image.getbands()) * is_spread
+    turning = 2 * own if is_turned else 0
+    is_rgb = image.mode == "RGB" and "transparency" not in image.info and image.format != "WEBP"
+    converting = 0 if is_rgb else own + COLOUR_BYTES + (WEBP_BYTES if image.format == "WEBP" else 0)
+    num_pixels = image.width * image.height
+    return num_pixels * max(own + coder, turning, converting) + ROW_BYTES * (image.width + image.height)
+
+
+def _is_single_scan(image: Image.Image) -> bool:
+    """Whether a JPEG's first scan has all colours whole, so that libjpeg need not keep its coefficients."""
+    num_colours = len(image.getbands())
+    stream = getattr(image, "fp", None)
+    if stream is None or "progressive" in image.info:
+        return False
+    # Pillow stops behind the header of the first scan: marker, length, number of colours, two bytes for each, three.
+    length = 6 + 2 * num_colours
+    place = stream.tell()
+    stream.seek(max(0, place - length - 2))
+    header = stream.read(5)
+    stream.seek(place)
+    return header == b"\xff\xda" + length.to_bytes(2, "big") + bytes([num_colours])

@@ -1,7 +1,7 @@
 """Image files as a source: a folder of any depth, or a folder with splits."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import read_text, shown_name
 from counterpoint.data.formats.image_files import SUFFIXES, Skipped, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
-from counterpoint.data.formats.labels import Labels, labels_from_folders
+from counterpoint.data.formats.labels import labels_from_folders
 from counterpoint.data.source import (
     FOLDER,
     FileForm,
@@ -31,7 +31,11 @@ ANNOTATIONS = "val_annotations.txt"  # Tiny ImageNet: file, class and box of eac
 def has_splits(path: Path) -> bool:
     """Whether a folder is laid out in splits: ``train`` and one more, with class folders in ``train`` and no images."""
     train = path / "train"
-    return any((path / split).is_dir() for split in OTHER_SPLITS) and train.is_dir() and _holds_folders_only(train)
+    if not train.is_dir() or not any((path / split).is_dir() for split in OTHER_SPLITS):
+        return False
+    entries = [entry for entry in train.iterdir() if not entry.name.startswith(".")]
+    has_image = any(entry.suffix.lower() in SUFFIXES and entry.is_file() for entry in entries)
+    return not has_image and any(entry.is_dir() for entry in entries)
 
 
 def open_splits(path: Path, settings: SourceSettings, progress: Progress) -> Source:
@@ -68,19 +72,20 @@ def open_tiny_imagenet(settings: SourceSettings, progress: Progress) -> Source:
     return open_splits(path, settings, progress)
 
 
-def _holds_folders_only(folder: Path) -> bool:
-    """Whether a folder holds visible folders and no image of its own."""
-    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    has_image = any(entry.suffix.lower() in SUFFIXES and entry.is_file() for entry in entries)
-    return not has_image and any(entry.is_dir() for entry in entries)
-
-
 def _find(path: Path, split: str) -> Listing:
     """Every image of a split with its class: its folder below the split, or what the annotations say."""
     files, others = list_files(path / split)
     annotations = path / split / ANNOTATIONS
     # Tiny ImageNet's val has all images in one folder, and their classes in a table.
-    classes = _annotated(annotations) if annotations.is_file() else None
+    classes = None
+    if annotations.is_file():
+        try:
+            rows = [line.split("\t") for line in read_text(annotations).splitlines() if line.strip()]
+        except (OSError, ValueError) as error:
+            raise DataError(f"{annotations} cannot be read as text: {first_line(error)}") from None
+        if any(len(row) < 2 or not row[0] or not row[1] for row in rows):
+            raise DataError(f"{annotations} must have a file and a class in every line, with a tab between")
+        classes = {row[0]: row[1].strip() for row in rows}
 
     def class_of(file: Path) -> str | None:
         if classes is not None:
@@ -102,16 +107,6 @@ def _name_in(folder: Path, file: Path) -> str:
     return shown_name(file.relative_to(folder).as_posix())
 
 
-def _annotated(path: Path) -> dict[str, str]:
-    try:
-        rows = [line.split("\t") for line in read_text(path).splitlines() if line.strip()]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as text: {first_line(error)}") from None
-    if any(len(row) < 2 or not row[0] or not row[1] for row in rows):
-        raise DataError(f"{path} must have a file and a class in every line, with a tab between")
-    return {row[0]: row[1].strip() for row in rows}
-
-
 def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a folder of images at any depth; see ``open_listing`` for what is done with them.
 
@@ -127,11 +122,8 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     labels = os.path.realpath(settings.labels)
     others = [other for other in others if os.path.realpath(other) != labels]
     ignored = [Skipped(_name_in(path, other), "no image suffix") for other in others]
-
-    def label(good: Sequence[Located]) -> Labels | None:
-        return labels_from_folders([image.name for image in good])
-
-    return open_listing(str(path), Listing(images, ignored, label=label), settings, progress)
+    listing = Listing(images, ignored, label=lambda good: labels_from_folders([image.name for image in good]))
+    return open_listing(str(path), listing, settings, progress)
 
 
 CATALOGUE: Mapping[str, NamedSource] = {

@@ -16,8 +16,16 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.data.formats.decoding import MAX_ENCODED_BYTES
-from counterpoint.data.formats.image_files import ENCODED, ImageSize, Skipped, decode, map_files, read_size, to_square
+from counterpoint.data.formats.image_files import (
+    ENCODED,
+    MAX_ENCODED_BYTES,
+    ImageSize,
+    Skipped,
+    decode,
+    map_files,
+    read_size,
+    to_square,
+)
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.manifest import (
     CachedManifest,
@@ -25,6 +33,7 @@ from counterpoint.data.manifest import (
     Manifest,
     Remark,
     Row,
+    Status,
     manifest_path,
     read_manifest,
     stamp_of,
@@ -72,17 +81,10 @@ class Known:
     then: Mapping[str, FileStamp]
     now: Mapping[str, FileStamp]
 
-    def row(self, image: Located) -> Row | None:
-        """The earlier row of an image."""
-        return self.rows.get((abspath(image.path), image.name))
-
-    def num_bytes(self, image: Located) -> int:
-        """How many bytes an image in a file of its own, or in a range of one, has."""
-        return self.now[abspath(image.path)].size if image.size is None else image.size
-
     def unchanged(self, image: Located) -> Row | None:
         """The earlier row, if neither the file's stamp nor the place of the image changed."""
-        row, file = self.row(image), abspath(image.path)
+        file = abspath(image.path)
+        row = self.rows.get((file, image.name))
         if row is None or self.then.get(file) != self.now[file] or row.offset != image.offset:
             return None
         return row if image.size in (None, row.size) else None
@@ -183,12 +185,24 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
         if row is not None and (row.status == "bad" or pixels_N is None):
             return replace(row, label=image.label)
 
-        def keep(picture: Image.Image) -> None:
+        def keep(picture: Image.Image) -> ImageSize:
             if pixels_N is not None:
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
+            return ImageSize(picture.height, picture.width)
 
-        size = known.num_bytes(image) if listing.read is read_bytes else 0
-        return examine(image, listing.read, keep, size=size)
+        file = abspath(image.path)
+        held = known.now[file].size if image.size is None else image.size  # bytes in memory while it is read
+        content, shape, reason = b"", ImageSize(0, 0), ""
+        with ENCODED.taken(min(held, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
+            try:
+                content = listing.read(image)
+                shape = decode(content, keep)
+            except (OSError, ValueError) as error:
+                shape, reason = read_size(content) or shape, first_line(error)
+            size, digest = len(content) if image.size is None else image.size, content_hash(content) if content else ""
+        status: Status = "bad" if reason else "ok"
+        place = (image.name, file, image.offset, size, digest, image.label)
+        return Row(None, *place, status, reason, shape.height, shape.width)
 
     num_images = len(listing.images)
     if pixels_N is None and not any(known.unchanged(image) is None for image in listing.images):
@@ -267,9 +281,6 @@ def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_
     )
 
 
-# --- what is found where an image lies, held against what the manifest says of it
-
-
 def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
     """Set an earlier manifest beside the files as they are now."""
     # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
@@ -277,39 +288,3 @@ def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known
     if manifest is None:
         return Known({}, {}, now)
     return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)
-
-
-def examine(image: Located, read: Read, use: Callable[[Image.Image], None], *, size: int = 0) -> Row:
-    """Read and decode one image.
-
-    Args:
-        image: where it lies.
-        read: gets its bytes.
-        use: gets the picture.
-        size: how many bytes it has, if reading them takes memory for so many.
-    """
-
-    def used(picture: Image.Image) -> ImageSize:
-        use(picture)
-        return ImageSize(picture.height, picture.width)
-
-    content, shape, reason = b"", ImageSize(0, 0), ""
-    with ENCODED.taken(min(size, MAX_ENCODED_BYTES)):
-        try:
-            content = read(image)
-            shape = decode(content, used)
-        except (OSError, ValueError) as error:
-            shape, reason = read_size(content) or shape, first_line(error)
-        return Row(
-            id=None,
-            name=image.name,
-            file=abspath(image.path),
-            offset=image.offset,
-            size=len(content) if image.size is None else image.size,
-            hash=content_hash(content) if content else "",
-            label=image.label,
-            status="bad" if reason else "ok",
-            reason=reason,
-            height=shape.height,
-            width=shape.width,
-        )

@@ -37,7 +37,13 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     Raises:
         DataError: another number of labels than samples, or a label that is neither whole number nor text.
     """
-    array = _from_tensor(values) if isinstance(values, Tensor) else np.asarray(values)
+    if isinstance(values, Tensor):  # of any device
+        try:
+            check_held(values, "labels")
+        except TypeError as error:
+            raise DataError(str(error)) from None
+        values = values.detach().cpu().resolve_conj().resolve_neg().numpy()
+    array = np.asarray(values)
     if array.ndim != 1 or len(array) != num_samples:
         raise DataError(f"labels must be one per sample: {num_samples} samples, but labels have shape {array.shape}")
     # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
@@ -49,15 +55,6 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     # As text, lists of mixed types have an order.
     names, numbers = np.unique(array.astype(str) if array.dtype.kind in "OUS" else array, return_inverse=True)
     return Labels(torch.from_numpy(numbers.astype(np.int64)), tuple(str(name) for name in names))
-
-
-def _from_tensor(labels: Tensor) -> np.ndarray:
-    """Labels in a tensor of any device, as an array."""
-    try:
-        check_held(labels, "labels")
-    except TypeError as error:
-        raise DataError(str(error)) from None
-    return labels.detach().cpu().resolve_conj().resolve_neg().numpy()
 
 
 def labels_from_folders(names: Sequence[str]) -> Labels | None:

@@ -46,8 +46,15 @@ def read_npz(path: Path, keys: Collection[str]) -> dict[str, np.ndarray]:
     with _archive(path) as archive:
         present = archive.namelist()
         for key in [key for key in keys if f"{key}.npy" in present]:
-            with _member(archive, key) as (stream, num_bytes):
-                arrays[key] = _read(stream, num_bytes)
+            member = archive.getinfo(f"{key}.npy")
+            if member.file_size > max(MAX_EASY_BYTES, MAX_PACKING * member.compress_size):  # made to fill the memory
+                raise ValueError(
+                    f"{member.filename} unpacks {member.compress_size:,} bytes to {member.file_size:,}; above "
+                    f"{MAX_EASY_BYTES:,} at most {MAX_PACKING} times as many are taken, so save such data unpacked "
+                    "(np.savez)"
+                )
+            with archive.open(member) as stream:
+                arrays[key] = _read(stream, member.file_size)
     return arrays
 
 
@@ -64,8 +71,8 @@ def read_npy(path: Path) -> np.ndarray:
         return _read(stream, os.fstat(stream.fileno()).st_size)
 
 
-def _check_header(stream: IO[bytes], num_bytes: int) -> None:
-    """Refuse an array's file of so many bytes which its shape does not fill, or which holds Python objects."""
+def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
+    """The array in a file of so many bytes; writable."""
     version = np.lib.format.read_magic(stream)
     if version not in HEADER_READERS:
         raise ValueError(f"its header of version {version[0]} is none that NumPy writes for arrays of one kind")
@@ -78,11 +85,6 @@ def _check_header(stream: IO[bytes], num_bytes: int) -> None:
         raise ValueError(f"an array of shape {reprlib.repr(shape)} does not fit its {num_bytes:,} bytes")
     if needed > available_memory():
         raise ValueError(f"an array of {needed:,} bytes does not fit the memory: {available_memory():,} are free")
-
-
-def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
-    """The array in a file of so many bytes; writable."""
-    _check_header(stream, num_bytes)
     stream.seek(0)
     with warnings.catch_warnings(action="ignore"):  # as in the header
         array = np.lib.format.read_array(stream, allow_pickle=False)
@@ -107,19 +109,6 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a zip archive; what is wrong with it, also while it is read, is said in one line."""
     with _readable(path), _PieceReader(open_regular(path).detach()) as stream, zipfile.ZipFile(stream) as archive:
         yield archive
-
-
-@contextmanager
-def _member(archive: zipfile.ZipFile, key: str) -> Iterator[tuple[IO[bytes], int]]:
-    """Open an array's file, unless it was made to fill the memory; its bytes, and how many there are."""
-    member = archive.getinfo(f"{key}.npy")
-    if member.file_size > max(MAX_EASY_BYTES, MAX_PACKING * member.compress_size):
-        raise ValueError(
-            f"{member.filename} unpacks {member.compress_size:,} bytes to {member.file_size:,}; above "
-            f"{MAX_EASY_BYTES:,} at most {MAX_PACKING} times as many are taken, so save such data unpacked (np.savez)"
-        )
-    with archive.open(member) as stream:
-        yield stream, member.file_size
 
 
 @contextmanager

@@ -135,12 +135,16 @@ class _ArrayUnpickler(pickle._Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """What a name stands for; it is looked up nowhere else."""
+
+        def from_buffer(raw: Any, code: Any, shape: Any, order: Any) -> _Bytes:
+            return _Bytes(self, _array(raw, shape, code, order=order))
+
         known = {
             # Under both names: NumPy 2 renamed numpy.core to numpy._core.
             "numpy.core.multiarray._reconstruct": lambda *_: _Bytes(self),
             "numpy._core.multiarray._reconstruct": lambda *_: _Bytes(self),
-            "numpy.core.numeric._frombuffer": self._from_buffer,
-            "numpy._core.numeric._frombuffer": self._from_buffer,
+            "numpy.core.numeric._frombuffer": from_buffer,
+            "numpy._core.numeric._frombuffer": from_buffer,
             "numpy.dtype": lambda code, *_: _TypeCode(code),
             "numpy.ndarray": object(),  # may be named, as an argument, but not called
             "_codecs.encode": self.encoded,
@@ -186,9 +190,6 @@ class _ArrayUnpickler(pickle._Unpickler):
         if self.num_encoded > MAX_BYTES:
             raise ValueError(f"its texts make more than {MAX_BYTES:,} bytes")
         return text.encode("latin-1")
-
-    def _from_buffer(self, raw: Any, code: Any, shape: Any, order: Any) -> _Bytes:
-        return _Bytes(self, _array(raw, shape, code, order=order))
 
 
 def _array(raw: Any, shape: Any, code: Any, *, order: Any) -> np.ndarray:

@@ -8,9 +8,9 @@ import json
 import os
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,30 +30,6 @@ BLOCK = tarfile.BLOCKSIZE
 MAX_EXTENSION = 1 << 20  # of a long name or a pax header
 MAX_BEHIND = 1 << 20  # bytes behind the end mark that are looked at
 EXTENSIONS = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE)
-
-
-@dataclass(frozen=True)
-class Member:
-    """A regular file in the archive: its name, and where its bytes lie."""
-
-    name: str
-    offset: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """What is no usable member: its name as far as it can be told, and why.
-
-    Attributes:
-        name: of the member, or the place in the archive.
-        reason: why it is none.
-        is_lost: a member was here.
-    """
-
-    name: str
-    reason: str
-    is_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,11 +108,11 @@ class CheckedHeader(tarfile.TarInfo):
         return header
 
 
-def members_of(path: Path) -> Iterator[Member | Unreadable]:
+def members_of(path: Path) -> Iterator[Located | Remark]:
     """Walk the headers of an archive in order, up to the first that is damaged; nothing is extracted.
 
     Yields:
-        Regular files, and whatever else there is by name.
+        Regular files, and what is no usable one: its name as far as it can be told, or its place, and why.
 
     Raises:
         OSError: the archive cannot be read.
@@ -152,43 +128,41 @@ def members_of(path: Path) -> Iterator[Member | Unreadable]:
             while (header := archive.next()) is not None and archive.offset > place:
                 place = archive.offset
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; a kilobyte each
-                yield from () if header.isdir() else (_member(header),)
-        yield from _ending(stream, place, end)
+                yield from () if header.isdir() else (_member(path, header),)
+        yield from _ending(path, stream, place, end)
 
 
-def _ending(stream: BinaryIO, place: int, end: int) -> Iterator[Unreadable]:
+def _ending(path: Path, stream: BinaryIO, place: int, end: int) -> Iterator[Remark]:
     """What lies where no header is: nothing is said of the end mark, two blocks of zeros, and its padding."""
-    block, reach = _read(stream, place, 2 * BLOCK), f"bytes {place} to {end}"
+    stream.seek(place)
+    block, reach = stream.read(2 * BLOCK), f"bytes {place} to {end}"
     if any(block):
         name = block[:100].split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
         shown = name if name and name.isprintable() else reach
-        yield Unreadable(shown, f"damaged header; {reach} cannot be read", is_lost=True)
+        yield Remark(str(path), shown, f"damaged header; {reach} cannot be read", is_lost=True)
     elif len(block) < 2 * BLOCK:
-        yield Unreadable("end", "the archive ends without an end mark: it may be cut off")
-    elif any(_read(stream, place + 2 * BLOCK, MAX_BEHIND)):
+        yield Remark(str(path), "end", "the archive ends without an end mark: it may be cut off", is_lost=False)
+    elif any(stream.read(MAX_BEHIND)):
         reason = "behind the end mark; pack archives that were joined, or were damaged, again"
-        yield Unreadable(reach, reason, is_lost=True)
+        yield Remark(str(path), reach, reason, is_lost=True)
 
 
-def _member(header: tarfile.TarInfo) -> Member | Unreadable:
+def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:
     """A regular file, or why it is none."""
-    name = header.name
+    name, reason = header.name, ""
     # Without characters that a terminal would act on.
     shown = "".join(letter for letter in name if letter.isprintable()) or f"byte {header.offset}"
     if header.issparse() or any(key.startswith("GNU.sparse") for key in header.pax_headers):
-        return Unreadable(shown, "a sparse file, not a plain file")
-    if not header.isreg():
-        return Unreadable(shown, "a link or a device, not a plain file")
-    if shown != name:
-        return Unreadable(shown, "its name is empty or has control characters")
-    if name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        return Unreadable(shown, "its name leads out of the archive")
-    return Member(name, header.offset_data, header.size)
-
-
-def _read(stream: BinaryIO, place: int, size: int) -> bytes:
-    stream.seek(place)
-    return stream.read(size)
+        reason = "a sparse file, not a plain file"
+    elif not header.isreg():
+        reason = "a link or a device, not a plain file"
+    elif shown != name:
+        reason = "its name is empty or has control characters"
+    elif name.startswith("/") or "\\" in name or ".." in name.split("/"):
+        reason = "its name leads out of the archive"
+    if reason:
+        return Remark(str(path), shown, reason, is_lost=False)
+    return Located(name, path, header.offset_data, header.size)
 
 
 def split_key(name: str) -> tuple[str, str]:
@@ -210,55 +184,46 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
         prefix: put before every name.
         label_field: field of .json members that is the label; auto takes the first of ``LABEL_FIELDS``.
     """
-    samples: dict[str, dict[str, Member]] = defaultdict(dict)
-    unreadable: list[Unreadable] = []
+    samples: dict[str, dict[str, Located]] = defaultdict(dict)
+    remarks: list[Remark] = []
     try:
         for found in members_of(path):
-            problem = found if isinstance(found, Unreadable) else _put(found, samples)
-            unreadable += [] if problem is None else [problem]
+            if isinstance(found, Remark):
+                remarks.append(found)
+                continue
+            key, suffix = split_key(found.name)
+            if key.endswith("/") or not key:  # a hidden one: a/.DS_Store
+                continue
+            if suffix in samples[key]:
+                reason = "a second member of this name; the first is taken"
+                remarks.append(Remark(str(path), found.name, reason, is_lost=False))
+            samples[key].setdefault(suffix, found)
     except OSError as error:
-        unreadable.append(Unreadable(path.name, error.strerror or str(error), is_lost=True))
+        remarks.append(Remark(str(path), path.name, error.strerror or str(error), is_lost=True))
     images: list[Located] = []
     for members in samples.values():
         suffixes = [suffix for suffix in members if _is_image(suffix)]
         # A sample is its first image; further ones of the key, and keys without an image, are named as left out.
         spare = members if not suffixes else suffixes[1:]
         reason = "no image has this key" if not suffixes else f"its key's image is {members[suffixes[0]].name}"
-        unreadable += [Unreadable(members[suffix].name, reason) for suffix in spare]
+        remarks += [Remark(str(path), members[suffix].name, reason, is_lost=False) for suffix in spare]
         if suffixes:
-            images.append(_located(path, prefix, members[suffixes[0]], members, label_field))
-    remarks = tuple(Remark(str(path), prefix + item.name, item.reason, item.is_lost) for item in unreadable)
-    return ShardLayout(tuple(images), remarks)
-
-
-def _put(member: Member, samples: Mapping[str, dict[str, Member]]) -> Unreadable | None:
-    """Add a member to the sample of its key; a hidden one is passed over."""
-    key, suffix = split_key(member.name)
-    # A base name that begins with a dot has an empty key: a/.DS_Store.
-    if key.endswith("/") or not key:
-        return None
-    if suffix in samples[key]:
-        return Unreadable(member.name, "a second member of this name; the first is taken")
-    samples[key][suffix] = member
-    return None
+            labels = (_read_label(members[kind], label_field) for kind in ("cls", "json") if kind in members)
+            image, label = members[suffixes[0]], next((label for label in labels if label is not None), None)
+            images.append(replace(image, name=prefix + image.name, label=label))
+    return ShardLayout(tuple(images), tuple(replace(each, name=prefix + each.name) for each in remarks))
 
 
 def _is_image(suffix: str) -> bool:
     return f".{suffix.rsplit('.', 1)[-1]}".lower() in SUFFIXES
 
 
-def _located(path: Path, prefix: str, image: Member, members: Mapping[str, Member], label_field: str) -> Located:
-    """One sample; what cannot be a label is none."""
-    labels = (_read_label(path, members[kind], label_field) for kind in ("cls", "json") if kind in members)
-    known = next((label for label in labels if label is not None), None)
-    return Located(prefix + image.name, path, image.offset, image.size, known)
-
-
-def _read_label(path: Path, member: Member, label_field: str) -> str | None:
-    if member.size > MAX_LABEL_BYTES:
+def _read_label(member: Located, label_field: str) -> str | None:
+    """The text of a label; what cannot be one is none."""
+    if (member.size or 0) > MAX_LABEL_BYTES:
         return None
     try:
-        text = read_bytes(Located(member.name, path, member.offset, member.size)).decode("utf-8").strip()
+        text = read_bytes(member).decode("utf-8").strip()
         if member.name.endswith(".json"):
             text = _field(json.loads(text), label_field)
     # RecursionError: JSON that is nested thousands deep.

@@ -13,7 +13,6 @@ other two images differ.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -109,22 +108,13 @@ def render_tiles() -> Tensor:
     # Pixels are turned and scaled back to the upright shape, of which the outline is known.
     cos, sin = torch.cos(angle_T11), torch.sin(angle_T11)
     u, v = (x * cos + y * sin) / scale_T11, (y * cos - x * sin) / scale_T11
-    outlines = torch.stack([_square(u, v), _ellipse(u, v), _heart(u, v)])
-    return outlines[shape, torch.arange(len(shape))].to(torch.uint8) * 255
-
-
-def _square(u: Tensor, v: Tensor) -> Tensor:
-    return torch.maximum(u.abs(), v.abs()) <= SIZES[0]
-
-
-def _ellipse(u: Tensor, v: Tensor) -> Tensor:
-    return u.square() + (FLATNESS * v).square() <= SIZES[1] ** 2
-
-
-def _heart(u: Tensor, v: Tensor) -> Tensor:
-    """Inside of the curve (x^2 + y^2 - 1)^3 = x^2 y^3."""
+    square = torch.maximum(u.abs(), v.abs()) <= SIZES[0]
+    ellipse = u.square() + (FLATNESS * v).square() <= SIZES[1] ** 2
+    # Inside of the curve (x^2 + y^2 - 1)^3 = x^2 y^3.
     u, v = u / SIZES[2], v / SIZES[2]
-    return (u.square() + v.square() - 1.0) ** 3 <= u.square() * v**3
+    heart = (u.square() + v.square() - 1.0) ** 3 <= u.square() * v**3
+    outlines = torch.stack([square, ellipse, heart])
+    return outlines[shape, torch.arange(len(shape))].to(torch.uint8) * 255
 
 
 def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
@@ -155,7 +145,14 @@ def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
             f"with --source.root, or use --data dsprites-rendered, which needs no file"
         )
     with progress("reading dsprites", 1) as advance:
-        factors = _read_factors(path)
+        classes = read_npz(path, ["latents_classes"]).get("latents_classes")
+        last = (1, *GRID)  # the first latent, the colour, has one value
+        if classes is None or classes.ndim != 2 or classes.shape[1] != len(last) or classes.dtype.kind not in "iu":
+            found = "none" if classes is None else f"{classes.dtype} of shape {classes.shape}"
+            raise DataError(f"{path}: latents_classes must be whole numbers of shape (n, 6), got {found}")
+        if not len(classes) or (classes < 0).any() or (classes >= last).any():
+            raise DataError(f"{path}: latents_classes must lie below {last} in every row")
+        factors = torch.from_numpy(classes[:, 1:].astype(np.int64))
         images = read_npz(path, ["imgs"]).get("imgs")
         if images is None or images.shape != (len(factors), SIDE, SIDE) or images.dtype != np.uint8:
             raise DataError(f"{path}: imgs must be bytes of shape ({len(factors)}, 64, 64)")
@@ -165,18 +162,6 @@ def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
         store = BitStore(torch.from_numpy(np.packbits(images.reshape(len(images), -1), axis=1)))
         advance()
     return _source("dsprites", store, factors, [store.bits], settings)
-
-
-def _read_factors(path: Path) -> Tensor:
-    """Factors from ``latents_classes``, without the colour, which is always white."""
-    classes = read_npz(path, ["latents_classes"]).get("latents_classes")
-    if classes is None or classes.ndim != 2 or classes.shape[1] != 1 + len(GRID) or classes.dtype.kind not in "iu":
-        found = "none" if classes is None else f"{classes.dtype} of shape {classes.shape}"
-        raise DataError(f"{path}: latents_classes must be whole numbers of shape (n, 6), got {found}")
-    # The first latent, the colour, has one value.
-    if not len(classes) or (classes < 0).any() or (classes >= (1, *GRID)).any():
-        raise DataError(f"{path}: latents_classes must lie below {(1, *GRID)} in every row")
-    return torch.from_numpy(classes[:, 1:].astype(np.int64))
 
 
 def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor], settings: SourceSettings) -> Source:

@@ -1,6 +1,6 @@
-"""Named sets that others publish, CIFAR and STL-10: where their files lie, how to get them, and how they are read.
+"""Named sets that others publish: scikit-learn's digits, CIFAR and STL-10, with how to get and to read their files.
 
-A set is an entry of ``CATALOGUE`` with a function that reads class names and one that reads a part.
+A set of files is an entry of ``CATALOGUE`` with a function that reads class names and one that reads a part.
 """
 
 import math
@@ -17,7 +17,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import open_regular, read_regular
 from counterpoint.data.formats.indexed_images import MEMORY_BUDGET_BYTES
-from counterpoint.data.formats.labels import Labels
+from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.formats.pickled_arrays import read_pickled
 from counterpoint.data.parts import JoinedStore
 from counterpoint.data.source import (
@@ -28,6 +28,7 @@ from counterpoint.data.source import (
     fingerprint,
     fixed_labels,
     memory_source,
+    refuse_split,
     root_folder,
     source_of,
 )
@@ -41,13 +42,7 @@ CIFAR_SHAPE, STL10_SHAPE = (3, 32, 32), (3, 96, 96)
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of a set's files.
-
-    Attributes:
-        path: where it lies.
-        hint: how to get the files, for errors.
-        num_classes: how many classes the set has.
-    """
+    """A folder of a set's files: where it lies, how to get the files, for errors, and how many classes the set has."""
 
     path: Path
     hint: str
@@ -133,7 +128,12 @@ class PublishedSet:
         # A choice that was made for the user is recorded; the user's own is a setting.
         notes = {"source.split": f"{split}, the first part of the set"} if settings.split == "auto" else {}
         with progress(f"reading {self.name}, {split}", 1) as advance:
-            folder = Folder(root_folder(settings) / self.folder, self._hint(settings), self.num_classes)
+            root = root_folder(settings)
+            hint = (
+                f'get {self.name} once with python -c "from torchvision.datasets import *; '
+                f'{self.call.replace("ROOT", repr(str(root)))}", or name the folder that has it with --source.root'
+            )
+            folder = Folder(root / self.folder, hint, self.num_classes)
             class_names = self.read_names(folder)
             parts = [self.read_part(folder, part) for part in self.parts.get(split, (split,))]
             numbers = np.concatenate([part[1] for part in parts])
@@ -142,27 +142,15 @@ class PublishedSet:
                 published = self.num_samples[split]
                 notes["data"] = f"{len(numbers):,} samples; the published split has {published:,}"
             labels = fixed_labels(self.name, Labels(torch.from_numpy(numbers), class_names), settings)
-            source = _source(self.name, [part[0] for part in parts], labels, notes)
+            images = [part[0] for part in parts]
             advance()
-        return source
-
-    def _hint(self, settings: SourceSettings) -> str:
-        call = self.call.replace("ROOT", repr(str(root_folder(settings))))
-        return (
-            f'get {self.name} once with python -c "from torchvision.datasets import *; {call}", or name the folder '
-            f"that has it with --source.root"
-        )
-
-
-def _source(name: str, images: Sequence[np.ndarray], labels: Labels | None, notes: Mapping[str, str]) -> Source:
-    """Source in memory, or over the set's own files where it is too large for that, as STL-10's unlabelled part is."""
-    if sum(part.nbytes for part in images) <= MEMORY_BUDGET_BYTES:
-        return memory_source(name, torch.from_numpy(np.concatenate(images)), labels, notes=notes)
-    # Mapped files: only the pages of the images that are fetched are read.
-    stores = [MemoryStore(torch.from_numpy(part)) for part in images]
-    store = stores[0] if len(stores) == 1 else JoinedStore(*stores)
-    content = fingerprint([part.transpose(0, 1, 3, 2) for part in images], labels)
-    return source_of(name, store, STL10_SHAPE, labels, fingerprint=content, notes=notes)
+            if sum(part.nbytes for part in images) <= MEMORY_BUDGET_BYTES:
+                return memory_source(self.name, torch.from_numpy(np.concatenate(images)), labels, notes=notes)
+            # STL-10's unlabelled part is too large. Of mapped files only the pages of fetched images are read.
+            stores = [MemoryStore(torch.from_numpy(part)) for part in images]
+            store = stores[0] if len(stores) == 1 else JoinedStore(*stores)
+            content = fingerprint([part.transpose(0, 1, 3, 2) for part in images], labels)
+            return source_of(self.name, store, STL10_SHAPE, labels, fingerprint=content, notes=notes)
 
 
 def _stl10_names(folder: Folder) -> tuple[str, ...]:
@@ -221,7 +209,24 @@ def _cifar(
     return read_names, read_part
 
 
+def open_digits(settings: SourceSettings, progress: Progress) -> Source:
+    """Open the handwritten digits that ship with scikit-learn: 1,797 grey images of 8 x 8 pixels with labels."""
+    from sklearn.datasets import load_digits  # deferred: scikit-learn's data sets take half a second to import
+
+    # Settings are refused before the data are loaded.
+    refuse_split("digits", settings.split)
+    fixed_labels("digits", None, settings)
+    pixels, target = load_digits(return_X_y=True)
+    images = torch.from_numpy((pixels * (255.0 / 16.0)).round().astype(np.uint8)).reshape(-1, 1, 8, 8)  # 16 is white
+    return memory_source(
+        "digits", images, fixed_labels("digits", number_labels(np.asarray(target), len(images)), settings)
+    )
+
+
 CATALOGUE: Mapping[str, NamedSource] = {
+    "digits": NamedSource(
+        "1,797 handwritten digits of 8 x 8 pixels, which come with scikit-learn", open_digits, has_files=False
+    ),
     "cifar10": NamedSource(
         "60,000 photographs of 32 x 32 pixels in 10 classes (krizhevsky2009)",
         PublishedSet(

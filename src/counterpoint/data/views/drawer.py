@@ -1,6 +1,5 @@
 """Views of samples: every value is a pure function of (seed, epoch, sample id, view number)."""
 
-# B images, K random numbers
 # B samples, C channels, H height, W width, D features, K random numbers
 
 import math
@@ -90,21 +89,30 @@ def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple
         is_second_B: bool: which are second views, where the plan tells the two apart.
         size: height and width of the images.
     """
-    is_cropped = plan.crop_scale != (1.0, 1.0)
-    is_flipped_B = uniforms_BK[:, FLIP] < plan.flip
+    is_flipped_B, crop = uniforms_BK[:, FLIP] < plan.flip, None
+    if plan.crop_scale != (1.0, 1.0):
+        boxes_B4 = random_crop_boxes(uniforms_BK[:, CROP], *size, plan.crop_scale)
+        crop = plan_crop(boxes_B4, is_flipped_B, size, plan.interpolation)
+        is_flipped_B = torch.zeros_like(is_flipped_B)  # a crop flips while it resamples
+    # The six numbers of an affine map: angle, shift (x, y), zoom, shear (x, y).
+    moved_B6 = uniforms_BK[:, AFFINE_NUMBERS]
+    signed_B6 = 2.0 * moved_B6 - 1.0
+    zoom_B = plan.zoom[0] + (plan.zoom[1] - plan.zoom[0]) * moved_B6[:, 3]
+    angle_B, shear_B2 = math.radians(plan.rotate) * signed_B6[:, 0], math.radians(plan.shear) * signed_B6[:, 4:6]
     low, high = plan.blur_sigma
+    blur_second = plan.blur if plan.blur_second is None else plan.blur_second
+    solarize_second = plan.solarize if plan.solarize_second is None else plan.solarize_second
     return Decisions(
-        crop=_crop(plan, uniforms_BK[:, CROP], is_flipped_B, size) if is_cropped else None,
-        # A crop flips while it resamples; no image is flipped twice.
-        is_flipped_B=torch.zeros_like(is_flipped_B) if is_cropped else is_flipped_B,
+        crop=crop,
+        is_flipped_B=is_flipped_B,
         is_moved_B=uniforms_BK[:, AFFINE] < plan.affine,
-        maps_B23=_maps(plan, uniforms_BK[:, AFFINE_NUMBERS], size),
+        maps_B23=affine_maps(angle_B, plan.translate * signed_B6[:, 1:3], zoom_B, shear_B2, size),
         is_jittered_B=uniforms_BK[:, JITTER] < plan.jitter,
         jitter=draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation),
         is_grey_B=uniforms_BK[:, GRAYSCALE] < plan.grayscale,
-        is_blurred_B=uniforms_BK[:, BLUR] < _chances(plan.blur, plan.blur_second, is_second_B),
+        is_blurred_B=uniforms_BK[:, BLUR] < torch.where(is_second_B, blur_second, plan.blur),
         sigma_B=low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
-        is_solarized_B=uniforms_BK[:, SOLARIZE] < _chances(plan.solarize, plan.solarize_second, is_second_B),
+        is_solarized_B=uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, solarize_second, plan.solarize),
     )
 
 
@@ -115,24 +123,6 @@ def rows_of(record: Any, rows: Rows) -> Any:
     if isinstance(record, Tensor):
         return record[rows]
     return type(record)(**{field.name: rows_of(getattr(record, field.name), rows) for field in fields(record)})
-
-
-def _chances(first: float, second: float | None, is_second_B: Tensor) -> Tensor:
-    """Probability of a change for each image, by which view it is drawn for."""
-    return torch.where(is_second_B, first if second is None else second, first)
-
-
-def _crop(plan: ViewPlan, uniforms_BK: Tensor, is_flipped_B: Tensor, size: tuple[int, int]) -> Crop:
-    return plan_crop(random_crop_boxes(uniforms_BK, *size, plan.crop_scale), is_flipped_B, size, plan.interpolation)
-
-
-def _maps(plan: ViewPlan, uniforms_B6: Tensor, size: tuple[int, int]) -> Tensor:
-    """Random rotation, shift, zoom and shear."""
-    # The six numbers: angle, shift (x, y), zoom, shear (x, y).
-    signed = 2.0 * uniforms_B6 - 1.0
-    zoom_B = plan.zoom[0] + (plan.zoom[1] - plan.zoom[0]) * uniforms_B6[:, 3]
-    angle_B, shear_B2 = math.radians(plan.rotate) * signed[:, 0], math.radians(plan.shear) * signed[:, 4:6]
-    return affine_maps(angle_B, plan.translate * signed[:, 1:3], zoom_B, shear_B2, size)
 
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
@@ -253,8 +243,10 @@ def image_views(
     chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
     size = max(1, chunk // max(1, math.prod(views.shape[1:])))
     decisions = decide(plan, uniforms_BK, is_second_B, (views.shape[2], views.shape[3]))
-    # Images whose hue turns at the same place become neighbours, which ``change_rows`` changes without a copy.
-    order_B = _order(decisions, len(views), size)
+    # Images of a chunk whose hue turns at the same place become neighbours, those without jitter last:
+    # ``change_rows`` changes them without a copy.
+    place_B = torch.where(decisions.is_jittered_B, decisions.jitter.hue_place_B, 4)
+    order_B = (torch.arange(len(views)) // size * 5 + place_B).argsort()
     decisions = rows_of(decisions, order_B)
     for start in range(0, len(views), size):
         rows = slice(start, start + size)
@@ -265,12 +257,6 @@ def image_views(
         images = _change(images, rows_of(decisions, rows), plan)
         torch.index_select(images if finish is None else finish(images), 0, back_B, out=views[rows])
     return views
-
-
-def _order(decisions: Decisions, num_images: int, size: int) -> Tensor:
-    """Order of work: chunk by chunk, in each the images sorted by when their hue turns, those without jitter last."""
-    place_B = torch.where(decisions.is_jittered_B, decisions.jitter.hue_place_B, 4)
-    return (torch.arange(num_images) // size * 5 + place_B).argsort()
 
 
 def _change(images_BCHW: Tensor, decisions: Decisions, plan: ViewPlan) -> Tensor:

@@ -4,8 +4,7 @@ Crops are gathers, products and sums: a matrix product would round differently w
 where in memory an image lies.
 """
 
-# B images, C channels, H height, W width, S output side, K taps, T tries
-# B images, C channels, H height, W width, O offsets
+# B images, C channels, H height, W width, S output side, K taps, T tries, O offsets
 
 import math
 from collections.abc import Iterator
@@ -117,21 +116,18 @@ def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpola
     centre_B1S = (torch.arange(size) + 0.5) * (length_B11.to(torch.float32) / size) - 0.5
     base_B1S = centre_B1S.floor()
     pixel_BKS = base_B1S.long() + offset_K1
-    weight_BKS = _kernel((offset_K1 - (centre_B1S - base_B1S)).abs(), interpolation)
+    # keys1981, Eq. 4 and 15, in Horner's form: of distances in [0, 1] and in [1, 2]; 0 beyond.
+    distance = (offset_K1 - (centre_B1S - base_B1S)).abs()
+    if interpolation == "bilinear":
+        weight_BKS = (1.0 - distance).clamp(min=0.0)
+    else:
+        near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance.square() + 1
+        far = CUBIC * (((distance - 5) * distance + 8) * distance - 4)
+        weight_BKS = torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
     # As Pillow: taps outside the box get no weight, the others are scaled to sum 1. Clamped places exist, at least.
     weight_BKS = weight_BKS * ((pixel_BKS >= 0) & (pixel_BKS < length_B11))
     place_BKS = start_B[:, None, None] + torch.minimum(pixel_BKS.clamp(min=0), length_B11 - 1)
     return Taps(place_BKS, weight_BKS / weight_BKS.sum(dim=1, keepdim=True))
-
-
-def _kernel(distance: Tensor, interpolation: Interpolation) -> Tensor:
-    """Weight of a pixel at some distance (keys1981, Eq. 4 and 15)."""
-    if interpolation == "bilinear":
-        return (1.0 - distance).clamp(min=0.0)
-    # In Horner's form, of distances in [0, 1] and in [1, 2]; 0 beyond.
-    near = ((CUBIC + 2) * distance - (CUBIC + 3)) * distance.square() + 1
-    far = CUBIC * (((distance - 5) * distance + 8) * distance - 4)
-    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))
 
 
 def _resample_rows(images_BCHW: Tensor, taps: Taps) -> Tensor:
@@ -195,9 +191,12 @@ def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Ten
     shear = torch.stack(
         [torch.stack([one, torch.tan(shear_B2[:, 0])], 1), torch.stack([torch.tan(shear_B2[:, 1]), one], 1)], 1
     )
-    forward_B22 = zoom_B[:, None, None] * _product(rotation, shear)
+    # Products and inverses of 2 x 2 matrices are written out, so that no batched routine may reorder them.
+    forward_B22 = zoom_B[:, None, None] * (rotation[:, :, :, None] * shear[:, None, :, :]).sum(dim=2)
+    a, b, c, d = forward_B22.reshape(-1, 4).unbind(1)
+    inverse_B22 = torch.stack([d, -b, -c, a], 1).reshape(-1, 2, 2) / (a * d - b * c)[:, None, None]
     # Units of half the side differ between x and y where the image is not square.
-    inverse_B22 = _inverse(forward_B22) * angle_B.new_tensor([[1.0, height / width], [width / height, 1.0]])
+    inverse_B22 = inverse_B22 * angle_B.new_tensor([[1.0, height / width], [width / height, 1.0]])
     # x_in = A^-1 (x_out - shift); a share of the side is twice as many half sides.
     offset_B2 = -(inverse_B22 * (2.0 * shift_B2)[:, None, :]).sum(2)
     return torch.cat([inverse_B22, offset_B2[:, :, None]], dim=2)
@@ -233,14 +232,3 @@ def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis:
         pair = padded.narrow(axis, radius - distance, size) + padded.narrow(axis, radius + distance, size)
         blurred.add_(pair.mul_(weight_BO[:, distance, None, None, None]))
     return blurred
-
-
-def _product(a_B22: Tensor, b_B22: Tensor) -> Tensor:
-    """Product of 2 x 2 matrices, written out so that no batched routine may reorder it."""
-    return (a_B22[:, :, :, None] * b_B22[:, None, :, :]).sum(dim=2)
-
-
-def _inverse(matrix_B22: Tensor) -> Tensor:
-    a, b, c, d = matrix_B22.reshape(-1, 4).unbind(1)
-    determinant = a * d - b * c
-    return torch.stack([d, -b, -c, a], 1).reshape(-1, 2, 2) / determinant[:, None, None]
