@@ -71,12 +71,6 @@ def batch_norm(f_NK: Tensor) -> Tensor:
     return layer_norm(f_NK.T).T
 
 
-def reversibility_error(activation: Activation, x_N: Tensor) -> float:
-    """Largest ``|h(x) - h'(x) x|``: 0 for the activations of Definition 2 (linear, ReLU, leaky ReLU)."""
-    slope_N = torch.func.grad(lambda x: activation(x).sum())(x_N)
-    return float((activation(x_N) - slope_N * x_N).abs().max())
-
-
 def leaky(x: Tensor) -> Tensor:
     return F.leaky_relu(x, 0.2)
 
@@ -140,14 +134,6 @@ def test_lemma_7_gradients_are_orthogonal_to_the_layers_they_move(
     if normalisation is batch_norm:
         last = layers[-1].detach()
         assert float((last * slopes[-1]).sum(1).abs().max()) <= 1e-10 * float(last.norm() * slopes[-1].norm())
-
-
-@pytest.mark.parametrize("normalisation", [l2_norm, layer_norm])
-@pytest.mark.thorough
-def test_lemma_7_across_kinks(normalisation: Callable[[Tensor], Tensor]) -> None:
-    found = drifts(flow_of(Network(leaky, normalisation), 3, end=0.1))
-    assert float(found.layer_norms_L.max()) < CONSERVED
-    assert float(found.filter_norms_L.min()) > MOVED
 
 
 @pytest.mark.thorough
@@ -251,14 +237,6 @@ def test_erratum_lemma_6_has_no_forward_rule_with_its_own_jacobian() -> None:
         assert float(y.norm()) == pytest.approx(1)
 
 
-def test_which_activations_are_reversible() -> None:
-    x = draw(11, 50)
-    for activation in ACTIVATIONS.values():
-        assert reversibility_error(activation, x) == 0
-    for other in (torch.tanh, F.gelu, F.softplus):
-        assert reversibility_error(other, x) > 0.01
-
-
 def test_drifts_of_a_known_flow() -> None:
     layers = (torch.tensor([[[3.0, 4.0]], [[4.0, 3.0]], [[3.0, 0.0]]]), torch.tensor([[[1.0]], [[1.0]], [[2.0]]]))
     found = drifts(LayerFlow(torch.arange(3.0), layers, torch.zeros(3)))
@@ -273,10 +251,6 @@ def test_drifts_of_a_known_flow() -> None:
 def test_bad_input_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="x must not be zero"):
         normalisation_jacobian(torch.ones(3), is_centred=True)
-    with pytest.raises(ValueError, match="row 0 holds NaN"):
-        normalisation_jacobian(torch.tensor([torch.nan]), is_centred=False)
-    with pytest.raises(ValueError, match="times must"):
-        loss_flow([torch.ones(1, 1)], lambda w: w[0].sum(), torch.tensor([1.0, 0.0]))
     with pytest.raises(ValueError, match=r"300 evaluations led to time 1\.?\d* only; .* slides along a kink"):
         loss_flow(
             [torch.ones(1, 1)], lambda w: w[0].abs().sum(), torch.tensor([0.0, 2.0]), max_evaluations=300

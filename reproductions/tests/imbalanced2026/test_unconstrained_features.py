@@ -101,12 +101,6 @@ def test_infonce_as_it_trains_agrees_with_its_own_geometry() -> None:
     assert made.variance < 0.01
 
 
-@pytest.mark.thorough
-def test_spectral_loss_makes_classes_orthogonal_whatever_their_shares() -> None:
-    made = simulate_features([0.6, 0.3, 0.1], loss=SpectralContrastive(), training=SMALL)
-    assert float((made.gram - torch.eye(3)).abs().max()) < 1e-3
-
-
 @pytest.mark.parametrize(
     ("make", "mu", "lengths"),
     [(SpectralContrastive, 0.5, "ball"), (SpectralContrastive, 1.5, "sphere"), (CrossModalSpectral, 1.5, "ball")],
@@ -179,13 +173,6 @@ def test_history_runs_from_random_vectors_to_the_end() -> None:
     assert (last.step, last.variance, last.deviation) == (200, made.variance, made.deviation)
     assert first.loss > last.loss
     assert made.deviation == pytest.approx(float((made.gram - made.optimum.gram).abs().max()), abs=1e-12)
-
-
-def test_the_text_has_both_matrices_and_the_bound() -> None:
-    text = str(simulate_features(PAPER, training=SMALL))
-    assert "40 samples in 3 dimensions" in text
-    assert text.count("-0.6264") == 8
-    assert "lower bound 0.410676" in text
 
 
 def test_features_are_a_function_of_the_seed_alone() -> None:

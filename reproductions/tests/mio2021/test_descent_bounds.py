@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.core.errors import UsageError
 from reproductions.mio2021.descent_bounds import (
     constant_step_bound,
     cosine_gradient_bound,
@@ -93,8 +92,3 @@ def test_a_quadratic_obeys_the_bound_and_its_last_steps_do_better(horizon: int) 
 def test_values_out_of_range(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_refusals_are_usage_errors() -> None:
-    with pytest.raises(UsageError):
-        cosine_step_sums(0.1, 1)

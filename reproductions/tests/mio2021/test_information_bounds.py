@@ -329,15 +329,7 @@ def test_other_arguments_out_of_range() -> None:
     joint = torch.eye(2) / 2
     with pytest.raises(UsageError, match=r"scores must be finite and of shape \(2, 2\), got \(3, 2\)"):
         population_terms(torch.zeros(3, 2), joint)
-    with pytest.raises(UsageError, match="scores must be finite"):
-        population_terms(torch.full((2, 2), math.inf), joint)
     with pytest.raises(UsageError, match="version must be 1, 2 or 3, got 4"):
         best_scores(joint, version=4)
-    with pytest.raises(UsageError, match="largest must be > 0, got 0"):
-        best_scores(joint, version=1, largest=0)
     with pytest.raises(UsageError, match=r"similarities must be \(2n, 2n\) with n >= 2, got \(3, 3\)"):
         batch_terms(torch.eye(3), temperature=0.2)
-    with pytest.raises(ValueError, match=r"temperature must be > 0, got 0; mio2021 uses 0\.2"):
-        batch_terms(torch.eye(4), temperature=0)
-    with pytest.raises(UsageError, match="num_samples must be >= 2, got 1"):
-        pair_counts(1)

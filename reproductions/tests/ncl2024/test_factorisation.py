@@ -67,15 +67,6 @@ def test_asymmetric_factorisation_is_the_loss_of_two_encoders(
     assert_identity(error, oracle.factorisation_error(joint, px, py, f_XK.tolist(), g_YK.tolist()))
 
 
-@given(any_models, widths)
-@settings(max_examples=30)
-def test_both_losses_have_one_gradient(drawn: Drawn, width: int) -> None:
-    pairs, f_XK = cooccurrence(drawn.model), drawn.features(width).requires_grad_()
-    (of_error,) = torch.autograd.grad(factorisation_error(pairs, f_XK), f_XK)
-    (of_loss,) = torch.autograd.grad(spectral_loss(pairs, f_XK), f_XK)
-    assert_close(of_error, of_loss)
-
-
 def test_the_loss_that_trains_has_the_population_loss_as_its_expectation() -> None:
     """All batches of two pairs, weighed by their probability."""
     drawn = draw(2, 3, 11, unique=False)
@@ -100,15 +91,6 @@ def test_the_loss_that_trains_two_encoders_has_theirs(nonnegative: bool) -> None
         expected += chance * float(loss(f_XK[[a, c]], g_YK[[b, d]]))
     f_XK, g_YK = (z.relu() if nonnegative else z for z in (f_XK, g_YK))
     assert_identity(spectral_loss(pairs, f_XK, g_YK), expected)
-
-
-@given(any_models, widths)
-@settings(max_examples=30)
-def test_rotations_of_the_features_change_nothing(drawn: Drawn, width: int) -> None:
-    """Theorem 1."""
-    pairs, f_XK = cooccurrence(drawn.model), drawn.features(width)
-    turn_KK = torch.linalg.qr(torch.from_numpy(drawn.rng.normal(size=(width, width)))).Q
-    assert_identity(spectral_loss(pairs, f_XK), spectral_loss(pairs, f_XK @ turn_KK))
 
 
 # --- signed features
@@ -226,12 +208,6 @@ def test_least_losses_of_a_known_model() -> None:
 # --- what is refused
 
 
-@pytest.mark.parametrize("num_features", [0, -2])
-def test_at_least_one_feature(num_features: int) -> None:
-    with pytest.raises(UsageError, match=f"num_features must be >= 1, got {num_features}"):
-        spectral_features(cooccurrence(one_hot_model()), num_features)
-
-
 @pytest.mark.parametrize(("is_symmetric", "num_encoders"), [(False, 1), (True, 3), (True, 0)])
 def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: int) -> None:
     model = one_hot_model()
@@ -251,9 +227,3 @@ def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: i
 def test_features_fit_the_views(first: Tensor, second: Tensor | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         spectral_loss(cooccurrence(one_hot_model()), first, second)
-
-
-def test_two_kinds_of_views_need_two_encoders() -> None:
-    pairs: Cooccurrence = paired_cooccurrence(one_hot_model(), one_hot_model())
-    with pytest.raises(UsageError, match="two kinds of views need the features of both"):
-        factorisation_error(pairs, torch.ones(4, 2))

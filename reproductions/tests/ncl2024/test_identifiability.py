@@ -116,11 +116,6 @@ def test_order_and_scales_are_found(order: list[int], scales: list[float]) -> No
     assert match_features(features_XK, features_XK[:, order]).error == 0.0
 
 
-def test_scales_count_unless_they_are_free() -> None:
-    assert match_features(torch.eye(3), 2 * torch.eye(3)).error == 1.0
-    assert match_features(torch.eye(3), torch.zeros(3, 3), scaled=True).error == 1.0
-
-
 def test_what_cannot_be_turned_or_matched() -> None:
     shared = LatentModel(torch.tensor([0.5, 0.5]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
     with pytest.raises(UsageError, match="source 1 has no view of its own; use nonnegative_features"):
@@ -202,21 +197,3 @@ def test_a_seed_fixes_the_answer() -> None:
     pairs = cooccurrence(draw(4, 8, 0, unique=True).model)
     first, second = (nonnegative_features(pairs, 3, num_starts=2, seed=5) for _ in range(2))
     assert torch.equal(first.features.first_XK, second.features.first_XK)
-
-
-@pytest.mark.parametrize(
-    ("settings_", "message"),
-    [
-        ({"num_features": 0}, "num_features must be >= 1, got 0"),
-        ({"num_features": 2, "num_starts": 0}, "num_starts must be >= 1, got 0; 8 is common"),
-        ({"num_features": 2, "tolerance": 0.0}, "tolerance must be > 0, got 0.0"),
-    ],
-)
-def test_sizes_out_of_range(settings_: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        nonnegative_features(cooccurrence(draw(2, 3, 0, unique=True).model), **settings_)
-
-
-def test_refusals_are_usage_errors() -> None:
-    with pytest.raises(UsageError):
-        nonnegative_features(cooccurrence(draw(2, 3, 0, unique=True).model), 2, num_starts=0)

@@ -9,7 +9,6 @@ from torch import Tensor
 from counterpoint.core.errors import UsageError
 from oracles import ncl_theory_oracle as oracle
 from reproductions.ncl2024.factorisation import second_moment, source_features, spectral_features
-from reproductions.ncl2024.identifiability import match_features, nonnegative_features
 from reproductions.ncl2024.latent_classes import (
     LatentModel,
     bayes_weights,
@@ -125,11 +124,6 @@ def test_no_model(prior: Tensor, views: Tensor, message: str) -> None:
         LatentModel(prior, views)
 
 
-def test_two_kinds_need_the_same_sources() -> None:
-    with pytest.raises(UsageError, match="the same sources"):
-        paired_cooccurrence(LatentModel(HALF, torch.eye(2)), LatentModel(torch.tensor([0.4, 0.6]), torch.eye(2)))
-
-
 @pytest.mark.parametrize("groups", [[0, 2], [-1, 0], [0], [0.0, 1.0]])
 def test_groups_are_whole_numbers_without_a_gap(groups: list) -> None:
     with pytest.raises(UsageError, match="groups must be"):
@@ -176,14 +170,6 @@ def test_signed_features_of_full_rank_do_as_well(num_sources: int, num_views: in
     assert judged.is_bayes_optimal or abs(judged.error - judged.bayes_error) < 1e-9  # a tie may fall either way
 
 
-def test_features_found_from_pairs_alone_carry_the_weights_over() -> None:
-    model, label_M = draw(4, 7, 3, unique=True).model, torch.tensor([0, 0, 1, 1])
-    found_XK = nonnegative_features(cooccurrence(model), 4).features.first_XK
-    order_K = match_features(source_features(model), found_XK).order_K
-    judged = classify(model, label_M, found_XK[:, order_K], bayes_weights(model, label_M))
-    assert judged.is_bayes_optimal
-
-
 def test_one_feature_is_not_enough() -> None:
     """Three labels that no view shares: with the first eigenvector alone, constant for every view, two are missed."""
     model, label_M = LatentModel(torch.full((3,), 1 / 3), torch.eye(3)), torch.arange(3)
@@ -191,11 +177,3 @@ def test_one_feature_is_not_enough() -> None:
     assert judged.bayes_error < EXACT
     assert abs(judged.error - 2 / 3) < EXACT
     assert not judged.is_bayes_optimal
-
-
-def test_what_does_not_fit() -> None:
-    model = LatentModel(torch.tensor([0.5, 0.5]), torch.eye(2))
-    with pytest.raises(UsageError, match="groups must be one whole number per source"):
-        bayes_weights(model, torch.tensor([0]))
-    with pytest.raises(UsageError, match=r"must have shapes \(2, k\) and \(k, 2\), got \(2, 2\) and \(3, 2\)"):
-        classify(model, torch.arange(2), torch.eye(2), torch.ones(3, 2))
