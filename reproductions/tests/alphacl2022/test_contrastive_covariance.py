@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint import losses
-from counterpoint.losses import AlphaCL, Pairing, PairLoss
+from counterpoint.losses import AlphaCL, PairLoss
 from oracles import alphacl_theory_oracle as oracle
 from oracles.number_checks import assert_numbers
 from reproductions.alphacl2022.contrastive_covariance import (
@@ -150,12 +150,3 @@ def test_bad_input_is_refused_in_words() -> None:
         weigh(losses.BarlowTwins(), z, z)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="held fixed"):
         weigh(AlphaCL(backpropagate_alpha=True), z, z)
-
-
-def test_a_users_own_pair_of_functions_is_weighed_too() -> None:
-    loss = PairLoss(torch.sqrt, torch.exp, pairing=Pairing("same-view", "first", normalize=False))
-    z0, z1 = (z.requires_grad_() for z in draw(15, 2, 4, 3))
-    pairs = weigh(loss, z0, z1)
-    descent = torch.autograd.grad(loss(z0, z1), (z0, z1))
-    ascent = torch.autograd.grad(pairs.scale * pairs.energy(), (z0, z1))
-    assert_close(-torch.stack(ascent), torch.stack(descent))

@@ -127,14 +127,6 @@ def test_erratum_the_eigenvalue_in_lemma_12_is_a_squared_norm() -> None:
     assert float((w @ torch.outer(v, v) - w).norm()) > 0.1
 
 
-def test_a_doubled_largest_eigenvalue_leaves_rank_two_at_one_layer() -> None:
-    """The paper's counterexample: one layer, so W_{>1} = I has no distinct largest eigenvalue."""
-    x_alpha = torch.diag(torch.tensor([2.0, 2.0, 1.0]))
-    made = ascend(x_alpha, [torch.eye(3)[:2]])
-    assert float(made.ratio[-1]) == pytest.approx(1, rel=1e-12)
-    assert_close(made.singular_TL2[-1, 0], torch.full((2,), math.sqrt(0.5), dtype=torch.float64))
-
-
 def test_bad_input_is_refused_in_words() -> None:
     x_alpha, layers = torch.eye(3), draw_layers([3, 2], generator=seeded(9))
     with pytest.raises(ValueError, match="must have a positive eigenvalue, got -1"):

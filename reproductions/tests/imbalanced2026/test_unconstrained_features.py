@@ -259,11 +259,9 @@ def test_no_batch_has_a_single_sample() -> None:
     ("named", "message"),
     [
         ({"proportions": [0.5, 0.6]}, "proportions must sum to 1"),
-        ({"dimension": 1}, "dimension must be >= 2, got 1"),
         ({"dimension": "wide"}, "dimension must be a whole number >= 2, got 'wide'"),
         ({"proportions": [0.99, 0.01]}, r"num_samples must leave every class a sample, got 40, .* use 100 or more"),
         ({"loss": InfoNCE(), "supervised": True}, "supervised goes with loss=None, got InfoNCE"),
-        ({"num_negatives": 0}, "num_negatives must be"),
     ],
 )
 def test_refuses_what_cannot_be_simulated(named: dict, message: str) -> None:
@@ -287,18 +285,10 @@ def test_a_given_loss_brings_its_own_setting() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"epochs": 0}, "epochs must be >= 1, got 0"),
         ({"epochs": 1.5}, "epochs must be a whole number >= 1, got 1.5; 300 is common"),
-        ({"num_samples": 20.5}, "num_samples must be a whole number >= 4, got 20.5"),
-        ({"batch_size": 8.0}, "batch_size must be a whole number from 2 to num_samples, 200, got 8.0"),
-        ({"seed": "a"}, "seed must be a whole number >= 0, got 'a'"),
-        ({"num_samples": 3}, "num_samples must be >= 4, got 3"),
         ({"batch_size": 1}, "batch_size must be a whole number from 2 to num_samples, 200, got 1"),
-        ({"batch_size": 201}, "batch_size must be a whole number from 2 to num_samples, 200, got 201"),
         ({"learning_rate": 0}, "learning_rate must be > 0, got 0"),
-        ({"seed": -1}, "seed must be >= 0, got -1"),
         ({"lengths": "cube"}, "lengths must be one of sphere, ball, got 'cube'"),
-        ({"positives": "other"}, "positives must be one of class, itself, got 'other'"),
     ],
 )
 def test_refuses_training_that_makes_no_sense(named: dict, message: str) -> None:

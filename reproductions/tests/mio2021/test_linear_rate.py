@@ -56,12 +56,6 @@ def test_one_state_refutes_nothing_and_says_how_to_see_more() -> None:
     assert any("--checkpoint all" in line for line in found.sentences())
 
 
-def test_states_that_refute_nothing_are_said_to() -> None:
-    found = linear_rate([RateState(1.0, 10.0, 2.0), RateState(0.5, 1.0, 2.0)])
-    assert found.best_contraction == 0
-    assert any("refute no rate" in line for line in found.sentences())
-
-
 def test_the_words_say_what_is_proven_and_what_not() -> None:
     words = " ".join(linear_rate(descent(5), floor=-1.0, largest_step=0.1).sentences())
     assert "L is at least 5" in words

@@ -139,24 +139,6 @@ def test_one_encoder_cannot_make_a_negative_eigenvalue(seed: int, width: int) ->
     assert evaluate_features(pairs, near_XK).gap >= -EXACT
 
 
-def test_two_encoders_can_make_what_one_cannot() -> None:
-    half = torch.full((2,), 0.5).double()
-    always_other = Cooccurrence(torch.eye(2).double().flip(0) / 2, half, half, is_symmetric=True)
-    one = spectral_features(always_other, 2)
-    assert (round(one.error, 12), round(one.gap, 12)) == (1.0, 0.0)
-    first_XK = 2**0.5 * torch.eye(2).double()
-    both = evaluate_features(always_other, first_XK, first_XK.flip(0))
-    assert (round(both.error, 12), round(both.gap, 12)) == (0.0, 0.0)
-
-
-def test_features_beyond_the_rank_are_zero_and_change_nothing() -> None:
-    pairs = cooccurrence(draw(2, 3, 1, unique=True).model)
-    wide = spectral_features(pairs, 9)
-    assert wide.first_XK.shape == (5, 9)
-    assert abs(wide.error) < EXACT
-    assert torch.equal(wide.first_XK[:, 5:], torch.zeros(5, 4).double())
-
-
 # --- non-negative features
 
 
@@ -221,7 +203,6 @@ def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: i
     [
         (torch.ones(3, 2), None, "one row per view"),
         (torch.ones(4, 2), torch.ones(4, 3), "one width"),
-        (torch.ones(4), None, "one row per view"),
     ],
 )
 def test_features_fit_the_views(first: Tensor, second: Tensor | None, message: str) -> None:
