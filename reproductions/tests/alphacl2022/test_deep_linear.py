@@ -64,7 +64,7 @@ def test_every_layer_pulls_with_twice_the_energy(seed: int, depth: int) -> None:
     assert_close(torch.stack(pulls), torch.full((depth,), twice_energy(x_alpha, layers), dtype=torch.float64))
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     seed=seeds,
     widths=st.lists(st.integers(2, 8), min_size=3, max_size=6),

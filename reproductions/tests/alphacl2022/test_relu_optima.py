@@ -71,7 +71,7 @@ def test_theorem_5_leaves_out_the_eigenvector_of_the_smallest_eigenvalue() -> No
 SPREADS = st.sampled_from([0.0, 0.1, 0.5, 0.9])
 
 
-@settings(max_examples=12)
+@settings(max_examples=5)
 @given(seed=seeds, num_modes=st.integers(2, 5), spread=SPREADS)
 @pytest.mark.thorough
 def test_theorem_6_one_mode_or_rank_above_one(seed: int, num_modes: int, spread: float) -> None:
