@@ -38,7 +38,7 @@ def rows_of(section: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_prints_whole_tables() -> None:
     finished = run_command("--quick", "--threads", "1")
     assert finished.returncode == 0, finished.stdout + finished.stderr

@@ -57,7 +57,7 @@ def test_the_table_counts_cases_and_remedies_and_says_what_stopped() -> None:
     assert "1 trainings stopped: copies, seed 0: TrainingError: no" in text
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_command_finds_a_fault_and_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draws = np.random.default_rng(0)
     base = draws.integers(0, 256, (10, 16, 16, 3))

@@ -28,7 +28,7 @@ def test_the_quick_run_prints_a_table() -> None:
     assert all(float(part) > 0 for row in rows for part in row[1].split(", "))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
     words = [sys.executable, str(COMMAND), "--tables", "--quick"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -43,7 +43,7 @@ def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
     assert "scikit-learn, pair by pair" in timed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_of_a_large_table_tells_its_memory() -> None:
     words = [sys.executable, str(COMMAND), "--large", "--quick"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -76,7 +76,7 @@ def test_accuracies_that_differ_are_named_and_not_timed(
     assert capsys.readouterr().err == "accuracies differ, not timed: linear: 0.900 and 0.930\n"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_of_the_classifiers_prints_both_tables() -> None:
     command = [sys.executable, str(COMMAND), "--classifiers", "--quick"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -72,7 +72,7 @@ def test_every_kind_of_fault_is_made_and_words_and_types_stay(package: Path) -> 
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_each_tier_finds_its_faults_and_a_second_run_knows_them(
     package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

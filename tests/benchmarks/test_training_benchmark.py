@@ -29,6 +29,7 @@ def setup(rng: np.random.Generator) -> Setup:
     return Setup(images, "convnet", 4, "fp32", "cpu")
 
 
+@pytest.mark.slow
 def test_the_quick_run_prints_whole_tables() -> None:
     words = [sys.executable, str(COMMAND), "--quick", "--threads", "1"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -96,6 +97,7 @@ def test_the_parts_make_up_the_step(setup: Setup, tmp_path: Path) -> None:
         assert sum(found[part][number] for part in PARTS) <= whole
 
 
+@pytest.mark.slow
 def test_a_run_to_the_end_is_judged_by_its_last_epoch(rng: np.random.Generator, tmp_path: Path) -> None:
     for split, size in (("train", 24), ("test", 10)):
         labels = np.arange(size) % 2
@@ -111,6 +113,7 @@ def test_a_run_to_the_end_is_judged_by_its_last_epoch(rng: np.random.Generator, 
 # --- the peer
 
 
+@pytest.mark.slow
 def test_the_example_of_lightly_trains_the_same_encoder(
     rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
