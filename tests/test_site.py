@@ -54,7 +54,7 @@ def pages_of(site: Path) -> Iterator[tuple[Path, Tags]]:
         yield page, Tags(page)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_site_is_whole_and_loads_nothing_from_elsewhere(site: Path) -> None:
     pages = dict(pages_of(site))
     assert len(pages) > 60
@@ -79,7 +79,7 @@ def check_link(link: str, page: Path, pages: dict[Path, Tags]) -> None:
         assert unquote(anchor) in pages[there].anchors, f"{page.name}: {link}"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_every_public_name_and_every_example_has_its_place(site: Path) -> None:
     import counterpoint  # deferred: only here
 
@@ -96,7 +96,7 @@ def test_every_public_name_and_every_example_has_its_place(site: Path) -> None:
         ), example.name
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_search_index_is_part_of_the_site(site: Path) -> None:
     index = (site / "searchindex.js").read_text(encoding="utf-8")
     assert len(index) > 50_000
