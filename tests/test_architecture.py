@@ -434,22 +434,14 @@ GOOD: list[tuple[Rule, str]] = [
     (body_length, BODY),
     (nesting, THREE_DEEP),
     (nesting, "if a:\n pass\n" + "elif b:\n pass\n" * 5),
-    (nesting, "if a:\n if b:\n  if c:\n   def f():\n    if d:\n     pass\n"),
     (parameters, "def f(a, b, c, *, d, e, g): pass\n"),
-    (parameters, "def f(a, /, b, c, d, *e, g, h, **i): pass\n"),
     (parameters, "class A:\n def f(self, a, b, c, *, d, e, g): pass\n"),
-    (parameters, "class A:\n @classmethod\n def f(cls, a, b, c, d, e, g): pass\n"),
     (parameters, "class A(BaseEstimator):\n def __init__(self, a, b, c, d, e, g, h): pass\n"),
     (imports, "'Doc.'\nimport b\nfrom c import d\nx = 1\n"),
     (imports, "if TYPE_CHECKING:\n import b\nimport c\n"),
     (imports, "def f():\n import b  # deferred: takes a second\n"),
-    (imports, "def f():\n from b import (  # deferred: takes a second\n  c,\n )\n"),
-    (docstrings, ""),
     (docstrings, "'Doc.'\ndef f():\n 'Doc.'\n def g(): pass\ndef _h(): pass\n"),
     (docstrings, "'Doc.'\nclass A:\n 'Doc.'\n def _f(self): pass\n def __len__(self): pass\n"),
-    (docstrings, "'Doc.'\nclass _A:\n def f(self): pass\n"),
-    (docstrings, "'Doc.'\n@overload\ndef f(): ...\ndef f():\n 'Doc.'\n"),
-    (docstrings, "'Doc.'\nclass A:\n 'Doc.'\n @f.setter\n def f(self, x): pass\n"),
     (prints, "def f():\n '''>>> print(1)'''\n console.print(1)\n"),
     (distributed, "import torch\nfrom torch import nn\nx = torch.distributions\n"),
     (unsafe_loading, "from safetensors.torch import load\nfrom torch import save\njson.load(stream)\n"),
@@ -460,45 +452,29 @@ GOOD: list[tuple[Rule, str]] = [
 BAD: list[tuple[Rule, str, int]] = [
     (file_length, "x = 1\n" * 401, 401),
     (body_length, BODY + "    y = 2\n", 1),
-    (body_length, "class A:\n async def f(self):\n" + "  x\n" * 61, 2),
     (nesting, THREE_DEEP.replace("pass", "while d:\n     pass"), 5),
-    (nesting, THREE_DEEP.replace("pass", "match d:\n     case _: pass"), 5),
-    (nesting, THREE_DEEP.replace("pass", "try: pass\n    finally: pass"), 5),
     (nesting, "if a:\n if b:\n  if c:\n   if d:\n    pass\n", 4),
     (nesting, "if a:\n pass\nelse:\n if b:\n  if c:\n   for d in e:\n    pass\n", 6),
-    (nesting, "class A:\n " + THREE_DEEP.replace("\n", "\n ").replace("pass", "async for x in y: pass"), 6),
     (parameters, "class A(BaseEstimator):\n def f(self, a, b, c, d, e, g, h): pass\n", 2),
-    (parameters, "class A(Estimator):\n def __init__(self, a, b, c, d, e, g, h): pass\n", 2),
     (parameters, "def f(a, b, c, *, d, e, g, h): pass\n", 1),
-    (parameters, "def f(a, /, b, c, d, *e, g, h, i, **k): pass\n", 1),
-    (parameters, "x = 1\nasync def f(a, b, c, d, e, g, h): pass\n", 2),
     (parameters, "class A:\n @staticmethod\n def f(a, b, c, d, e, g, h): pass\n", 3),
     (imports, "import b\nfrom . import c\n", 2),
     (imports, "def f():\n import b\n", 2),
-    (imports, "def f():\n import b  # deferred:\n", 2),
     (imports, "import b\nx = 1\nimport c\n", 3),
     (imports, "try:\n import b\nexcept ImportError:\n b = None\n", 2),
     (docstrings, "x = 1\n", 1),
     (docstrings, "'Doc.'\ndef f(): pass\n", 2),
-    (docstrings, "'Doc.'\nclass A: pass\n", 2),
     (docstrings, "'Doc.'\nclass A:\n 'Doc.'\n def f(self): pass\n", 4),
-    (docstrings, "'Doc.'\nif x:\n async def f(): pass\n", 3),
     (prints, "def f():\n print(1)\n", 2),
     (distributed, "import torch.distributed as dist\n", 1),
-    (distributed, "from torch import nn, distributed\n", 1),
-    (distributed, "import torch\nfrom torch.distributed.nn import functional\n", 2),
     (distributed, "import torch\nx = torch.distributed.get_rank()\n", 2),
     (unsafe_loading, "import pickle\n", 1),
-    (unsafe_loading, "def f():\n from joblib import load\n", 2),
     (unsafe_loading, "x = pickle._Unpickler\npickle.loads(content)\n", 2),
-    (unsafe_loading, "from torch import load\n", 1),
     (unsafe_loading, "torch.load(path, weights_only=True)\n", 1),
     (unsafe_loading, "x = 1\nnp.load(path, allow_pickle=True)\n", 2),
-    (unsafe_loading, "np.load(path, allow_pickle=trusted)\n", 1),
     (foreign_addresses, "x\ncd /" + "work/main", 2),
     (foreign_addresses, "path = '/" + "home/me/data'", 1),
     (foreign_addresses, "`--out=/" + "tmp/x`", 1),
-    (foreign_addresses, "cd /" + "root", 1),
     (foreign_addresses, "open('C:\\" + "Users\\me')", 1),
     (foreign_addresses, "x\n\nhttps://py" + "pi.org/simple", 3),
     (foreign_addresses, "pip install --extra-index" + "-url https://x.org y", 1),
@@ -521,28 +497,17 @@ def test_every_rule_is_tried_both_ways() -> None:
     assert {rule for rule, _, _ in BAD} == rules
 
 
-@pytest.mark.parametrize(("rule", "allowed"), [(prints, "cli/main.py"), (distributed, "core/dist.py")])
-def test_a_rule_knows_the_one_place_that_may(rule: Rule, allowed: str) -> None:
-    source = "import torch.distributed\nprint(1)\n"
-    assert rule(allowed, source) == []
-    assert len(rule("losses/" + allowed, source)) == 1
-
-
 PackageRule = Callable[[dict[str, str]], list[str]]
 PACKAGES: list[tuple[PackageRule, dict[str, str], int]] = [
     (doubled_names, {"a/__init__.py": "", "b/__init__.py": "", "a/x.py": "", "b/y.py": "", "b/__main__.py": ""}, 0),
     (doubled_names, {"a/x.py": "", "b/x.py": ""}, 1),
     (doubled_classes, {"a.py": "class X: ...", "b.py": "class Y: ...\nclass _Z: ...", "c.py": "class _Z: ..."}, 0),
     (doubled_classes, {"a.py": "class X: ...", STAND_ALONE: "class X: ..."}, 0),
-    (doubled_classes, {"a.py": "class X: ...", "b.py": "def f():\n class X: ..."}, 1),
     (imported_twice, {"a.py": "import timm\nimport timm.data", "b.py": "import timmy"}, 0),
-    (imported_twice, {"a.py": "import torchvision", "b.py": "find_spec('torchvision')"}, 0),
     (imported_twice, {"a.py": "import timm", "b.py": "def f():\n from timm import x"}, 1),
-    (imported_twice, {"a.py": "import pyarrow as pa", "b.py": "import pyarrow.parquet"}, 1),
     (imported_twice, {"a.py": "import torchvision", "b.py": "import_module('torchvision')"}, 1),
     (hollow_packages, {"__init__.py": "", "a/__init__.py": "", "a/x.py": ""}, 0),
     (hollow_packages, {"__init__.py": "", "a/__init__.py": ""}, 1),
-    (hollow_packages, {"__init__.py": "", "a/__init__.py": "", "a/b/__init__.py": "", "a/b/x.py": ""}, 0),
     (hollow_packages, {"__init__.py": "", "a/x.py": ""}, 1),
 ]
 
@@ -550,24 +515,3 @@ PACKAGES: list[tuple[PackageRule, dict[str, str], int]] = [
 @pytest.mark.parametrize(("rule", "sources", "num_offences"), PACKAGES)
 def test_a_package_rule_tells_good_from_bad(rule: PackageRule, sources: dict[str, str], num_offences: int) -> None:
     assert len(rule(sources)) == num_offences
-
-
-@pytest.mark.parametrize(("upward", "verdict"), [("", "1 kept, 0 broken"), ("import toy.high", "0 kept, 1 broken")])
-def test_the_import_check_tells_down_from_up(tmp_path: Path, upward: str, verdict: str) -> None:
-    for layer in ("high", "low"):
-        (tmp_path / "toy" / layer).mkdir(parents=True)
-        (tmp_path / "toy" / layer / "__init__.py").touch()
-    (tmp_path / "toy" / "__init__.py").touch()
-    (tmp_path / "toy" / "high" / "above.py").write_text("import toy.low.below", encoding="utf-8")
-    (tmp_path / "toy" / "low" / "below.py").touch()
-    (tmp_path / "toy" / "low" / "other.py").write_text(upward, encoding="utf-8")
-    contract = '[[tool.importlinter.contracts]]\nname = "down"\ntype = "layers"\nlayers = ["toy.high", "toy.low"]\n'
-    (tmp_path / "pyproject.toml").write_text(f'[tool.importlinter]\nroot_package = "toy"\n{contract}', encoding="utf-8")
-    finished = run_python(LINT_IMPORTS, cwd=tmp_path, path=tmp_path)
-    assert verdict in finished.stdout, finished.stdout + finished.stderr
-    assert (finished.returncode == 0) == (not upward)
-
-
-def test_the_repository_walk_leaves_out_what_git_ignores() -> None:
-    tops = {path.split("/")[0] for path, _ in repository_texts()}
-    assert not tops & {".git", ".venv", "runs", "build", "dist", "__pycache__"}

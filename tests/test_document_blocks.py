@@ -82,11 +82,6 @@ def test_every_block_is_of_a_known_kind_and_python_compiles_and_yaml_is_valid(pa
             check_yaml(block)
 
 
-def test_directives_stand_on_pages_of_the_site_alone() -> None:
-    placed = {name for name, blocks in BLOCKS.items() if any(block.is_directive for block in blocks)}
-    assert placed <= {"docs/index.md", "docs/recipes/index.md"}
-
-
 @pytest.mark.parametrize("reason", REASONS)
 def test_what_cannot_run_here_names_what_exists(reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = [block for found in BLOCKS.values() for block in found if block.reason == reason]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.slow  # the site executes them, too
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 

@@ -168,20 +168,6 @@ for data, source in (("nowhere", {}), ("rings", {"image_column": "x"})):
         print(error)
 """
 
-ENCODER = """    "two-layers": EncoderEntry(
-        "two linear layers for vectors, width 8",
-        "vectors",
-        lambda shape, _: nn.Sequential(nn.Linear(shape[0], 8), nn.ReLU(), nn.Linear(8, 8)),
-    ),
-"""
-
-USE_ENCODER = """
-import numpy as np, counterpoint as cp
-samples = np.random.default_rng(0).normal(size=(32, 2)).astype("float32")
-run = cp.train(samples, encoder="two-layers", out="run", epochs=1, batch_size=8, quiet=True)
-print(cp.load(run).represent(samples).shape)
-"""
-
 
 class Copy:
     """A copy of the repository's code in which files are changed."""
@@ -308,30 +294,4 @@ def test_a_source_is_one_file_beside_its_test(copy: Copy) -> None:
     assert ".pairs" in unknown
     assert "source.image_column has no effect" in idle
     assert "raw pairs" in idle
-    assert len(copy.touched) == 1  # and a test
-
-
-@pytest.mark.thorough
-def test_an_encoder_is_one_file_beside_its_test(copy: Copy) -> None:
-    last = '    "mlp": EncoderEntry('
-    copy.replace("src/counterpoint/nn/encoders.py", last, ENCODER + last)
-    assert "two linear layers for vectors" in copy.command("list encoders")
-    assert copy.run("-c", USE_ENCODER) == "(32, 8)\n"
-    assert len(copy.touched) == 1  # and a test
-
-
-@pytest.mark.thorough
-def test_a_recipe_of_views_is_one_file_beside_its_test(copy: Copy) -> None:
-    first = '    "digits": DIGITS,\n'
-    recipe = '    "mirrored": ViewPlan(flip=1.0),\n'
-    copy.replace("src/counterpoint/data/views/presets.py", first, first + recipe)
-    listed = copy.command("list views").splitlines()
-    assert ["mirrored", "flip", "1.0"] in [line.split() for line in listed]
-    copy.run(
-        "-m", "counterpoint", *["preview", "--data", "digits", "--views.preset", "mirrored", "--out", "views.png", "-q"]
-    )
-    copy.command("train --data digits --views.preset mirrored --epochs 1 --batch-size 64 --out run -q")
-    resolved = (copy.folder / "run" / "resolved.yaml").read_text(encoding="utf-8")
-    assert "flip: 1.0" in resolved
-    assert "preset: mirrored" in resolved
     assert len(copy.touched) == 1  # and a test

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "counterpoint"
 BUDGET = tomllib.loads((Path(__file__).parent / "size_budget.toml").read_text(encoding="utf-8"))
@@ -68,18 +66,6 @@ def test_no_imports_go_round() -> None:
     graph = {name: imported(without_types(path.read_text(encoding="utf-8"))) for path, name in names.items()}
     assert len(graph) > 100
     TopologicalSorter(graph).prepare()  # raises CycleError, with the names
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("from counterpoint.core.errors import A\nfrom counterpoint.core.errors import B\nimport os\n", 1),
-        ("def f():\n    from counterpoint.core import x\nfrom counterpoint.nn.heads import y\n", 2),
-        ("from torch import nn\n", 0),
-    ],
-)
-def test_imports_of_the_package_are_counted_once_each(source: str, expected: int) -> None:
-    assert fan_out(source) == expected
 
 
 def test_lines_and_files_are_counted(tmp_path: Path) -> None:

@@ -211,31 +211,6 @@ def alignment(weights: Sequence[Tensor]) -> Alignment:
     return Alignment(tuple(vectors), residual, unevenness)
 
 
-def pca_energy(x_alpha_DD: Tensor, num_components: int) -> float:
-    r"""The largest E over maps with orthonormal rows: half the sum of the leading eigenvalues.
-
-    .. math:: \max_{W W^\top = I} \tfrac12 \operatorname{tr}(W X_\alpha W^\top)
-        = \tfrac12 \sum_{k \le K} \lambda_k(X_\alpha)
-
-    Source: alphacl2022, Corollary 2.
-
-    Args:
-        x_alpha_DD: contrastive covariance of the input, symmetric.
-        num_components: K, from 1 to d.
-
-    Raises:
-        ValueError: a matrix that is not symmetric and finite, or K out of range.
-
-    >>> pca_energy(torch.diag(torch.tensor([3.0, 1.0, -2.0])), 2)
-    2.0
-    """
-    x_DD, _ = _checked(x_alpha_DD, [torch.eye(len(x_alpha_DD))])
-    if not 1 <= num_components <= len(x_DD):
-        raise UsageError(f"num_components must be from 1 to {len(x_DD)}, got {num_components}")
-    # Ky Fan's theorem: orthonormal rows get the leading eigenvalues at most, their eigenvectors exactly those.
-    return 0.5 * float(torch.linalg.eigvalsh(x_DD)[-num_components:].sum())
-
-
 def _velocities(x_DD: Tensor, layers: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Lemma 1, from the products below and above each layer."""
     # below[l - 1] = W_{<l}; the last one is the whole product, W_{>l} W_l W_{<l} for every l.

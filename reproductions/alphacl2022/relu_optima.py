@@ -71,21 +71,6 @@ class FirstLayer:
     coverage: float
 
 
-@dataclass(frozen=True)
-class TwoModeOptimum:
-    """The global maximum for two modes.
-
-    Attributes:
-        objective: 2 E.
-        share: of the first mode in the squared norm of each layer; 1 or 0 where one mode takes all.
-        rank: of the first layer.
-    """
-
-    objective: float
-    share: float
-    rank: int
-
-
 def ascend_sticky(x_alpha_MM: Tensor, w1_KM: Tensor, w2_OK: Tensor, *, num_steps: int = 3000) -> StickyAscent:
     r"""Raise the energy of two ReLU layers under :math:`\|W_l\|_F = 1` and the sticky weight rule.
 
@@ -153,46 +138,6 @@ def describe_first_layer(w1_KM: Tensor) -> FirstLayer:
     unit_KM = seeing_KM / seeing_KM.norm(dim=1, keepdim=True)  # silent nodes have no direction
     concentration, coverage = float(unit_KM.amax(dim=1).mean()), float(unit_KM.amax(dim=0).mean())
     return FirstLayer(rank, modes, modes[0] if len(modes) == 1 else None, concentration, coverage)
-
-
-def best_two_modes(x_alpha_22: Tensor) -> TwoModeOptimum:
-    r"""The global maximum of 2 E for two modes and at least two hidden nodes.
-
-    With :math:`a = X_{11}`, :math:`c = X_{22}`, :math:`h = -X_{12} > 0` and p the share of the first mode, it is the
-    largest :math:`a p^2 + c (1-p)^2 + 2 h p (1-p)`: one mode, :math:`\max(a, c)`, unless h exceeds both; then
-
-    .. math:: 2 E = \frac{h^2 - a c}{2 h - a - c}, \qquad p = \frac{h - c}{2 h - a - c}
-
-    with a first layer of rank 2. Without augmentation :math:`h \le \max(a, c)`, as
-    :math:`2 x_1 x_2 \le x_1^2 + x_2^2` in every pair: rank 2 takes augmentation strong enough to lower the diagonal.
-
-    Source: follows from the module's reduction; the case that alphacl2022, Theorem 6, leaves open.
-
-    Args:
-        x_alpha_22: contrastive covariance of two modes, with a negative off-diagonal entry and a positive eigenvalue.
-
-    Raises:
-        ValueError: another shape, an off-diagonal entry that is not negative, or no positive eigenvalue (the best is
-            then E = 0, a dead network).
-
-    >>> best_two_modes(torch.tensor([[0.5, -1.0], [-1.0, 0.5]]))
-    TwoModeOptimum(objective=0.75, share=0.5, rank=2)
-    """
-    x_22 = check_symmetric(x_alpha_22)
-    if x_22.shape != (2, 2):
-        raise UsageError(f"X_alpha must be 2 x 2, got {tuple(x_22.shape)}")
-    a, c, h = float(x_22[0, 0]), float(x_22[1, 1]), -float(x_22[0, 1])
-    if h <= 0:
-        raise UsageError(f"X_alpha must have a negative off-diagonal entry (Lemma 15), got {-h:g}")
-    # Negative semidefinite: no diagonal entry above 0, and a determinant a c - h^2 >= 0.
-    if max(a, c) <= 0 and h * h <= a * c:
-        raise UsageError("X_alpha must have a positive eigenvalue; without one nothing is learned")
-    # The quadratic in p has its top inside (0, 1) only if h exceeds both a and c; else an end is best.
-    if h <= max(a, c):
-        return TwoModeOptimum(max(a, c), 1.0 if a >= c else 0.0, 1)
-    # The top is where a p + h (1 - p) = c (1 - p) + h p.
-    curvature = 2 * h - a - c
-    return TwoModeOptimum((h * h - a * c) / curvature, (h - c) / curvature, 2)
 
 
 def _unit(layer: Tensor, name: str) -> Tensor:

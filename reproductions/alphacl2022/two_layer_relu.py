@@ -238,33 +238,6 @@ def mode_spectrum(x_alpha_MM: Tensor) -> ModeSpectrum:
     return ModeSpectrum(top_M, bottom_M, float(values_M[-1]), float(values_M[0]), float(off_diagonal_MM.max()))
 
 
-def negative_entry_bound(u_M: Tensor, v_M: Tensor) -> float:
-    r"""How negative an entry of a vector must be that is orthogonal to a positive one.
-
-    .. math:: \min_m u_m \le -\frac{\min_m v_m}{M - k} \frac{\|u\|_\infty}{\|v\|_\infty}
-
-    with k the number of entries >= 0 of u.
-
-    Source: alphacl2022, Lemma 16.
-
-    Args:
-        u_M: not zero, orthogonal to v (not checked: rounding decides).
-        v_M: all entries > 0.
-
-    Raises:
-        ValueError: v is not positive, or u has no negative entry (then it is not orthogonal to v, or zero).
-
-    >>> negative_entry_bound(torch.tensor([2.0, -1.0, -1.0]), torch.ones(3))
-    -1.0
-    """
-    if not bool((v_M > 0).all()):
-        raise UsageError(f"v must be > 0 in every entry, got {float(v_M.min()):g}")
-    num_negative = int((u_M < 0).sum())
-    if num_negative == 0:
-        raise UsageError("u must have a negative entry: it is zero or not orthogonal to v")
-    return -float(v_M.min() / num_negative * u_M.abs().max() / v_M.max())  # Eq. 90, with M - k negative entries
-
-
 def _refuse_first(is_bad_N: Tensor, how: str) -> None:
     """Name the first sample that breaks a rule."""
     if bool(is_bad_N.any()):

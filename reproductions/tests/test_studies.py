@@ -1,11 +1,6 @@
 """Studies: what they may hold, cells that are kept, parts, and what is refused before anything is mixed."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -187,26 +182,6 @@ def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
     assert first == second
 
 
-@pytest.mark.thorough
-def test_a_killed_process_is_gone_on_with_and_gives_the_same_json(toy: Study, tmp_path: Path) -> None:
-    def command(out: str) -> list[str]:
-        words = [str(tmp_path / "toy.yaml"), "--out", str(tmp_path / out), "-q"]
-        return [sys.executable, "-m", "reproductions", *words]
-
-    subprocess.run(command("whole"), check=True, capture_output=True)
-    running = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    cells = tmp_path / "killed" / "toy-table1-small" / "cells"
-    while not list(cells.glob("*.json")):
-        assert running.poll() is None
-        time.sleep(0.01)
-    os.kill(running.pid, signal.SIGKILL)
-    running.wait()
-    assert len(list(cells.glob("*.json"))) < 4
-    subprocess.run(command("killed"), check=True, capture_output=True)
-    first, second = (plain(result_file(toy, "small", tmp_path / name)) for name in ("whole", "killed"))
-    assert first == second
-
-
 @pytest.mark.usefixtures("untrained")
 def test_cells_of_another_commit_are_refused_by_name(
     toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -372,17 +347,6 @@ def test_pictures_change_neither_the_hash_of_claims_nor_that_of_the_plan(tmp_pat
     assert plain.claims_hash == shown.claims_hash
 
 
-def test_the_hashes_of_kept_cells_of_the_papers_studies_stay(tmp_path: Path) -> None:
-    for name in ("ncl-fig3", "ncl-fig8"):
-        study = studies()[name]
-        assert study.measures.pictures is not None
-        without = study.model_copy(update={"measures": study.measures.model_copy(update={"pictures": None})})
-        cell = Cell(study.arms[0], 0, StudyData("train.npz", {}, None), {})
-        hashes = {StudyRun(each, "small", tmp_path, [cell], "", QUIET).plan_hash(cell) for each in (study, without)}
-        assert len(hashes) == 1
-        assert "pictures" not in study.measures.of_figures()
-
-
 def finished(study: Study, out: Path) -> StudyResult:
     """A study whose cells are all there."""
     result = run_study(study, StudyPlan(out), QUIET)
@@ -429,10 +393,6 @@ def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path)
     assert not file.exists()
     page = str(render_reproduction(as_reproduction(shown, result, picture_grids(shown, "small", out))))
     assert f"Remove {arm}-seed-0.json from toy-table1-small/cells" in page
-
-
-def test_a_study_without_pictures_has_no_section_of_them(toy: Study, tmp_path: Path) -> None:
-    assert picture_grids(toy, "small", tmp_path) == ()
 
 
 def test_classes_of_a_part_are_named_as_in_the_set(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import peer_losses
 import pytest
 import result_tables
 import torch
-from exact_losses import Errors, exact
+from exact_losses import exact
 from measuring import Plan, Quartiles
 from peer_losses import CATALOGUE, DENSE, OURS, Built, Provider
-from problems import Kind, Precision, Problem, make_inputs
-from result_tables import PRODUCTS, Row, Section
+from problems import Kind, Problem, make_inputs
+from result_tables import PRODUCTS, Row
 from torch import Tensor
 
 from tolerances import assert_close
@@ -38,7 +38,7 @@ def rows_of(section: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_prints_whole_tables() -> None:
     finished = run_command("--quick", "--threads", "1")
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -64,26 +64,6 @@ def test_the_quick_run_prints_whole_tables() -> None:
         "Inf-CL",
         "memeff",
     }
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--threads", "0"], "--threads must be >= 1, got 0"),
-        (["--threads", "two"], "invalid int value: 'two'"),
-        (["--device", "tpu"], "invalid choice: 'tpu'"),
-        (["--quick", "--full"], "not allowed with argument"),
-        (["--device", "cuda"], "needs a GPU"),
-    ],
-)
-def test_bad_arguments_are_explained(
-    flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as stopped:
-        pair_losses.main(flags)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", CATALOGUE)
@@ -144,58 +124,6 @@ def test_what_differs_is_not_timed(
     assert bool(row.remarks) == bool(words)
 
 
-def test_the_exit_code_says_that_ours_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(problem: Problem) -> Built:
-        raise RuntimeError("no kernel\nfor this")
-
-    monkeypatch.setattr(pair_losses, "problems", lambda arguments: [Problem("nt-xent", 8, 4, 0.1)])
-    catalogue = {name: CATALOGUE["nt-xent"][name] for name in (OURS, DENSE)}
-    monkeypatch.setitem(CATALOGUE, "nt-xent", catalogue)
-    monkeypatch.setitem(catalogue, OURS, Provider(broken, lambda problem: 0.0))
-    assert pair_losses.main(["--quick"]) == 1
-    output = capsys.readouterr()
-    rows = rows_of(output.out)
-    assert rows[OURS][-1] == "failed: RuntimeError: no kernel"
-    assert re.fullmatch(FIGURE, rows[DENSE][0])
-    assert rows[DENSE][1] == "-"
-    assert "not timed in 1 of 1 tables" in output.err
-
-
-def test_nan_is_never_within_a_limit() -> None:
-    for errors in (Errors(float("nan"), 0.0), Errors(0.0, float("nan"))):
-        assert "differs" in errors.verdict("bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "library"),
-    [
-        ("nt-xent", "lightly", "lightly"),
-        ("nt-xent", "pytorch-metric-learning", "pytorch_metric_learning"),
-        ("cross-modal", "open_clip", "open_clip"),
-    ],
-)
-def test_a_missing_peer_is_named(kind: Kind, name: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [module for module in sys.modules if module.split(".")[0] == library]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, library, None)
-    row, step = prepared(kind, name)
-    assert step is None
-    assert row.remarks[0].startswith("skipped: cannot be imported")
-    assert library in row.remarks[0]
-
-
-def test_what_cannot_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_losses, "free_bytes", lambda device: 2.0**30)
-    problem = Problem("nt-xent", 256, 4, 0.1)
-    reason = pair_losses.why_not(problem, CATALOGUE["nt-xent"]["pytorch-metric-learning"])
-    assert reason == "skipped: needs about 2.25 GiB, 1 GiB are free"
-    larger = Problem("nt-xent", 257, 4, 0.1)
-    assert "above 256 pairs" in pair_losses.why_not(larger, CATALOGUE["nt-xent"]["pytorch-metric-learning"])
-    assert pair_losses.why_not(problem, CATALOGUE["nt-xent"]["lightly"]) == ""
-
-
 def test_ratios_are_taken_pair_by_pair() -> None:
     assert measuring.paired_ratio([1.0, 2.0, 30.0], [1.0, 1.0, 10.0]) == Quartiles(1.5, 2.0, 2.5)
     rows = {"x": [4.0, 9.0], OURS: [2.0, 3.0], PRODUCTS: [1.0, 3.0]}
@@ -223,23 +151,6 @@ def test_everyone_takes_turns_in_another_order_each_round() -> None:
     assert orders == {"abc", "acb", "bac", "bca", "cab", "cba"}
 
 
-def test_who_is_slow_sits_out_the_later_rounds() -> None:
-    calls: list[str] = []
-    steps = {name: (lambda name=name: calls.append(name)) for name in ("quick", OURS, "slow")}
-
-    def fake_clock(step: measuring.Step, repeats: int) -> float:
-        step()
-        return 6.0 if calls[-1] == "slow" else 0.1 * len(calls)
-
-    seconds = measuring.take_turns(steps, fake_clock, Plan(2, 25, 9, 0.0))
-    assert {name: len(values) for name, values in seconds.items()} == {"quick": 9, OURS: 9, "slow": 3}
-    assert calls.count("slow") == 4
-    row = pair_losses.with_times(Row("slow"), seconds)
-    assert row.remarks == ("slow: first 3 rounds only",)
-    assert row.ratio == measuring.quartiles([6.0 / ours for ours in seconds[OURS][:3]])
-    assert pair_losses.with_times(Row("quick"), seconds).remarks == ()
-
-
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak cannot be set back here")
 @pytest.mark.thorough
 def test_extra_memory_is_the_peak_of_the_call_alone() -> None:
@@ -255,35 +166,3 @@ def test_extra_memory_is_the_peak_of_the_call_alone() -> None:
     method, extra_mib = said.stdout.strip().split("|")
     assert method == "VmHWM set back"
     assert 63 < float(extra_mib) < 72
-
-
-@pytest.mark.thorough
-def test_a_fresh_process_measures_a_dense_loss() -> None:
-    problem = Problem("nt-xent", 512, 16, 0.1)
-    call = measuring.call_in_fresh_process(problem, DENSE)
-    matrix = problem.matrix_bytes / MIB
-    assert 2 * matrix < call.extra_mib < 7 * matrix
-    with pytest.raises(RuntimeError, match="fresh process failed: KeyError: 'nobody'"):
-        measuring.call_in_fresh_process(problem, "nobody")
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "words"),
-    [
-        ("lightly", Row("lightly", ratio=Quartiles(5, 5.9, 7)), "at least 6: missed"),
-        ("lightly", Row("lightly", ratio=Quartiles(5, 6.1, 7)), "at least 6: met"),
-        (PRODUCTS, Row(PRODUCTS, ratio=Quartiles(1, 1.5, 2)), "at most 1.4: missed"),
-        (OURS, Row(OURS, extra_mib=63.9), "at most 64: met"),
-        (OURS, Row(OURS), "64: not measured"),
-    ],
-)
-def test_each_figure_stands_beside_its_target(name: str, row: Row, words: str) -> None:
-    text = result_tables.table(Section(Problem("nt-xent", 4096, 128, 0.1), 9, (row,)))
-    assert words in rows_of(text)[name]
-
-
-@pytest.mark.parametrize(("precision", "limit"), [("float32", "10"), ("bfloat16", "20"), ("tf32", None)])
-def test_targets_belong_to_one_precision(precision: Precision, limit: str | None) -> None:
-    problem = Problem("nt-xent", 16384, 128, 0.1, precision, "cuda")
-    text = result_tables.table(Section(problem, 1, (Row("lightly"),)))
-    assert (f"| {limit}: not measured |" in text) == (limit is not None)

@@ -38,11 +38,6 @@ def test_what_fails_is_named_and_the_others_are_shown(script: Path) -> None:
     assert rows[-1] == "ours beside other work: at most 1 x idle (target 3)."
 
 
-def test_who_is_faster_is_said(script: Path) -> None:
-    text = compare("A case", {"ours": (script, (2, 2)), "peer": (script, (3, 1))}, ["idle"])
-    assert text.endswith("Faster than ours, idle: peer.")
-
-
 def test_the_load_runs_inside_the_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[str]] = []
     start = subprocess.Popen

@@ -1,6 +1,5 @@
 """Counting what was found, going on with a record, and trainings with a fault as a user starts them."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 from calibrate_diagnosis import main
-from calibration.calibration import Calibration, CalibrationSettings, calibrate, is_named, read_cases
+from calibration.calibration import Calibration, is_named, read_cases
 from calibration.cases import EVIDENCE, Case
 
-from counterpoint.core.errors import DataError, UsageError
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.engine.progress import Reporter
 
 GOOD = Evidence(
     {EMBEDDING: measure_place(torch.randn(300, 8)).figures}, loss=2.0, chance=5.0, floor=1.0,
@@ -30,13 +27,6 @@ def case(fault: str, evidence: Evidence, remedied: Evidence | None = None, seed:
         fault=fault, seed=seed, evidence=EVIDENCE.dump_python(evidence, mode="json"), remedied=again,
         remedy="untrained" if remedied else "",
     )  # fmt: skip
-
-
-def test_evidence_is_read_as_it_was_written() -> None:
-    line = json.dumps(case("untrained", UNTRAINED, GOOD).model_dump(mode="json"))
-    again = Case.model_validate_json(line)
-    assert [each.name for each in again.findings if each.level != "good"] == ["untrained"]
-    assert again.findings[0].changes == {"optim.learning_rate": "auto"}
 
 
 def test_a_fault_counts_as_named_by_its_own_finding_and_healthy_means_nothing_severe() -> None:
@@ -67,18 +57,7 @@ def test_the_table_counts_cases_and_remedies_and_says_what_stopped() -> None:
     assert "1 trainings stopped: copies, seed 0: TrainingError: no" in text
 
 
-def test_what_cannot_be_calibrated_with_is_refused(tmp_path: Path) -> None:
-    quiet, asked = Reporter(quiet=True), CalibrationSettings()
-    grey = np.zeros((40, 8, 8), np.uint8)
-    with pytest.raises(UsageError, match="copys"):
-        calibrate(grey, tmp_path, CalibrationSettings(faults=("copys",)), reporter=quiet)
-    with pytest.raises(DataError, match="needs pictures with classes"):
-        calibrate(grey, tmp_path, asked, reporter=quiet)
-    with pytest.raises(DataError, match="at least 1,200 pictures, got 40"):
-        calibrate(grey, tmp_path, asked, labels=np.arange(40) % 2, reporter=quiet)
-
-
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_command_finds_a_fault_and_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draws = np.random.default_rng(0)
     base = draws.integers(0, 256, (10, 16, 16, 3))

@@ -4,12 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import large_features
 import pytest
 import torch
 from beside_load import Calls
-from classifier_peers import QUICK, Drawn, difference, draw, installed
-from large_features import Used
+from classifier_peers import difference
 from loaded_evaluation import OURS, PEER
 from table_metrics import OURS as TABLES_OURS
 from table_metrics import Case, measured
@@ -30,7 +28,7 @@ def test_the_quick_run_prints_a_table() -> None:
     assert all(float(part) > 0 for row in rows for part in row[1].split(", "))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
     words = [sys.executable, str(COMMAND), "--tables", "--quick"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -45,7 +43,7 @@ def test_the_quick_run_of_tables_agrees_with_its_peers() -> None:
     assert "scikit-learn, pair by pair" in timed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_of_a_large_table_tells_its_memory() -> None:
     words = [sys.executable, str(COMMAND), "--large", "--quick"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -57,42 +55,12 @@ def test_the_quick_run_of_a_large_table_tells_its_memory() -> None:
     assert 50 < float(row[2].replace(",", "")) < 2048
 
 
-@pytest.mark.thorough
-def test_the_quick_run_of_features_agrees_with_the_bare_pass() -> None:
-    words = [sys.executable, str(COMMAND), "--features", "--quick"]
-    finished = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "### features of 300 pictures of 8 px through convnet" in finished.stdout
-    assert "| bare pass |" in finished.stdout
-
-
-def test_a_table_that_takes_too_much_memory_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(large_features, "write_table", lambda folder, *_: (folder / "bank.npy").touch())
-    for used, is_met in (
-        (Used(0, 1.0, 2048.0, ""), True),
-        (Used(0, 1.0, 2049.0, ""), False),
-        (Used(2, 1, 9, ""), False),
-    ):
-        monkeypatch.setattr(large_features, "evaluate_table", lambda folder, used=used: used)
-        assert evaluation.main(["--large", "--quick"]) == int(not is_met)
-        assert f"At most 2,048 MiB: {'met' if is_met else 'missed'}." in capsys.readouterr().out
-
-
 def test_a_figure_that_differs_is_named_and_not_timed() -> None:
     case = Case("sum of nothing", lambda: 0.0, {"peer": lambda: 1.0, "absent": "not installed: peer"}, limit=9.0)
     lines, wrong = measured(case)
     assert wrong == ["sum of nothing: peer gives 1.000000, we 0.000000"]
     assert lines[5:7] == ["| peer | another figure, not timed | - |", "| absent | not installed: peer | - |"]
     assert lines[-1] == "At most 9 s: met."
-
-
-@pytest.mark.thorough
-def test_a_limit_that_is_passed_is_named() -> None:
-    lines, wrong = measured(Case("sum of nothing", lambda: 0.0, limit=0.0))
-    assert wrong == ["sum of nothing: 0.0 s, at most 0"]
-    assert lines[-1] == "At most 0 s: missed."
 
 
 def test_accuracies_that_differ_are_named_and_not_timed(
@@ -108,7 +76,7 @@ def test_accuracies_that_differ_are_named_and_not_timed(
     assert capsys.readouterr().err == "accuracies differ, not timed: linear: 0.900 and 0.930\n"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_quick_run_of_the_classifiers_prints_both_tables() -> None:
     command = [sys.executable, str(COMMAND), "--classifiers", "--quick"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -127,11 +95,3 @@ def test_classifiers_that_differ_are_named() -> None:
     assert difference(0.5, 0.5000005) == "loss 0.5000005, +5.0e-07 from ours"
     assert difference(0.5, 0.6).endswith("(not at the optimum)")
     assert difference(0.6, 0.5).startswith("differs: loss 0.5")
-
-
-def test_a_peer_that_is_missing_is_told() -> None:
-    def missing(_: Drawn) -> float:
-        raise ImportError
-
-    there, absent = installed({"here": lambda _: 1.0, "away": missing}, draw(QUICK))
-    assert (list(there), absent) == (["here"], ["away"])

@@ -11,9 +11,7 @@ import geometry_peers
 import numpy as np
 import pytest
 import torch
-from geometry import Row
-from geometry_peers import OURS, SOLVERS, Solved, Task
-from measuring import Quartiles
+from geometry_peers import OURS, SOLVERS, Task
 
 from oracles import cvx_geometry
 from oracles.cvx_geometry import LogSum, Problem
@@ -47,23 +45,6 @@ def test_the_command_prints_a_whole_table() -> None:
         assert -1e-12 <= float(gap) <= 1e-6
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--sizes", "1"], "--sizes must be >= 2, got 1"),
-        (["--negatives", "0"], "--negatives must be whole numbers >= 1 or inf, got 0"),
-        (["--negatives", "1.5"], "--negatives must be whole numbers >= 1 or inf, got 1.5"),
-        (["--time-limit", "0"], "--time-limit must be > 0, got 0"),
-        (["--threads", "0"], "--threads must be >= 1, got 0"),
-    ],
-)
-def test_bad_arguments_are_explained(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        geometry.main(flags)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-
-
 def test_where_risks_differ_nothing_is_timed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,45 +55,11 @@ def test_where_risks_differ_nothing_is_timed(
     assert "risks differ by more than 1e-09: not timed" in capsys.readouterr().err
 
 
-def test_who_runs_out_of_time_is_left_out_at_larger_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def late(task: Task, name: str, time_limit: float) -> Row:
-        asked.append(name)
-        return Row(name, remark="ended after 1 s")
-
-    monkeypatch.setattr(geometry, "solve_apart", late)
-    too_slow: set[str] = set()
-    geometry.measure(Task(3), 1.0, too_slow)
-    rows = geometry.measure(Task(10), 1.0, too_slow)
-    assert asked == list(SOLVERS)
-    assert {row.remark for row in rows} == {"left out: ran out of time at a smaller size"}
-
-
 def test_a_late_solver_is_ended() -> None:
     """A limit that no solver holds: its process is gone and the row says so."""
     row = geometry.solve_apart(Task(60, 512), "scipy, L-BFGS", 0.001)
     assert row.remark == "ended after 0.001 s"
     assert row.seconds is None
-
-
-def test_cvxpy_is_not_asked_for_finitely_many_negatives() -> None:
-    reason = geometry_peers.why_not(Task(10, 512), "cvxpy, SCS")
-    assert reason.startswith("left out: its risk would be a sum of")
-    assert geometry.solve_apart(Task(10, 512), "cvxpy, SCS", 1.0).remark == reason
-    assert "1e421 terms" in geometry_peers.why_not(Task(1000, 512), "cvxpy, SCS")  # more than a float holds
-    assert not geometry_peers.why_not(Task(10, 512), OURS)
-    assert not geometry_peers.why_not(Task(10), "cvxpy, SCS")
-
-
-def test_targets_are_judged() -> None:
-    quick, slow = Quartiles(0.5, 0.5, 0.5), Quartiles(9.0, 9.0, 9.0)
-    ours = Row(OURS, quick, Solved(np.eye(100), own_gap=1e-9, lower_bound=0.3), risk=0.31)
-    peers = [Row("cvxpy, SCS", slow, Solved(np.eye(100)), 0.31), Row("cvxpy, Clarabel", remark="ended after 9 s")]
-    rows = rows_of(geometry.table(Task(100), [ours, *peers]) + "\n\n")
-    assert rows[OURS][5] == "gap at most 1e-08 in at most 1 s: met"
-    assert rows["cvxpy, SCS"][5] == "at least 20 x ours: missed"
-    assert rows["cvxpy, Clarabel"][5] == "-"
 
 
 @pytest.mark.parametrize("supervised", [False, True], ids=["UCL", "SCL"])

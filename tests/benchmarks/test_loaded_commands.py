@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import beside_load
 import loaded_evaluation
 import loaded_losses
 import loaded_training
-import loaded_views
 import pytest
 import torch
 
@@ -33,10 +31,6 @@ def check_seconds(found: dict[str, object], num_calls: int) -> None:
     assert isinstance(seconds, list)
     assert len(seconds) == num_calls
     assert all(value > 0 for value in seconds)
-
-
-def test_views() -> None:
-    check_seconds(run_helper(loaded_views, "counterpoint", 8, 4, 3), 3)
 
 
 @pytest.mark.parametrize(
@@ -66,9 +60,3 @@ def test_evaluation_of_both_sides_agrees_and_is_timed(tmp_path: Path) -> None:
         found = run_helper(loaded_evaluation, run, name, 16, 120, 1)
         check_seconds(found, 1)
         assert len(found["accuracies"]) == 6  # pyright: ignore[reportArgumentType]
-
-
-def test_the_table_of_a_case_names_each_load() -> None:
-    words = ("counterpoint", 8, 4, 2)
-    text = beside_load.compare("Views", {"ours": (Path(loaded_views.__file__), words)}, [beside_load.IDLE])
-    assert "| ours | " in text

@@ -72,13 +72,7 @@ def test_every_kind_of_fault_is_made_and_words_and_types_stay(package: Path) -> 
     }
 
 
-def test_a_longer_draw_begins_with_the_shorter_one(package: Path) -> None:
-    (package / "rule.py").write_text(PROGRAM)
-    assert faults.draw("small", 2, 5) == faults.draw("small", 4, 5)[:2]
-    assert len({fault.line for fault in faults.draw("small", 4, 5)}) == 4
-
-
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_each_tier_finds_its_faults_and_a_second_run_knows_them(
     package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,10 +12,7 @@ import numpy as np
 import pytest
 import torch
 import training
-import training_report
 import training_runs
-from measuring import Quartiles
-from training_report import Entry, Verdict
 from training_runs import PARTS, WARM_UPS, Setup
 
 from counterpoint.data.loader import Batch
@@ -32,6 +29,7 @@ def setup(rng: np.random.Generator) -> Setup:
     return Setup(images, "convnet", 4, "fp32", "cpu")
 
 
+@pytest.mark.slow
 def test_the_quick_run_prints_whole_tables() -> None:
     words = [sys.executable, str(COMMAND), "--quick", "--threads", "1"]
     finished = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -46,28 +44,6 @@ def test_the_quick_run_prints_whole_tables() -> None:
     assert all(row[2].strip() in ("met", "missed") for row in verdicts)
     claims = " ".join(row[0] for row in verdicts)
     assert "over a bare loop's, bf16: at most 1.03 x" in claims
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--threads", "0"], "--threads must be >= 1, got 0"),
-        (["--batch-size", "1"], "--batch-size must be >= 2, got 1"),
-        (["--rounds", "0"], "--rounds must be >= 1, got 0"),
-        (["--device", "tpu"], "invalid choice: 'tpu'"),
-        (["--quick", "--full"], "not allowed with argument"),
-        (["--device", "cuda"], "needs a GPU"),
-        (["--full"], "--full needs --data"),
-    ],
-)
-def test_bad_arguments_are_explained(
-    flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as stopped:
-        training.main(flags)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 # --- our side
@@ -90,13 +66,6 @@ def test_the_bare_loop_does_what_the_engine_does(setup: Setup, precision: str, t
     for ours, theirs, first in zip(*weights, strict=True):
         assert torch.equal(ours, theirs)
         assert not torch.equal(ours, first)
-
-
-def test_each_step_is_timed_once(setup: Setup, tmp_path: Path) -> None:
-    found = training_runs.step_seconds(setup, tmp_path / "run", with_bare=True)
-    assert set(found) == {"ours", "bare"}
-    assert all(len(seconds) == setup.num_steps - WARM_UPS for seconds in found.values())
-    assert set(training_runs.step_seconds(setup, tmp_path / "run", with_bare=False)) == {"ours"}
 
 
 def test_a_step_ends_when_the_next_batch_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +97,7 @@ def test_the_parts_make_up_the_step(setup: Setup, tmp_path: Path) -> None:
         assert sum(found[part][number] for part in PARTS) <= whole
 
 
+@pytest.mark.slow
 def test_a_run_to_the_end_is_judged_by_its_last_epoch(rng: np.random.Generator, tmp_path: Path) -> None:
     for split, size in (("train", 24), ("test", 10)):
         labels = np.arange(size) % 2
@@ -143,6 +113,7 @@ def test_a_run_to_the_end_is_judged_by_its_last_epoch(rng: np.random.Generator, 
 # --- the peer
 
 
+@pytest.mark.slow
 def test_the_example_of_lightly_trains_the_same_encoder(
     rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,50 +137,4 @@ def test_unequal_work_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "| ours |" not in output.out
 
 
-def test_a_missing_peer_is_named(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightly_simclr", None)
-    found = training.peers(setup)
-    assert all(isinstance(why, str) and why.startswith("skipped: cannot be imported") for why in found.values())
-    assert training.differences_from_peer(setup, Path()) == []
-
-
 # --- the judgement
-
-
-def test_verdicts_compare_medians_with_limits() -> None:
-    middle = Quartiles(1.0, 2.0, 3.0)
-    assert training_report.at_least("a", middle, 2).is_met
-    assert not training_report.at_least("a", middle, 2.1).is_met
-    assert training_report.at_most("a", middle, 2).is_met
-    assert not training_report.at_most("a", middle, 1.9).is_met
-    assert str(Verdict("a: at most 2", "2 [1, 3]", True)) == "| a: at most 2 | 2 [1, 3] | met |"
-
-
-def test_ratios_are_taken_round_by_round() -> None:
-    series = {
-        ("ours", "fp32"): [[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]],
-        ("bare", "fp32"): [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
-        ("ours", "bf16"): [[0.5], [0.5]],
-        ("bare", "bf16"): [[0.5], [0.5]],
-        (training.LIGHTLY, "fp32"): [[1.5, 1.5], [1.5, 1.5]],
-    }
-    first, second, *overheads = training.speed_verdicts(series, "cpu")
-    assert (first.is_met, first.found) == (True, "3 [3, 3] x")  # ours in bf16 is the fastest
-    assert (second.is_met, second.found) == (True, "1.12 [0.938, 1.31] x")
-    assert [verdict.is_met for verdict in overheads] == [False, True]
-
-
-def test_a_row_without_a_figure_says_why() -> None:
-    table = training_report.rate_table(
-        [Entry("peer", "fp32", [], "skipped: x"), Entry("ours", "fp32", [0.5])], [0.5], 4
-    )
-    assert table.splitlines()[2:] == [
-        "| peer | fp32 | - | - | - | skipped: x |",
-        "| ours | fp32 | 8 | 6250.0 | 1 [1, 1] | - |",
-    ]
-
-
-def test_the_rest_is_what_no_part_accounts_for() -> None:
-    seconds = {part: [1.0, 2.0] for part in PARTS} | {"step": [5.5, 10.5]}
-    assert training_report.rest_of(seconds) == 0.5
-    assert "| 500.0 (6.2%) | 8000.0 | views |" in training_report.part_table({"fp32": seconds})

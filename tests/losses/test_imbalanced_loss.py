@@ -187,9 +187,8 @@ def test_the_loss_has_the_gradient_of_held_weights(supervised: bool, k: int | No
 
 
 @each_pool
-@pytest.mark.parametrize("k", [None, 3])
-@pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.sampled(21)
+@pytest.mark.parametrize(("k", "nonnegative"), [(None, False), (3, True)])
+@pytest.mark.sampled(4)
 def test_nothing_goes_below_the_floor(supervised: bool, k: int | None, nonnegative: bool) -> None:
     """Also where gradient descent pushes."""
     labels = torch.tensor([0, 0, 1, 2, 1])

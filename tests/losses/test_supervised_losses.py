@@ -202,7 +202,7 @@ def test_vectors_that_are_all_alike_are_at_chance(name: str, tau: float) -> None
 @pytest.mark.thorough
 def test_nothing_goes_below_the_floor(name: str, nonnegative: bool) -> None:
     """Also where gradient descent pushes, for several labels."""
-    for seed in range(6):
+    for seed in range(2):
         labels = torch.randint(0, 3, (5,), generator=torch.Generator().manual_seed(seed))
         labels[0], labels[1] = 0, 1
         raw = torch.stack([z.detach() for z in draw_views(5, 5, seed=seed)]).requires_grad_()

@@ -107,7 +107,7 @@ def in_a_network() -> Result:
     }
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2])
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[RankResult]:
     return run_on_ranks(every_case, request.param, tmp_path_factory.mktemp("ranks"))
 

@@ -107,16 +107,6 @@ def relu_energy(w1: Array, w2: Array, alpha: Array, x: Array, x_other: Array) ->
     return energy(alpha, z, z_other)
 
 
-def entropy_objective(alpha: Array, cost: Array, tau: float) -> float:
-    """E - R of Eq. 7 with the entropy regulariser, over finite costs."""
-    total = 0.0
-    for row, costs in zip(alpha, cost, strict=True):
-        for weight, c in zip(row, costs, strict=True):
-            if np.isfinite(c) and weight > 0:
-                total += weight * c + tau * weight * np.log(weight)
-    return total
-
-
 def centred_over_length(x: Array, *, length_of_centred: bool) -> Array:
     """(x - mean) over |x - mean|, or over |x| as Lemma 6 prints it."""
     centred = x - sum(x) / len(x)

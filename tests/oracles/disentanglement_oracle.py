@@ -38,16 +38,6 @@ def gap(table: Sequence[Sequence[float]], entropies: Sequence[float]) -> float:
     return sum((column[0] - column[1]) / h for column, h in zip(columns, entropies, strict=True)) / len(columns)
 
 
-def modularity(table: Sequence[Sequence[float]]) -> float:
-    """ridgeway2018: squared deviation of each row from one that has its largest entry alone."""
-    scores = []
-    for row in table:
-        largest, place = max(row), row.index(max(row))
-        deviation = sum(value**2 for f, value in enumerate(row) if f != place)
-        scores.append(1 - deviation / (largest**2 * (len(row) - 1)) if largest > 0 else 0.0)
-    return sum(scores) / len(scores)
-
-
 def concentration(rows: Sequence[Sequence[float]]) -> float:
     """eastwood2018: sum of rho_i (1 - H(P_i)), entropies to the base of a row's length."""
     total, score = sum(map(sum, rows)), 0.0

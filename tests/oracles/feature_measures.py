@@ -80,13 +80,6 @@ def expected_activation(z: Matrix) -> list[float]:
     return [math.fsum(abs(float(row[d])) for row in u) / len(u) for d in range(z.shape[1])]
 
 
-def top_samples(z: Matrix, dim: int, num_samples: int, threshold: float) -> list[int]:
-    """Active samples by falling value, the earlier first among equals."""
-    u = unit(z)
-    active = [i for i in range(len(u)) if abs(u[i, dim]) > threshold]
-    return sorted(active, key=lambda i: (-u[i, dim], i))[:num_samples]
-
-
 def spread(z: Matrix) -> float:
     """Root mean square distance of unit rows from their mean."""
     u = unit(z)

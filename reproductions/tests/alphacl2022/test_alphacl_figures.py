@@ -1,6 +1,5 @@
 """alphacl2022, Figs. 2 and 3 at their quick size: what they claim, what they draw, and that a seed fixes both."""
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -59,14 +58,6 @@ def test_figure_3_has_one_mode_with_fixed_alpha_and_more_in_training(two_layers:
     assert float(top_two[1] / top_two[0]) < 0.02  # two digits are drawn
 
 
-@pytest.mark.parametrize("fixture", ["deep_linear", "two_layers"])
-def test_records_are_plain_data_and_read_as_text(fixture: str, request: pytest.FixtureRequest) -> None:
-    made: Reproduction = request.getfixturevalue(fixture)
-    assert json.loads(json.dumps(made.to_dict(), allow_nan=False))["agrees"] is True
-    assert "alphacl2022" in str(made)
-    assert all(claim.note or claim.agrees for claim in made.claims)  # what is not judged is explained
-
-
 @pytest.mark.parametrize("make", [figure_2, figure_3])
 def test_a_seed_fixes_the_numbers_and_progress_is_told(
     make: Callable[[FigureRun], Reproduction], deep_linear: Reproduction, two_layers: Reproduction
@@ -77,7 +68,3 @@ def test_a_seed_fixes_the_numbers_and_progress_is_told(
     assert again.to_dict() == (deep_linear if make is figure_2 else two_layers).to_dict()
     assert lines
     assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_another_seed_gives_other_numbers(deep_linear: Reproduction) -> None:
-    assert figure_2(FigureRun(seed=7, quick=True)).to_dict()["panels"] != deep_linear.to_dict()["panels"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint import losses
-from counterpoint.losses import AlphaCL, Pairing, PairLoss
+from counterpoint.losses import AlphaCL, PairLoss
 from oracles import alphacl_theory_oracle as oracle
 from oracles.number_checks import assert_numbers
 from reproductions.alphacl2022.contrastive_covariance import (
@@ -132,13 +132,6 @@ def test_erratum_equation_27_has_the_wrong_sign() -> None:
     assert_close(-printed, descent)
 
 
-def test_a_linear_map_acts_on_both_sides() -> None:
-    """Corollary 2: C[W x] = W X W^T, so E is a quadratic form in W."""
-    alpha, x, w = draw_alpha(8, 6), draw(9, 2, 6, 4), draw(10, 3, 4)
-    x_alpha = contrastive_covariance(alpha, x[0], x[1])
-    assert_close(contrastive_covariance(alpha, x[0] @ w.T, x[1] @ w.T), w @ x_alpha @ w.T)
-
-
 def test_moving_everything_changes_nothing_even_far_from_the_origin() -> None:
     alpha, x = draw_alpha(11, 6), draw(12, 2, 6, 4)
     here = contrastive_covariance(alpha, x[0], x[1])
@@ -147,45 +140,13 @@ def test_moving_everything_changes_nothing_even_far_from_the_origin() -> None:
     assert torch.equal(here, here.T) or float((here - here.T).abs().max()) < 1e-12
 
 
-def test_augmentation_alone_makes_the_covariance_negative() -> None:
-    x = torch.zeros(3, 2, dtype=torch.float64)
-    x_alpha = contrastive_covariance(torch.ones(3, 3), x, x + torch.eye(3, 2).double())
-    assert float(torch.linalg.eigvalsh(x_alpha)[0]) < 0
-
-
-def test_the_diagonal_of_alpha_does_not_count() -> None:
-    alpha, x = draw_alpha(13, 4), draw(14, 2, 4, 2)
-    heavy = alpha + 7 * torch.eye(4)
-    assert_close(contrastive_covariance(heavy, x[0], x[1]), contrastive_covariance(alpha, x[0], x[1]))
-    assert_close(energy(heavy, x[0], x[1]), energy(alpha, x[0], x[1]))
-
-
 def test_bad_input_is_refused_in_words() -> None:
     z = torch.eye(3).double()
     with pytest.raises(ValueError, match=r"alpha must have shape \(3, 3\), got \(2, 2\)"):
         energy(torch.ones(2, 2), z, z)
-    with pytest.raises(ValueError, match="alpha must be >= 0, got -1"):
-        energy(-torch.ones(3, 3), z, z)
     with pytest.raises(ValueError, match="one shape"):
         energy(torch.ones(3, 3), z, z[:, :2])
-    with pytest.raises(ValueError, match="given together"):
-        contrastive_covariance(torch.ones(3, 3), z, z, z)
-    with pytest.raises(ValueError, match="same number of rows, got 3 and 2"):
-        contrastive_covariance(torch.ones(3, 3), z, z, z[:2], z[:2])
-    with pytest.raises(ValueError, match="row 1 holds NaN"):
-        energy(torch.ones(2, 2), torch.tensor([[1.0], [torch.nan]]), torch.ones(2, 1))
     with pytest.raises(TypeError, match="got BarlowTwins; Theorem 1 needs"):
         weigh(losses.BarlowTwins(), z, z)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="held fixed"):
         weigh(AlphaCL(backpropagate_alpha=True), z, z)
-    with pytest.raises(ValueError, match="no direction"):
-        weigh(losses.InfoNCE(), torch.zeros(3, 2), torch.ones(3, 2))
-
-
-def test_a_users_own_pair_of_functions_is_weighed_too() -> None:
-    loss = PairLoss(torch.sqrt, torch.exp, pairing=Pairing("same-view", "first", normalize=False))
-    z0, z1 = (z.requires_grad_() for z in draw(15, 2, 4, 3))
-    pairs = weigh(loss, z0, z1)
-    descent = torch.autograd.grad(loss(z0, z1), (z0, z1))
-    ascent = torch.autograd.grad(pairs.scale * pairs.energy(), (z0, z1))
-    assert_close(-torch.stack(ascent), torch.stack(descent))

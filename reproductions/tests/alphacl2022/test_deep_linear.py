@@ -16,7 +16,6 @@ from reproductions.alphacl2022.deep_linear import (
     ascend,
     draw_layers,
     layer_velocities,
-    pca_energy,
     twice_energy,
 )
 from tolerances import assert_close
@@ -65,7 +64,7 @@ def test_every_layer_pulls_with_twice_the_energy(seed: int, depth: int) -> None:
     assert_close(torch.stack(pulls), torch.full((depth,), twice_energy(x_alpha, layers), dtype=torch.float64))
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     seed=seeds,
     widths=st.lists(st.integers(2, 8), min_size=3, max_size=6),
@@ -128,60 +127,13 @@ def test_erratum_the_eigenvalue_in_lemma_12_is_a_squared_norm() -> None:
     assert float((w @ torch.outer(v, v) - w).norm()) > 0.1
 
 
-def test_lemma_9_the_product_has_norm_1_only_if_all_is_aligned() -> None:
-    aligned = [torch.outer(a, b) for a, b in ((torch.eye(4)[1], torch.eye(3)[0]), (torch.eye(2)[0], torch.eye(4)[1]))]
-    assert alignment(aligned).residual == 0
-    assert float(torch.linalg.matrix_norm(aligned[1] @ aligned[0], 2)) == 1
-    turned = [aligned[0], torch.outer(torch.eye(2)[0], torch.tensor([0.6, 0.8, 0.0, 0.0]))]
-    assert alignment(turned).residual > 0.1
-    assert float(torch.linalg.matrix_norm(turned[1] @ turned[0], 2)) == pytest.approx(0.8)
-
-
-def test_a_doubled_largest_eigenvalue_leaves_rank_two_at_one_layer() -> None:
-    """The paper's counterexample: one layer, so W_{>1} = I has no distinct largest eigenvalue."""
-    x_alpha = torch.diag(torch.tensor([2.0, 2.0, 1.0]))
-    made = ascend(x_alpha, [torch.eye(3)[:2]])
-    assert float(made.ratio[-1]) == pytest.approx(1, rel=1e-12)
-    assert_close(made.singular_TL2[-1, 0], torch.full((2,), math.sqrt(0.5), dtype=torch.float64))
-
-
-@settings(max_examples=20)
-@given(seed=seeds, d=st.integers(1, 6), data=st.data())
-def test_corollary_2_no_orthonormal_map_beats_the_leading_eigenvectors(seed: int, d: int, data: st.DataObject) -> None:
-    k = data.draw(st.integers(1, d))
-    x_alpha = draw_covariance(seed, d)
-    best = pca_energy(x_alpha, k)
-    leading = torch.linalg.eigh(x_alpha).eigenvectors[:, -k:].T
-    other = torch.linalg.qr(torch.randn(d, k, generator=seeded(seed), dtype=torch.float64)).Q.T
-    assert 0.5 * twice_energy(x_alpha, [leading]) == pytest.approx(best, rel=1e-10, abs=1e-12)
-    assert 0.5 * twice_energy(x_alpha, [other]) <= best + 1e-12 * abs(best)
-
-
 def test_bad_input_is_refused_in_words() -> None:
     x_alpha, layers = torch.eye(3), draw_layers([3, 2], generator=seeded(9))
     with pytest.raises(ValueError, match="must have a positive eigenvalue, got -1"):
         ascend(-x_alpha, layers)
     with pytest.raises(ValueError, match="X_alpha must be symmetric"):
         twice_energy(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), [torch.eye(2)])
-    with pytest.raises(ValueError, match="must be finite"):
-        twice_energy(torch.full((3, 3), torch.nan), layers)
-    with pytest.raises(ValueError, match="square"):
-        twice_energy(torch.ones(3, 2), layers)
-    with pytest.raises(ValueError, match="takes 3 inputs, X_alpha has 2"):
-        twice_energy(torch.eye(2), layers)
     with pytest.raises(ValueError, match="layer 2 takes 3 inputs, but layer 1 gives 2"):
         twice_energy(x_alpha, [*layers, torch.ones(1, 3)])
-    with pytest.raises(ValueError, match="at least one matrix"):
-        alignment([])
-    with pytest.raises(ValueError, match="num_steps must be >= 1"):
-        ascend(x_alpha, layers, num_steps=0)
-    with pytest.raises(ValueError, match="step must be > 0"):
-        ascend(x_alpha, layers, step=0.0)
     with pytest.raises(ValueError, match="layer 1 has nothing but zeros"):
         ascend(x_alpha, [torch.zeros(2, 3)])
-    with pytest.raises(ValueError, match="layer 1 has a row of zeros"):
-        ascend(x_alpha, [torch.eye(3) - torch.diag(torch.tensor([1.0, 0, 0])), torch.ones(1, 3)], per_filter=True)
-    with pytest.raises(ValueError, match="widths must be"):
-        draw_layers([3], generator=seeded(0))
-    with pytest.raises(ValueError, match="num_components must be from 1 to 3, got 4"):
-        pca_energy(x_alpha, 4)

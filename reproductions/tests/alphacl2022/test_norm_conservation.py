@@ -71,12 +71,6 @@ def batch_norm(f_NK: Tensor) -> Tensor:
     return layer_norm(f_NK.T).T
 
 
-def reversibility_error(activation: Activation, x_N: Tensor) -> float:
-    """Largest ``|h(x) - h'(x) x|``: 0 for the activations of Definition 2 (linear, ReLU, leaky ReLU)."""
-    slope_N = torch.func.grad(lambda x: activation(x).sum())(x_N)
-    return float((activation(x_N) - slope_N * x_N).abs().max())
-
-
 def leaky(x: Tensor) -> Tensor:
     return F.leaky_relu(x, 0.2)
 
@@ -110,7 +104,7 @@ def flow_of(network: Network, seed: int, *, widths: Sequence[int] = (3, 4, 3), e
     return loss_flow(draw_weights(seed, widths), loss_on(network, seed, widths[0]), torch.linspace(0, end, 5))
 
 
-@settings(max_examples=4, phases=[Phase.generate])  # a flow is too slow to shrink
+@settings(max_examples=2, phases=[Phase.generate])  # a flow is too slow to shrink
 @given(activation=st.sampled_from([linear, squared]), normalisation=st.sampled_from([l2_norm, layer_norm]), seed=seeds)
 @pytest.mark.thorough
 def test_lemma_7_layers_below_l2_and_layer_norm_keep_their_norms(
@@ -140,20 +134,6 @@ def test_lemma_7_gradients_are_orthogonal_to_the_layers_they_move(
     if normalisation is batch_norm:
         last = layers[-1].detach()
         assert float((last * slopes[-1]).sum(1).abs().max()) <= 1e-10 * float(last.norm() * slopes[-1].norm())
-
-
-@pytest.mark.parametrize("normalisation", [l2_norm, layer_norm])
-@pytest.mark.thorough
-def test_lemma_7_across_kinks(normalisation: Callable[[Tensor], Tensor]) -> None:
-    found = drifts(flow_of(Network(leaky, normalisation), 3, end=0.1))
-    assert float(found.layer_norms_L.max()) < CONSERVED
-    assert float(found.filter_norms_L.min()) > MOVED
-
-
-@pytest.mark.thorough
-def test_single_filters_below_l2_do_change_length() -> None:
-    found = drifts(flow_of(Network(squared, l2_norm), 1))
-    assert float(found.filter_norms_L.min()) > MOVED
 
 
 @pytest.mark.thorough
@@ -208,15 +188,6 @@ def test_an_activation_that_is_not_homogeneous_ends_it_too() -> None:
     assert float(found.layer_norms_L[:-1].min()) > MOVED
 
 
-def test_a_step_of_descent_lengthens_by_its_own_square() -> None:
-    """|W - eta G|^2 = |W|^2 + eta^2 |G|^2, as G is orthogonal to W."""
-    w, x = draw(7, 3, 4).requires_grad_(), draw(8, 2, 6, 4)
-    gradient = torch.autograd.grad(losses.InfoNCE()(x[0] @ w.T, x[1] @ w.T), w)[0]
-    stepped = (w - 0.5 * gradient).square().sum()
-    assert_close(stepped, w.square().sum() + 0.25 * gradient.square().sum())
-    assert float((w.detach() * gradient).sum().abs()) < 1e-14
-
-
 @settings(max_examples=12)
 @given(seed=seeds, k=st.integers(3, 6), is_centred=st.booleans())
 def test_lemma_6_the_jacobian_is_a_projection_over_a_length(seed: int, k: int, is_centred: bool) -> None:
@@ -251,14 +222,6 @@ def test_erratum_lemma_6_has_no_forward_rule_with_its_own_jacobian() -> None:
         assert float(y.norm()) == pytest.approx(1)
 
 
-def test_which_activations_are_reversible() -> None:
-    x = draw(11, 50)
-    for activation in ACTIVATIONS.values():
-        assert reversibility_error(activation, x) == 0
-    for other in (torch.tanh, F.gelu, F.softplus):
-        assert reversibility_error(other, x) > 0.01
-
-
 def test_drifts_of_a_known_flow() -> None:
     layers = (torch.tensor([[[3.0, 4.0]], [[4.0, 3.0]], [[3.0, 0.0]]]), torch.tensor([[[1.0]], [[1.0]], [[2.0]]]))
     found = drifts(LayerFlow(torch.arange(3.0), layers, torch.zeros(3)))
@@ -273,10 +236,6 @@ def test_drifts_of_a_known_flow() -> None:
 def test_bad_input_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="x must not be zero"):
         normalisation_jacobian(torch.ones(3), is_centred=True)
-    with pytest.raises(ValueError, match="row 0 holds NaN"):
-        normalisation_jacobian(torch.tensor([torch.nan]), is_centred=False)
-    with pytest.raises(ValueError, match="times must"):
-        loss_flow([torch.ones(1, 1)], lambda w: w[0].sum(), torch.tensor([1.0, 0.0]))
     with pytest.raises(ValueError, match=r"300 evaluations led to time 1\.?\d* only; .* slides along a kink"):
         loss_flow(
             [torch.ones(1, 1)], lambda w: w[0].abs().sum(), torch.tensor([0.0, 2.0]), max_evaluations=300

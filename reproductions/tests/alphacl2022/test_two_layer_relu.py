@@ -7,17 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint import losses
 from oracles import alphacl_theory_oracle as oracle
 from oracles.number_checks import assert_numbers
-from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance, energy, weigh
+from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance, energy
 from reproductions.alphacl2022.deep_linear import twice_energy
 from reproductions.alphacl2022.two_layer_relu import (
     ModeMixture,
     as_mixture,
     draw_mixture,
     mode_spectrum,
-    negative_entry_bound,
     relu_velocities,
     sticky_velocities,
 )
@@ -84,22 +82,6 @@ def test_theorem_4_gates_are_those_of_the_paper_by_loops() -> None:
     assert_numbers(made.second_OK, oracle.gradient(lambda w: oracle.relu_energy(w1.numpy(), w, *rows), w2.numpy()))
 
 
-def test_theorem_4_with_the_alpha_of_a_loss_is_what_training_does() -> None:
-    """Autograd through the ReLU network and InfoNCE, against X_alpha and the rule alone."""
-    _, mixture, _ = draw_case(4, 4, 9)
-    w1, w2 = draw_weights(5, 3, 4).abs().requires_grad_(), draw_weights(6, 2, 3).requires_grad_()
-    with torch.no_grad():
-        w1[1, 2] = w1[0, 0] = 0.0
-    loss = losses.InfoNCE(0.5, 1.0, "same-view", False, anchors="first", reduction="sum")
-    z0, z1 = (two_layer(w1, w2, x) for x in (mixture.first_NM, mixture.second_NM))
-    slopes = torch.autograd.grad(loss(z0, z1), (w1, w2))
-    alpha = weigh(loss, z0.detach(), z1.detach()).alpha_VV[:9, :9]
-    x_alpha = contrastive_covariance(alpha, mixture.first_NM, mixture.second_NM)
-    sticky = sticky_velocities(x_alpha, w1.detach(), w2.detach())
-    assert_close(-slopes[0], sticky.first_KM)
-    assert_close(-slopes[1], sticky.second_OK)
-
-
 def test_without_one_hot_inputs_the_rule_fails() -> None:
     """A sample of two modes opens the gate for a weight at zero, which then moves."""
     x = torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]).double()
@@ -134,14 +116,6 @@ def test_lemma_15_needs_every_mode_and_every_pair() -> None:
     assert mode_spectrum(contrastive_covariance(alpha, x, x)).largest_off_diagonal == 0
 
 
-@settings(max_examples=60)
-@given(seed=seeds, num_modes=st.integers(2, 7))
-def test_lemma_16_some_entry_is_negative_enough(seed: int, num_modes: int) -> None:
-    u, v = draw_weights(seed, num_modes), draw_weights(seed + 1, num_modes).abs() + 1e-3
-    u = u - (u @ v) / (v @ v) * v
-    assert float(u.min()) <= negative_entry_bound(u, v) * (1 - 1e-12)
-
-
 def test_assumption_1_is_checked_sample_by_sample() -> None:
     x = torch.eye(3)
     assert as_mixture(x * torch.tensor([[1.0], [2.0], [0.0]]), 0.5 * x * torch.tensor([[1.0], [2.0], [0.0]]))
@@ -170,15 +144,5 @@ def test_bad_input_is_refused_in_words() -> None:
     generator = torch.Generator()
     with pytest.raises(ValueError, match="at least the number of modes 2, got 1"):
         draw_mixture(torch.ones(2), 1, generator=generator)
-    with pytest.raises(ValueError, match="magnitudes must be a vector"):
-        draw_mixture(torch.tensor([1.0, 0.0]), 3, generator=generator)
-    with pytest.raises(ValueError, match="spread must be >= 0"):
-        draw_mixture(torch.ones(2), 3, spread=-1, generator=generator)
     with pytest.raises(ValueError, match="W_1 must be >= 0"):
         sticky_velocities(torch.eye(2), -torch.eye(2), torch.eye(2))
-    with pytest.raises(ValueError, match="at least 2 modes"):
-        mode_spectrum(torch.ones(1, 1))
-    with pytest.raises(ValueError, match="v must be > 0"):
-        negative_entry_bound(torch.ones(2), torch.tensor([1.0, 0.0]))
-    with pytest.raises(ValueError, match="u must have a negative entry"):
-        negative_entry_bound(torch.ones(2), torch.ones(2))

@@ -153,16 +153,6 @@ def test_training_and_spectra_explain_mistakes() -> None:
     narrow, message = ToyData(isotropic_noise(2, 0.1)), "inputs must have 3 dimensions, as W_1 takes, got 2"
     with pytest.raises(UsageError, match=message):
         gradient_descent(start, narrow, DistanceInfoNCE(), descent=SgdPlan(num_steps=1), generator=generator)
-    with pytest.raises(UsageError, match=message):
-        gradient_flow(
-            start, draw_views(narrow, 4, generator=generator), DistanceInfoNCE(), torch.tensor([0.0, 1.0])
-        )  # fmt: skip
-    with pytest.raises(UsageError, match="batch_size must be >= 2, got 1"):
-        SgdPlan(batch_size=1)
-    with pytest.raises(ValueError, match="rate must be > 0, got 0"):
-        SgdPlan(rate=0)
-    with pytest.raises(ValueError, match="margin must be > 0"):
-        live_dimensions(torch.zeros(2), margin=-1)
     with pytest.raises(UsageError, match="log spectrum must be a vector without NaN"):
         live_dimensions(torch.tensor([torch.nan]))
     assert live_dimensions(torch.tensor([-torch.inf, -torch.inf])) == 0

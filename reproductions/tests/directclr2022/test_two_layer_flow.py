@@ -1,7 +1,5 @@
 """Two and more layers: gradients, what the flow conserves, Theorem 3 along true flows, and its closed form."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -187,28 +185,9 @@ def test_the_flow_with_relu_lowers_the_loss_and_keeps_the_balance_of_each_hidden
     assert conservation_drift(network.weights, flow.last.weights) > 1e-3
 
 
-@NAMES
-def test_the_start_of_the_flow_falls_as_the_gradient_says(name: str) -> None:
-    network, views = network_of(3, 3, 9), views_of(9, 3, 9)
-    loss, step = CATALOGUE[name], 1e-5
-    flow = gradient_flow(network, views, loss, torch.tensor([0.0, step]))
-    slope = -sum(float(g.square().sum()) for g in network_gradient(network, views, loss).gradients)
-    assert math.isclose(float(flow.losses_T.diff()) / float(flow.times_T[1]), slope, rel_tol=1e-2)
-
-
 def test_mistakes_are_explained() -> None:
     one, times_T = torch.ones(1), torch.tensor([0.0, 1.0])
     with pytest.raises(UsageError, match="singular values must be > 0"):
         aligned_growth(0 * one, one, one, times_T)
-    with pytest.raises(UsageError, match="times must be >= 0, got -1"):
-        aligned_growth(one, one, one, torch.tensor([-1.0, 1.0]))
-    with pytest.raises(UsageError, match="gap must be square and symmetric"):
-        two_layer_flow(torch.eye(2), torch.eye(2), torch.ones(2, 2).triu(), times_T)
     with pytest.raises(UsageError, match="W_2 takes 3 inputs, but W_1 gives 2"):
         ToyNetwork((torch.zeros(2, 2), torch.zeros(2, 3)))
-    with pytest.raises(UsageError, match="at least 1, got shapes"):
-        ToyNetwork(())
-    with pytest.raises(UsageError, match="depth must be >= 1, got 0"):
-        network_of(0, 2, 0)
-    with pytest.raises(UsageError, match="num_dims must be >= 1, got 0"):
-        network_of(1, 0, 0)

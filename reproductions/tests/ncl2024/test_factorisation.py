@@ -67,15 +67,6 @@ def test_asymmetric_factorisation_is_the_loss_of_two_encoders(
     assert_identity(error, oracle.factorisation_error(joint, px, py, f_XK.tolist(), g_YK.tolist()))
 
 
-@given(any_models, widths)
-@settings(max_examples=30)
-def test_both_losses_have_one_gradient(drawn: Drawn, width: int) -> None:
-    pairs, f_XK = cooccurrence(drawn.model), drawn.features(width).requires_grad_()
-    (of_error,) = torch.autograd.grad(factorisation_error(pairs, f_XK), f_XK)
-    (of_loss,) = torch.autograd.grad(spectral_loss(pairs, f_XK), f_XK)
-    assert_close(of_error, of_loss)
-
-
 def test_the_loss_that_trains_has_the_population_loss_as_its_expectation() -> None:
     """All batches of two pairs, weighed by their probability."""
     drawn = draw(2, 3, 11, unique=False)
@@ -100,15 +91,6 @@ def test_the_loss_that_trains_two_encoders_has_theirs(nonnegative: bool) -> None
         expected += chance * float(loss(f_XK[[a, c]], g_YK[[b, d]]))
     f_XK, g_YK = (z.relu() if nonnegative else z for z in (f_XK, g_YK))
     assert_identity(spectral_loss(pairs, f_XK, g_YK), expected)
-
-
-@given(any_models, widths)
-@settings(max_examples=30)
-def test_rotations_of_the_features_change_nothing(drawn: Drawn, width: int) -> None:
-    """Theorem 1."""
-    pairs, f_XK = cooccurrence(drawn.model), drawn.features(width)
-    turn_KK = torch.linalg.qr(torch.from_numpy(drawn.rng.normal(size=(width, width)))).Q
-    assert_identity(spectral_loss(pairs, f_XK), spectral_loss(pairs, f_XK @ turn_KK))
 
 
 # --- signed features
@@ -155,24 +137,6 @@ def test_one_encoder_cannot_make_a_negative_eigenvalue(seed: int, width: int) ->
     generator = torch.Generator().manual_seed(seed + 1)
     near_XK = found.first_XK + 1e-2 * torch.randn(5, width, generator=generator, dtype=torch.float64)
     assert evaluate_features(pairs, near_XK).gap >= -EXACT
-
-
-def test_two_encoders_can_make_what_one_cannot() -> None:
-    half = torch.full((2,), 0.5).double()
-    always_other = Cooccurrence(torch.eye(2).double().flip(0) / 2, half, half, is_symmetric=True)
-    one = spectral_features(always_other, 2)
-    assert (round(one.error, 12), round(one.gap, 12)) == (1.0, 0.0)
-    first_XK = 2**0.5 * torch.eye(2).double()
-    both = evaluate_features(always_other, first_XK, first_XK.flip(0))
-    assert (round(both.error, 12), round(both.gap, 12)) == (0.0, 0.0)
-
-
-def test_features_beyond_the_rank_are_zero_and_change_nothing() -> None:
-    pairs = cooccurrence(draw(2, 3, 1, unique=True).model)
-    wide = spectral_features(pairs, 9)
-    assert wide.first_XK.shape == (5, 9)
-    assert abs(wide.error) < EXACT
-    assert torch.equal(wide.first_XK[:, 5:], torch.zeros(5, 4).double())
 
 
 # --- non-negative features
@@ -226,12 +190,6 @@ def test_least_losses_of_a_known_model() -> None:
 # --- what is refused
 
 
-@pytest.mark.parametrize("num_features", [0, -2])
-def test_at_least_one_feature(num_features: int) -> None:
-    with pytest.raises(UsageError, match=f"num_features must be >= 1, got {num_features}"):
-        spectral_features(cooccurrence(one_hot_model()), num_features)
-
-
 @pytest.mark.parametrize(("is_symmetric", "num_encoders"), [(False, 1), (True, 3), (True, 0)])
 def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: int) -> None:
     model = one_hot_model()
@@ -245,15 +203,8 @@ def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: i
     [
         (torch.ones(3, 2), None, "one row per view"),
         (torch.ones(4, 2), torch.ones(4, 3), "one width"),
-        (torch.ones(4), None, "one row per view"),
     ],
 )
 def test_features_fit_the_views(first: Tensor, second: Tensor | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         spectral_loss(cooccurrence(one_hot_model()), first, second)
-
-
-def test_two_kinds_of_views_need_two_encoders() -> None:
-    pairs: Cooccurrence = paired_cooccurrence(one_hot_model(), one_hot_model())
-    with pytest.raises(UsageError, match="two kinds of views need the features of both"):
-        factorisation_error(pairs, torch.ones(4, 2))

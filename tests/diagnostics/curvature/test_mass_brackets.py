@@ -16,7 +16,7 @@ from counterpoint.diagnostics.curvature.operator_spectrum import (
     trace_estimate,
 )
 
-SPECTRA = 200
+SPECTRA = 60
 
 
 def gaussian(rng: np.random.Generator, dims: int) -> torch.Tensor:
