@@ -191,7 +191,7 @@ def test_concepts_are_the_dimensions_and_samples_that_fire_most(
     assert len(concepts) == min(num_concepts, len(live))
     left_out = [expected[d] for d in live if d not in {concept.dim for concept in concepts}]
     assert_numbers([c.expected_activation for c in concepts], sorted(expected, reverse=True)[: len(concepts)])
-    assert max(left_out, default=0.0) <= min((c.expected_activation for c in concepts), default=0.0) + 1e-12
+    assert max(left_out, default=0.0) <= min((c.expected_activation or 0.0 for c in concepts), default=0.0) + 1e-12
     for concept in concepts:
         active = [i for i in range(len(z)) if unit[i, concept.dim] > THRESHOLD]
         assert_numbers(concept.expected_activation, expected[concept.dim])

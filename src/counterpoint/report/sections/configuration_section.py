@@ -90,7 +90,11 @@ def _joined(*names: str) -> Callable[[RunRecord], str]:
 
 def _speed(run: RunRecord) -> str:
     speeds = [epoch.images_per_second for epoch in run.epochs if epoch.images_per_second is not None]
-    return f"{number(round(median(speeds)))} images per second (median)" if speeds else ""
+    if not speeds:
+        return "not recorded" if run.epochs else ""
+    num_lost = len(run.epochs) - len(speeds)
+    lost = f"; {number(num_lost)} of {number(len(run.epochs))} epochs not recorded" if num_lost else ""
+    return f"{number(round(median(speeds)))} images per second (median{lost})"
 
 
 def _versions(run: RunRecord) -> str:
