@@ -64,7 +64,7 @@ def test_the_overview_names_every_verb_and_what_to_start_with(
     for name, summary in VERBS.items():
         assert f"  {name} " in said
         assert summary in said
-    assert "counterpoint train --data digits --method ncl --out runs/ncl" in said
+    assert "\n  counterpoint demo\n" in said
 
 
 @pytest.mark.parametrize("words", [["--version"], ["-V"]], ids=str)

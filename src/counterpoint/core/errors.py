@@ -6,17 +6,46 @@ from collections.abc import Iterable
 from counterpoint.core.terminal_text import shown
 
 MAX_LINE = 300  # characters of another's message in ours
-# Settings, verbs and data of released versions (0.1.0, 0.2.0), and what stands in their place.
+# Settings, verbs and formats of earlier versions, and what stands in their place.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
     "csv": "--json has everything",
     "markdown": "--json has everything",
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "engine.average": "the encoder has the weights of the last update",
+    "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "--data mnist": "torchvision.datasets.MNIST has its arrays (data, targets), which cp.train takes",
     "--data fashion-mnist": "torchvision.datasets.FashionMNIST has its arrays (data, targets), which cp.train takes",
     "--data svhn": "a folder of its pictures with a sub-folder per digit takes its place",
+    "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
+    "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
+    "own-shards-only": "each part makes its own shards alone",
+    "embed --merge": "a folder of shards is read wherever a table is; docs/scale.md makes one file of it by pyarrow",
+    "search --shards": "search the run without it: the index is built of the samples",
+    "search --second": "`cp.load(RUN, second=True).embed(x)` gives vectors to compare with those of cp.embed(RUN)",
+    "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
+    "search --method": "every row is compared, or above 2e9 numbers those that the graph of usearch proposes",
+    "search --exact": "every row is compared, or above 2e9 numbers those that the graph of usearch proposes",
+    "evaluate --baseline": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
+    "evaluate --baseline-weights": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
+    "evaluate --same-classes": "give the classes one name in both data sets",
+    "evaluate --absent-classes": "--source.classes takes the classes that both sides have",
+    "evaluate --reference": "the accuracies under corruptions of two evaluations give any ratio",
+    "evaluate --rank-on": "orders are made from the labelled samples",
+    "evaluate --similarity": "neighbours are near by cosine",
+    "evaluate --part": "`embed --shards --part` encodes in several processes, and `evaluate FOLDER` measures",
+    "evaluate --weighting": "neighbours vote with exp(cosine / temperature)",
+    "export --layout": "the graph takes (batch, height, width, channels)",
+    "export --opset": "the graph has the operators of ONNX 18, which onnxruntime and its converters read",
+    "export --samples": "30 samples are compared",
+    "export --evaluate": "`counterpoint evaluate RUN` and `counterpoint diagnose RUN` go before the export",
+    "search --export": "docs/search.md shows how the table of `counterpoint embed` goes into a database in a few lines",
+    "export_index": "docs/search.md shows how the table of cp.embed(run) goes into a database in a few lines",
+    "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
+    "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
+    "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
+    "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
 }
 
 
@@ -65,7 +94,7 @@ class NonFiniteError(CounterpointError, ValueError):
 
 
 def gone(name: str) -> str:
-    """Why a setting, verb or set of an earlier version is no more; empty for any other name.
+    """Why a setting, verb or format of an earlier version is no more; empty for any other name.
 
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'

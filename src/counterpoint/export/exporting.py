@@ -16,6 +16,7 @@ from counterpoint.core.errors import (
     RunError,
     UsageError,
     first_line,
+    gone,
     unknown_name,
 )
 from counterpoint.core.files import check_target, files_in, new_folder, sha256_of, write_sealed, write_text
@@ -233,7 +234,7 @@ def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
     for name in names:
         if name not in (*FORMATS, ALL):
-            raise unknown_name("format", str(name), [*FORMATS, ALL])
+            raise UsageError(gone(name)) if gone(name) else unknown_name("format", str(name), [*FORMATS, ALL])
     if not names:
         raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
     return names

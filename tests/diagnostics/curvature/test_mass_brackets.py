@@ -16,7 +16,7 @@ from counterpoint.diagnostics.curvature.operator_spectrum import (
     trace_estimate,
 )
 
-SPECTRA = 60
+SPECTRA = 200
 
 
 def gaussian(rng: np.random.Generator, dims: int) -> torch.Tensor:

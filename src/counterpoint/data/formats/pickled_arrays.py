@@ -101,7 +101,9 @@ class _Bytes:
 class _Steps(dict[int, Callable[..., None]]):
     """The listed steps by opcode, each of which is counted."""
 
-    num_left = MAX_OPCODES
+    def __init__(self, steps: dict[int, Callable[..., None]]) -> None:
+        super().__init__(steps)
+        self.num_left = MAX_OPCODES
 
     def __getitem__(self, code: int) -> Callable[..., None]:
         self.num_left -= 1
