@@ -13,7 +13,7 @@ from pathlib import Path
 # Before torch is loaded: each try has one thread, and tries run side by side.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as the command of several ranks sets it
+os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # as the command of several ranks sets it
 
 from campaign.kind import Kind
 from campaign.processes import load_all

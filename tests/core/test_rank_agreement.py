@@ -178,7 +178,7 @@ except LoneTrainingError as error:
 def test_a_rank_whose_peer_is_gone_ends_and_says_so(victim: int, place: str) -> None:
     """Whenever it is gone: before it came, as they meet, or at work; nobody waits as long as for a collective."""
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    common |= {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # as the command sets it
+    common |= {"TORCH_CPP_LOG_LEVEL": "FATAL"}  # as the command sets it
     environments = [{**common, "RANK": str(n), "LOCAL_RANK": str(n)} for n in range(2)]
     finished = started(environments, str(victim), place, script=LOST)
     assert [process.returncode for process in finished] == [9 * (n == victim) for n in range(2)], finished

@@ -252,12 +252,15 @@ def _asked(folder: RunFolder) -> Check:
 
 def _timings(folder: RunFolder) -> Iterator[Check]:
     """The lines of ``timings.jsonl``: as many as those of ``metrics.jsonl``, which are counted beside checkpoints."""
+    num_epochs = len(folder.read_lines(folder.metrics).good)
     if folder.timings.exists():
-        lines, num_epochs = folder.read_lines(folder.timings), len(folder.read_lines(folder.metrics).good)
+        lines = folder.read_lines(folder.timings)
         problem = lines.problem
         if not problem and len(lines.good) < num_epochs and folder.read_status().status == "finished":
             problem = f"it holds {len(lines.good)} lines, and {folder.metrics.name} {num_epochs}"
         yield _told(folder.timings.name, problem, f"{len(lines.good)} lines, each as it was written")
+    elif num_epochs:
+        yield Check(folder.timings.name, "not checked", "it is missing: times of epochs are not recorded")
 
 
 def _told(what: str, problem: str, detail: str) -> Check:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import resource
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ YEARS = 3e8  # seconds
 # What libraries make of too little memory, which nobody can mend from here: see "What is not promised".
 STARTED = "Exception ignored in thread started by"
 BLAS_ENDS = "OpenBLAS error: Memory allocation"
+ABORTED = "terminate called after throwing an instance of 'std::bad_alloc'"
 BLAS_LIBRARIES = re.compile(r"recent call first\):\n  File [^\n]*/site-packages/(numpy|scipy|sklearn)/")
 LIMITS = ("full disk", "read-only disk", "handles", "file size", "memory", "clock")
 
@@ -62,6 +64,8 @@ def _fault_of_others(outcome: Outcome) -> str:
         return "CPython waits for a thread that had no memory to start"
     if BLAS_ENDS in outcome.err or (is_stuck and BLAS_LIBRARIES.search(outcome.err)):
         return "OpenBLAS ends the process or asks again without end"
+    if outcome.code == -signal.SIGABRT and ABORTED in outcome.err:
+        return "C++ of torch or another library ends the process"
     return ""
 
 

@@ -27,7 +27,12 @@ INDEX = ("index.json", "names.json", "vectors.npy")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
 # What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
-SAID_WHEN_LOST = {"config.yaml": "it is missing", "timings.jsonl": "not recorded", "after": "not checked"}
+SAID_WHEN_LOST = {
+    "config.yaml": "it is missing",
+    "resolved.yaml": "resolved.yaml is missing",
+    "timings.jsonl": "not recorded",
+    "after": "not checked",
+}
 # What `verify` knows from elsewhere, whoever vouches for it: the last checkpoint, and a step that is taken again.
 PROVEN = ("encoder.safetensors", "newest/model.safetensors", "older/model.safetensors")
 VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "search", "load")

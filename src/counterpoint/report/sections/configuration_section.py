@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from counterpoint.core.markup import Child, Markup, element, join
-from counterpoint.report.charts.figures import absences, data_table
+from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -18,7 +18,8 @@ ASKED, DEFAULT, UNKNOWN = "asked for", "default", "not known"
 def configuration_section(runs: Sequence[RunRecord]) -> Markup:
     """Show the run cards, the settings that matter, and all others folded."""
     configured = [run for run in runs if run.settings]
-    absent = absences([run for run in runs if not run.settings], "settings", "train")
+    lost = ", ".join(run.name for run in runs if not run.settings)
+    absent = element("p", f"resolved.yaml is missing: the settings of {lost} are not known.") if lost else None
     tables = _settings(configured) if configured else None
     return join(element("h3", "Run card"), _run_card(runs), _skipped(runs), element("h3", "Settings"), tables, absent)
 
