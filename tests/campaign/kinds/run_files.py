@@ -28,7 +28,7 @@ SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetens
 # What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
 SAID_WHEN_LOST = {
-    "config.yaml": "it is missing",
+    "config.yaml": "is missing",
     "resolved.yaml": "resolved.yaml is missing",
     "timings.jsonl": "not recorded",
     "after": "not checked",
