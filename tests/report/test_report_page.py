@@ -92,7 +92,7 @@ def test_six_runs(make_run):
     ids=str,
 )
 def test_odd_data(make_run, options):
-    scan(report(make_run(**options)))
+    assert "Run card" in scan(report(make_run(**options))).text
 
 
 def test_without_labels(tmp_path):
