@@ -87,6 +87,7 @@ def test_text_from_outside_ends_no_table_and_begins_no_link() -> None:
     assert as_text("a<img>[x](y)\n# z") == r"a\<img\>\[x\](y)\\n\# z"
     # Behind two backslashes a bar would end the cell.
     assert markdown_table(["by"], [[as_text("knn on a|b")]], "l").endswith("\n| knn on a\\|b |")
-    assert as_code("a`b\n") == r"`a'b\n`"
+    assert as_code("a`b\n") == r"``a`b\n``"
+    assert as_code("`a") == "`` `a ``"
     assert as_text("/vol/ada/photos") == "…/photos"
     assert share(EvaluationRow(protocol="knn", accuracy=0.5, low=0.25, high=0.75)) == "50.0% (25.0% to 75.0%)"

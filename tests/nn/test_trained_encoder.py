@@ -225,6 +225,14 @@ def test_the_forward_pass_refuses_what_is_too_large_for_its_precision() -> None:
         encoder_of(VECTORS)(torch.full((3, 5), 1e300, dtype=torch.float64))
 
 
+def test_a_sample_too_large_for_the_sums_of_the_encoder_is_named() -> None:
+    encoder, samples = encoder_of(replace(VECTORS, std=(0.1,) * 5)), torch.rand(3, 5)
+    samples[1] = 3e38
+    for function in (encoder, encoder.represent, encoder.embed):
+        with pytest.raises(DataError, match="sample 1 is not finite"):
+            function(samples)
+
+
 def test_what_is_traced_or_mapped_reads_no_number() -> None:
     encoder, samples = encoder_of(VECTORS), torch.rand(3, 5)
     expected = encoder(samples)

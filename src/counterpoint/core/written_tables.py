@@ -89,12 +89,15 @@ def as_text(text: str) -> str:
 
 
 def as_code(text: str) -> str:
-    """Text from outside as code in Markdown.
+    """Text from outside as code in Markdown, between more backticks than stand together in it.
 
-    >>> as_code("a`b")
-    "`a'b`"
+    >>> as_code("a`b"), as_code("`")
+    ('``a`b``', '`` ` ``')
     """
-    return f"`{shown(printable(text)).replace('`', chr(39))}`"
+    code = shown(printable(text))
+    fence = "`" * (1 + max(map(len, re.findall("`+", code)), default=0))
+    pad = " " if code.startswith("`") or code.endswith("`") else ""
+    return f"{fence}{pad}{code}{pad}{fence}"
 
 
 def as_cell(text: str) -> str:

@@ -120,8 +120,8 @@ class Encoder(nn.Module):
                 array or a list is answered as ``represent`` answers it.
 
         Raises:
-            DataError: wrong axes, or another number of features; NaN or infinity, except where the pass is compiled,
-                traced, captured or mapped, which reads no number.
+            DataError: wrong axes, or another number of features; NaN or infinity in samples or representations, except
+                where the pass is compiled, traced, captured or mapped, which reads no number.
         """
         if not isinstance(samples, Tensor):
             return self.represent(samples)
@@ -129,6 +129,7 @@ class Encoder(nn.Module):
         if is_readable(samples):
             # What is too large for float32 is infinite there.
             check_finite(samples.float() if samples.dtype == torch.float64 else samples, "samples")
+            return _finite(self.backbone(prepared), "representation")
         return self.backbone(prepared)
 
     def represent(self, samples: Any) -> Any:
@@ -140,7 +141,8 @@ class Encoder(nn.Module):
                 answered in kind.
 
         Raises:
-            DataError: wrong kind, shape, channels or range, or a shape that could be one picture or many.
+            DataError: wrong kind, shape, channels or range, a shape that could be one picture or many, or numbers too
+                large for the encoder.
         """
         return _like(self.both(samples)[0], samples)
 
@@ -186,7 +188,8 @@ class Encoder(nn.Module):
         channels = card.in_shape[0] if card.kind == "images" else None
         checked = to_samples(samples, card.kind, name="samples", channels=channels)
         pairs = [self.of_views(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
-        return torch.cat([r for r, _ in pairs]), torch.cat([z for _, z in pairs])
+        representations, embeddings = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        return _finite(representations, "representation"), _finite(embeddings, "embedding")
 
     @torch.no_grad()
     def of_views(self, views: Tensor) -> tuple[Tensor, Tensor]:
@@ -212,6 +215,18 @@ class Encoder(nn.Module):
         else:
             x = fit_images(to_unit_float(x), self.card.in_shape)
         return (x.to(self.mean.dtype) - self.mean.to(x.device)) / self.std.to(x.device)
+
+
+def _finite(vectors: Tensor, name: str) -> Tensor:
+    """What an encoder gave (n, d), if each vector is finite: sums of large numbers are not."""
+    finite_N = torch.isfinite(vectors.detach()).all(dim=1)
+    if not bool(finite_N.all()):
+        first = int((~finite_N).nonzero()[0])
+        raise DataError(
+            f"the {name} of sample {first} is not finite: its numbers are too large for the encoder, or the "
+            f"encoder's weights are damaged; scale the values down"
+        )
+    return vectors
 
 
 def _like(output: Tensor, samples: Any) -> Any:

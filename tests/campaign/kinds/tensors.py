@@ -106,7 +106,8 @@ def _loss_and_gradients(name: str, tensors: tuple[Tensor, ...], draw: random.Ran
     num_rows = 1 if views[0].is_nested or not views[0].dim() else len(views[0])
     labels = torch.arange(num_rows) % 3 if loss.uses_labels or draw.random() < 0.1 else None
     value = loss(views[0], views[1], labels=labels)
-    value.backward()
+    if any(view.requires_grad for view in views):  # of two tensors of inference, neither can
+        value.backward()
     return [value, *(view.grad for view in views if view.grad is not None)]
 
 
