@@ -33,7 +33,7 @@ def rows_of(x: list[float], r: list[float], epsilon: float, k: int, bounds: tupl
     x_CC = torch.tensor([x] * size, dtype=torch.float64)
     at = integral.at(x_CC)
     assert torch.equal(at.value_C, integral.value(x_CC))
-    hessian = at.hessian.times(
+    hessian = at.hessian(
         torch.eye(size, dtype=torch.float64)
     )  # row i is the Hessian's column i: all rows are alike
     return float(at.value_C[0]), at.slope_CC[0], at.diagonal_CC[0], hessian
@@ -137,11 +137,11 @@ def test_rows_may_come_in_blocks_and_be_forgotten(kept: int, monkeypatch: pytest
     v_CC = torch.rand(size, size, generator=generator, dtype=torch.float64)
     integral = LogSumIntegral(r_CC / r_CC.sum(1, keepdim=True), 9, 1.0, 0.0, 1.0)
     whole = integral.at(x_CC)
-    expected = whole.hessian.times(v_CC)
+    expected = whole.hessian(v_CC)
     monkeypatch.setattr(negatives_integral, "BLOCK_NUMBERS", 2 * size * integral.basis.coefficients_QM.shape[1])
     monkeypatch.setattr(negatives_integral, "KEPT_NUMBERS", kept)
     parts = integral.at(x_CC)
     assert_numbers(parts.value_C, whole.value_C)
     assert_numbers(parts.slope_CC, whole.slope_CC)
     assert_numbers(parts.diagonal_CC, whole.diagonal_CC)
-    assert_numbers(parts.hessian.times(v_CC), expected)
+    assert_numbers(parts.hessian(v_CC), expected)

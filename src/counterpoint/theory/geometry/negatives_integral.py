@@ -21,10 +21,9 @@ all nodes; where the series would be long, every node takes its own exponentials
 # B rows of a block, C classes, Q nodes, M basis functions of x
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -44,12 +43,7 @@ LEAST = 1e-300
 FAINTEST = -350.0  # squares of exponentials above it are normal numbers; processors are slow at others
 
 
-class RowHessian(Protocol):
-    """Second derivatives of a function of each row."""
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        """The Hessian of each row times that row of a direction."""
-        ...
+RowHessian = Callable[[Tensor], Tensor]  # the Hessian of a function of each row, times that row of a direction (C, C)
 
 
 @dataclass(frozen=True)
@@ -110,12 +104,14 @@ class LogSumIntegral:
     def at(self, x_CC: Tensor) -> LogSumAt:
         """The expectation and its derivatives for each row, x (C, C)."""
         is_kept = x_CC.numel() * self.basis.coefficients_QM.shape[1] <= KEPT_NUMBERS
-        parts = [self._derivatives(self._block(rows, x_CC), is_kept) for rows in self._blocks(x_CC)]
+        blocks = list(self._blocks(x_CC))
+        parts = [self._derivatives(self._block(rows, x_CC), is_kept) for rows in blocks]
+        hessians = [(part.hessian, rows) for part, rows in zip(parts, blocks, strict=True)]
         return LogSumAt(
             torch.cat([part.value_C for part in parts]),
             torch.cat([part.slope_CC for part in parts]),
             torch.cat([part.diagonal_CC for part in parts]),
-            BlockwiseHessian([part.hessian for part in parts], list(self._blocks(x_CC))),
+            lambda direction_CC: torch.cat([times(direction_CC[rows]) for times, rows in hessians]),
         )
 
     def _blocks(self, x_CC: Tensor) -> Iterator[slice]:
@@ -154,54 +150,18 @@ class LogSumIntegral:
         slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
         own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
         diagonal_BC = own_BC + kr_BC**2 * (second_B1 - self.basis.sum_of_squares(block.values_BMC, pairs_BQ))
-        kept_BMC = block.values_BMC if is_kept else None
-        hessian = BlockHessian(self.basis, block.x_BC, kept_BMC, kr_BC, own_BC, second_B1, pairs_BQ)
-        return LogSumAt(block.value_B, slope_BC, diagonal_BC, hessian)
+        # What is not kept is computed anew for each product, to keep memory small.
+        basis, x_BC, kept_BMC = self.basis, block.x_BC, block.values_BMC if is_kept else None
 
+        def times(direction_BC: Tensor) -> Tensor:
+            values_BMC = basis.values(x_BC) if kept_BMC is None else kept_BMC
+            weighted_BC = kr_BC * direction_BC
+            # the sum over l first, at each node: no row ever has its C x C matrix
+            dot_BQ = row_sums(values_BMC, weighted_BC) @ basis.coefficients_QM.T
+            joint_BC = combined(values_BMC, (pairs_BQ * dot_BQ) @ basis.coefficients_QM)
+            return own_BC * direction_BC + kr_BC * (second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
 
-@dataclass(frozen=True)
-class BlockwiseHessian:
-    """Second derivatives of all rows, by blocks of them."""
-
-    parts: Sequence[RowHessian]
-    blocks: Sequence[slice]
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        """See ``RowHessian``."""
-        pairs = zip(self.parts, self.blocks, strict=True)
-        return torch.cat([part.times(direction_CC[rows]) for part, rows in pairs])
-
-
-@dataclass(frozen=True)
-class BlockHessian:
-    """Second derivatives of some rows.
-
-    Attributes:
-        basis: of exp(-s x).
-        x_BC: their terms.
-        values_BMC: the basis there; None where it is computed anew for each product, to keep memory small.
-        kr_BC: k times the probability of each term.
-        own_BC: what a term adds to its own second derivative alone.
-        second_B1: what all pairs have by the mean of the sum.
-        pairs_BQ: weight of each node in what pairs have by the power.
-    """
-
-    basis: "Basis"
-    x_BC: Tensor
-    values_BMC: Tensor | None
-    kr_BC: Tensor
-    own_BC: Tensor
-    second_B1: Tensor
-    pairs_BQ: Tensor
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        """See ``RowHessian``."""
-        values_BMC = self.basis.values(self.x_BC) if self.values_BMC is None else self.values_BMC
-        weighted_BC = self.kr_BC * direction_CC
-        # the sum over l first, at each node: no row ever has its C x C matrix
-        dot_BQ = row_sums(values_BMC, weighted_BC) @ self.basis.coefficients_QM.T
-        joint_BC = combined(values_BMC, (self.pairs_BQ * dot_BQ) @ self.basis.coefficients_QM)
-        return self.own_BC * direction_CC + self.kr_BC * (self.second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
+        return LogSumAt(block.value_B, slope_BC, diagonal_BC, times)
 
 
 @dataclass(frozen=True)

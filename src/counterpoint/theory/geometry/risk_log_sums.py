@@ -16,7 +16,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.class_level import LogOfSum
-from counterpoint.theory.geometry.negatives_integral import LogSumAt, LogSumIntegral, RowHessian
+from counterpoint.theory.geometry.negatives_integral import LogSumAt, LogSumIntegral
 from counterpoint.theory.geometry.risk_rows import RowsAt, gap_length_slope
 
 STEEPEST = 340.0  # e^(-2 * 340) is a number of float64
@@ -55,8 +55,12 @@ class ExpectedLog:
         # second derivative of f(x(a)): f'' x'_j x'_l for all pairs, and f' x'' on the diagonal alone
         bend_CC = at.slope_CC * second_CC
         diagonal_CC = at.diagonal_CC * first_CC**2 + bend_CC
-        hessian = _ChainHessian(sign, first_CC, bend_CC, at.hessian)
-        return LogSumAt(sign * at.value_C, sign * at.slope_CC * first_CC, sign * diagonal_CC, hessian)
+        inner = at.hessian
+
+        def times(direction_CC: Tensor) -> Tensor:
+            return sign * (first_CC * inner(first_CC * direction_CC) + bend_CC * direction_CC)
+
+        return LogSumAt(sign * at.value_C, sign * at.slope_CC * first_CC, sign * diagonal_CC, times)
 
     def _terms(self, gram_CC: Tensor, order: int) -> Tensor:
         """Derivative of this order of x(a)."""
@@ -88,8 +92,12 @@ class LogSumRows:
         value_C = self.offset + torch.stack([part.value_C for part in parts]).sum(0)
         slope_CC = self.factor * torch.stack([part.slope_CC for part in parts]).sum(0)
         diagonal_CC = self.factor * torch.stack([part.diagonal_CC for part in parts]).sum(0)
-        hessian = _SumHessian(self.factor, [part.hessian for part in parts])
-        return RowsAt(self.factor * value_C, slope_CC, diagonal_CC, hessian, gap_length_slope(slope_CC))
+        factor, hessians = self.factor, [part.hessian for part in parts]
+
+        def times(direction_CC: Tensor) -> Tensor:
+            return factor * torch.stack([hessian(direction_CC) for hessian in hessians]).sum(0)
+
+        return RowsAt(factor * value_C, slope_CC, diagonal_CC, times, gap_length_slope(slope_CC))
 
 
 def log_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> LogSumRows:
@@ -140,29 +148,3 @@ def _expected_log(
     # bounds of a term: a - 1 is between -2 and 0
     low, high = (sum(math.exp(each.level - drop * each.rate) for each in scaled) for drop in (2, 0))
     return ExpectedLog(sign, scaled, LogSumIntegral(weights_CC, num_negatives, epsilon, low, high)), offset
-
-
-@dataclass(frozen=True)
-class _ChainHessian:
-    """Of an expected logarithm, for cosines; ``inner`` is that for the terms of the sum."""
-
-    sign: float
-    first_CC: Tensor
-    bend_CC: Tensor
-    inner: RowHessian
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        return self.sign * (
-            self.first_CC * self.inner.times(self.first_CC * direction_CC) + self.bend_CC * direction_CC
-        )
-
-
-@dataclass(frozen=True)
-class _SumHessian:
-    """Of a factor times a sum."""
-
-    factor: float
-    parts: Sequence[RowHessian]
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        return self.factor * torch.stack([part.times(direction_CC) for part in self.parts]).sum(0)

@@ -63,11 +63,11 @@ class RowsAt:
 
     def weighed(self, weights_C: Tensor) -> RiskAt:
         """The risk: rows by the weights of their anchors, and of each derivative what a symmetric matrix sees."""
-        weights_C1 = weights_C[:, None]
+        weights_C1, hessian = weights_C[:, None], self.hessian
         return RiskAt(
             float(weights_C @ self.value_C),
             _between_classes(weights_C1 * self.slope_CC),
-            _WeighedHessian(weights_C1, self.hessian).times,
+            lambda direction_CC: _between_classes(weights_C1 * hessian(_between_classes(direction_CC))),
             _between_classes(weights_C1 * self.diagonal_CC),
             weights_C * self.length_slope_C,
         )
@@ -120,7 +120,7 @@ class SeparableRows:
         else:
             # scores of positives and of collisions are |mu_i|^2 itself
             length_slope_C = self.attract * record.attract_slope + slope_CC.diagonal()
-        return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, _DiagonalHessian(curvature_CC), length_slope_C)
+        return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, curvature_CC.mul, length_slope_C)
 
     def _scores(self, gram_CC: Tensor) -> Tensor:
         """Argument of q."""
@@ -164,7 +164,11 @@ class LogMeanRows:
         return record.factor * (offset + softplus(level_C - offset))
 
     def at(self, gram_CC: Tensor) -> RowsAt:
-        """See ``Rows``; with p and q the shares in the two sums, the slope of l is (1 + beta) p - beta q."""
+        r"""See ``Rows``; with p and q the shares in the two sums, the slope of l is (1 + beta) p - beta q.
+
+        The Hessian of a row is, up to a factor and with t = p - q,
+        :math:`\mathrm{diag}((1 + \beta) p - \beta q) - p p^\top + q q^\top + (1 - \mathrm{share})\, t t^\top`.
+        """
         record, beta, u_CC = self.record, self.record.hardness, log_terms(self.record, gram_CC)
         sharp_CC = self._tilted(u_CC, 1 + beta)
         p_CC, level_C = (1 + beta) * sharp_CC.softmax(1), sharp_CC.logsumexp(1)
@@ -176,10 +180,19 @@ class LogMeanRows:
         share_C1 = torch.ones_like(level_C)[:, None]
         if self.epsilon:
             share_C1 = torch.sigmoid(level_C - math.log(self.epsilon))[:, None]
-        slope_CC = record.factor * record.scale * share_C1 * (p_CC - q_CC)
+        tilt_CC = p_CC - q_CC
+        slope_CC = record.factor * record.scale * share_C1 * tilt_CC
         scale_C1 = record.factor * record.scale**2 * share_C1
-        hessian = _LogMeanHessian(beta, p_CC, q_CC, share_C1, scale_C1)
-        return RowsAt(self.value(gram_CC), slope_CC, hessian.diagonal(), hessian, gap_length_slope(slope_CC))
+
+        def bent(v_CC: Tensor, dot: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+            own_CC = ((1 + beta) * p_CC - beta * q_CC) * v_CC - p_CC * dot(p_CC, v_CC) + q_CC * dot(q_CC, v_CC)
+            return scale_C1 * (own_CC + (1 - share_C1) * tilt_CC * dot(tilt_CC, v_CC))
+
+        def times(direction_CC: Tensor) -> Tensor:
+            return bent(direction_CC, lambda x_CC, v_CC: (x_CC * v_CC).sum(1, keepdim=True))
+
+        diagonal_CC = bent(torch.ones_like(p_CC), torch.mul)
+        return RowsAt(self.value(gram_CC), slope_CC, diagonal_CC, times, gap_length_slope(slope_CC))
 
     def _tilted(self, u_CC: Tensor, power: float) -> Tensor:
         """Add log r to a power of the terms."""
@@ -195,57 +208,6 @@ def log_terms(record: LogOfSum, gram_CC: Tensor) -> Tensor:
 def gap_length_slope(slope_CC: Tensor) -> Tensor:
     """Slope for |mu_i|^2 where all terms are gaps a_ij - |mu_i|^2: a colliding class has the gap 0 at any length."""
     return slope_CC.diagonal() - slope_CC.sum(1)
-
-
-@dataclass(frozen=True)
-class _WeighedHessian:
-    """H of the risk: the rows' Hessians by the weights of their anchors, on symmetric matrices."""
-
-    weights_C1: Tensor
-    rows: RowHessian
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        return _between_classes(self.weights_C1 * self.rows.times(_between_classes(direction_CC)))
-
-
-@dataclass(frozen=True)
-class _DiagonalHessian:
-    """Of sums over entries."""
-
-    curvature_CC: Tensor
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        return self.curvature_CC * direction_CC
-
-
-@dataclass(frozen=True)
-class _LogMeanHessian:
-    r"""Of ``LogMeanRows``, row by row, with t = p - q.
-
-    .. math:: \mathrm{diag}((1 + \beta) p - \beta q) - p p^\top + q q^\top + (1 - \mathrm{share})\, t t^\top
-    """
-
-    beta: float
-    p_CC: Tensor
-    q_CC: Tensor
-    share_C1: Tensor
-    scale_C1: Tensor
-
-    def times(self, direction_CC: Tensor) -> Tensor:
-        return self._on(direction_CC, _row_dot)
-
-    def diagonal(self) -> Tensor:
-        return self._on(torch.ones_like(self.p_CC), torch.mul)
-
-    def _on(self, v_CC: Tensor, dot: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        beta, p_CC, q_CC, tilt_CC = self.beta, self.p_CC, self.q_CC, self.p_CC - self.q_CC
-        own_CC = ((1 + beta) * p_CC - beta * q_CC) * v_CC - p_CC * dot(p_CC, v_CC) + q_CC * dot(q_CC, v_CC)
-        return self.scale_C1 * (own_CC + (1 - self.share_C1) * tilt_CC * dot(tilt_CC, v_CC))
-
-
-def _row_dot(x_CC: Tensor, v_CC: Tensor) -> Tensor:
-    """Inner product of corresponding rows, (C, 1)."""
-    return (x_CC * v_CC).sum(1, keepdim=True)
 
 
 def _between_classes(matrix_CC: Tensor) -> Tensor:
