@@ -35,7 +35,9 @@ def heat_map(panel: MatrixPanel, width: float) -> Markup:
     num_rows, num_columns = len(panel.row_labels), len(panel.column_labels)
     left = 8.0 + min(MAX_LABEL, max(text_width(label) for label in panel.row_labels))
     cell = min(LARGEST_CELL, (width - left) / num_columns)
-    top = _label_height(panel.column_labels, cell)
+    # Room above the matrix for the names of its columns.
+    widest = max(text_width(label) for label in panel.column_labels)
+    top = 20.0 if _is_level(panel.column_labels, cell) else 10.0 + min(MAX_LABEL, widest)
     # or 1: a matrix of zeros has depth 0 everywhere.
     largest = max((abs(value) for row in panel.values for value in row if math.isfinite(value)), default=0.0) or 1.0
     texts = cell_texts(panel.values, cell)
@@ -125,11 +127,6 @@ def _column_labels(panel: MatrixPanel, left: float, top: float, cell: float) -> 
             turn = f"rotate(-90 {x + 4:.1f} {top - 6:.1f})"
             labels.append(text(x + 4, top - 6, _clipped(label), class_="tick", transform=turn))
     return labels
-
-
-def _label_height(labels: Sequence[str], cell: float) -> float:
-    """Room above the matrix for the names of its columns."""
-    return 20.0 if _is_level(labels, cell) else 10.0 + min(MAX_LABEL, max(text_width(label) for label in labels))
 
 
 def _is_level(labels: Sequence[str], cell: float) -> bool:

@@ -1,19 +1,18 @@
 """The panels of a reproduced figure as charts: lines, clouds of points, matrices and tables."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from counterpoint.core.markup import Markup, element
-from counterpoint.report.charts.chart_frame import ChartText, Frame
+from counterpoint.report.charts.chart_frame import ChartText, Frame, style_legend, svg
 from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, label_room, line_chart
-from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style
+from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style, marker_path
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.wording import count, number
 from reproductions.matrix_figure import matrix_figure
 from reproductions.panels import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
-from reproductions.point_clouds import Cloud, point_clouds
 
 NUM_COLOURS = 6
 CHART_HEIGHT = 330.0
@@ -80,17 +79,20 @@ def line_figure(panel: LinePanel, width: float) -> Markup:
 
 def point_figure(panel: PointPanel, width: float) -> Markup:
     """Draw clouds of points; both axes share one scale where their ranges are alike."""
-    clouds = [_cloud(series, series_style(place)) for place, series in enumerate(panel.series)]
+    styles = [series_style(place) for place in range(len(panel.series))]
     # The whole disc, so that planes of several panels compare.
     ends = [-1.0, 1.0] if _is_disc(panel) else []
     x_axis = linear_axis(panel.x_label, [*ends, *(x for series in panel.series for x in series.x)])
     y_axis = linear_axis(panel.y_label, [*ends, *(y for series in panel.series for y in series.y)])
     names = [series.name for series in panel.series]
     words = ChartText(panel.title, f"{panel.y_label} over {panel.x_label}: {', '.join(names)}.")
-    legend = [list(zip((cloud.style for cloud in clouds), names, strict=True))] if len(names) > 1 else []
+    legend = [list(zip(styles, names, strict=True))] if len(names) > 1 else []
 
     def draw(room: float) -> Markup:
-        return point_clouds(_plane_frame(room, x_axis, y_axis), words, clouds, legend)
+        frame = _plane_frame(room, x_axis, y_axis)
+        key, key_height = style_legend(frame, legend)
+        clouds = [_cloud(frame, series, style) for series, style in zip(panel.series, styles, strict=True)]
+        return svg((frame.width, frame.height + key_height), words, [frame.axes(), clouds, key], class_="chart")
 
     is_thinned = any(len(series.x) > MAX_POINTS for series in panel.series)
     note = f"At most {number(MAX_POINTS)} points of each class are drawn." if is_thinned else ""
@@ -154,10 +156,12 @@ def _plane_frame(room: float, x_axis: Axis, y_axis: Axis) -> Frame:
     return Frame(room, height, x_axis, y_axis, right=frame.right + widest - inner)
 
 
-def _cloud(series: Series, style: Style) -> Cloud:
+def _cloud(frame: Frame, series: Series, style: Style) -> Markup:
+    """Draw many points as one path: an element per point would make the page many times as large."""
     finite = [(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(x) and math.isfinite(y)]
     kept = [finite[place] for place in evenly_chosen(len(finite), MAX_POINTS)]
-    return Cloud([x for x, _ in kept], [y for _, y in kept], style)
+    outlines = (marker_path(style.marker, frame.px(x), frame.py(y), 3.2) for x, y in kept)
+    return element("path", d="".join(outlines), class_=f"mark faint {style.colour}")
 
 
 def _line_table(panel: LinePanel) -> Markup:
@@ -167,9 +171,9 @@ def _line_table(panel: LinePanel) -> Markup:
     columns = [dict(zip(series.x, series.y, strict=True)) for series in shown]
     positions = sorted(set().union(*columns))
     kept = [positions[place] for place in evenly_chosen(len(positions), MAX_ROWS)]
-    rows = [[number(x), *_cells(column.get(x) for column in columns)] for x in kept]
+    values = [[column.get(x) for column in columns] for x in kept]
+    rows = [
+        [number(x), *("" if value is None or not math.isfinite(value) else number(value, 4) for value in row)]
+        for x, row in zip(kept, values, strict=True)
+    ]
     return data_table(panel.title, [panel.x_label, *(series.name for series in shown)], rows)
-
-
-def _cells(values: Iterable[float | None]) -> list[str]:
-    return ["" if value is None or not math.isfinite(value) else number(value, 4) for value in values]

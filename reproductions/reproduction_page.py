@@ -9,14 +9,13 @@ from pathlib import Path
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
-from counterpoint.report.charts.figures import HALF, WIDE, data_table
+from counterpoint.report.charts.figures import HALF, WIDE, columns, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.document import PageKind, PageSection, check_target, document, plain_header
-from counterpoint.report.wording import number
+from counterpoint.report.wording import number, percent
 from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
 from reproductions.panels import LinePanel, Panel, TablePanel
-from reproductions.picture_grids import picture_columns
-from reproductions.reproduction import Claim, PictureGrid, Reproduction, written
+from reproductions.reproduction import Claim, PictureGrid, PictureRow, Reproduction, written
 
 REPRODUCTION_PAGE = PageKind(
     "page of a reproduction",
@@ -28,6 +27,11 @@ LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
 # Verdicts of claims that were put to a test: of one, and of several.
 PLURALS = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
 MAX_LEGEND_ROWS = 3  # in a drawing of half the width
+ASKED = "What does each dimension mean?"
+HOW_TO_READ = (
+    "Each row shows the queries of the first seed that activate a dimension most, the strongest first. Dimensions come "
+    "by expected activation, those that are never active are left out."
+)
 SWATCH = 42.0  # room of a legend's entry beside its words
 
 
@@ -46,10 +50,11 @@ def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
 
 def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Markup:
     """Render the page; ``numbers`` names the file with the numbers, NAME.json unless given."""
+    shown = reproduction.pictures
     sections = [
         PageSection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
         PageSection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
-        *_pictures(reproduction.pictures),
+        *([PageSection("pictures", "Pictures", ASKED, _pictures(shown))] if shown else []),
         PageSection(
             "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
         ),
@@ -58,13 +63,6 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     facts = " · ".join([reproduction.source, f"python -m reproductions {reproduction.name}", *size])
     top = plain_header("Counterpoint reproduces a figure", reproduction.title, facts)
     return document(REPRODUCTION_PAGE, f"Counterpoint: {reproduction.title}", top, sections)
-
-
-def _pictures(grids: Sequence[PictureGrid]) -> list[PageSection]:
-    """The section of pictures, where there are any."""
-    if not grids:
-        return []
-    return [PageSection("pictures", "Pictures", "What does each dimension mean?", picture_columns(grids))]
 
 
 def verdict_words(claims: Sequence[Claim]) -> str:
@@ -161,3 +159,49 @@ def _settings(reproduction: Reproduction, numbers: str) -> Markup:
     ]
     note = element("p", f"The numbers of every panel are in {numbers} beside this page.", class_="note")
     return join(element("dl", entries, class_="run-card") if entries else None, note)
+
+
+def _pictures(grids: Sequence[PictureGrid]) -> Markup:
+    """Set the grids side by side, with the classes under each row."""
+    # All rows have the places of the longest: pictures of one size, also where few queries activate a dimension.
+    num_places = max((len(row.addresses) for grid in grids for row in grid.rows), default=1)
+    return join(element("p", HOW_TO_READ, class_="note"), columns([_grid(grid, num_places) for grid in grids]))
+
+
+def _grid(grid: PictureGrid, num_places: int) -> Markup:
+    """One arm: its rows, or why there are none."""
+    title = element("h3", grid.title)
+    if not grid.rows:
+        return join(title, element("p", grid.missing, class_="missing"))
+    shares = [share for row in grid.rows if (share := modal_share(row)) is not None]
+    words = f"{percent(sum(shares) / len(shares), 0)} of a row are of one class on average" if shares else None
+    rows = [_row(row, num_places) for row in grid.rows]
+    return join(title, element("p", words, class_="note") if words else None, element("div", rows, class_="rows"))
+
+
+def _row(row: PictureRow, num_places: int) -> Markup:
+    """One dimension: its pictures, then its classes."""
+    pictures = [
+        element("img", src=address, alt=name or "no class", title=name or None, class_="pixelated")
+        for address, name in zip(row.addresses, row.classes, strict=True)
+    ]
+    share = modal_share(row)
+    counts = ", ".join(f"{name} {number}" for name, number in Counter(filter(None, row.classes)).most_common())
+    told = None if share is None else [element("strong", percent(share, 0)), f" of one class: {counts}"]
+    return element(
+        "article",
+        element("header", element("h4", row.name)),
+        element("div", pictures, class_=f"thumbs per-row-{num_places}"),
+        element("p", told, class_="facts") if told else None,
+        class_="concept",
+    )
+
+
+def modal_share(row: PictureRow) -> float | None:
+    """Share of the commonest class among the pictures of a row whose class is known; None where none is.
+
+    >>> modal_share(PictureRow("dimension 3", ("a", "b", "c"), ("cat", "dog", "cat")))
+    0.6666666666666666
+    """
+    known = [name for name in row.classes if name]
+    return Counter(known).most_common(1)[0][1] / len(known) if known else None

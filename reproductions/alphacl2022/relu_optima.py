@@ -234,7 +234,12 @@ def follow_single_node(x_alpha_MM: Tensor, w_M: Tensor, *, horizon: float = 1e4)
     # The last state once more, with the dead entry exactly 0.
     weights_TM = torch.from_numpy(np.concatenate([*weights, u_M[None] / np.linalg.norm(u_M)]))
     times_T = torch.from_numpy(np.concatenate([*times, [now]]))
-    return SingleNodePath(times_T, weights_TM, tuple(order), mode, _status(mode, len(alive), horizon))
+    status = f"one mode is left: {mode}"
+    if mode is None:
+        status = (
+            f"{len(alive)} modes are left at the horizon {horizon:g}; the start is close to a fixed point that repels"
+        )
+    return SingleNodePath(times_T, weights_TM, tuple(order), mode, status)
 
 
 def _until_one_dies(x_SS: np.ndarray, w_S: np.ndarray, span: tuple[float, float]) -> _Stretch:
@@ -252,13 +257,6 @@ def _until_one_dies(x_SS: np.ndarray, w_S: np.ndarray, span: tuple[float, float]
     solved = solve_ivp(velocity, span, w_S, method="DOP853", events=least, rtol=TOLERANCE, atol=TOLERANCE)
     is_over = solved.status == 0  # the horizon came first
     return _Stretch(solved.t, solved.y, None if is_over else int(solved.y[:, -1].argmin()))
-
-
-def _status(mode: int | None, num_alive: int, horizon: float) -> str:
-    """What happened."""
-    if mode is not None:
-        return f"one mode is left: {mode}"
-    return f"{num_alive} modes are left at the horizon {horizon:g}; the start is close to a fixed point that repels"
 
 
 def _check(x_MM: np.ndarray, w_M: np.ndarray) -> None:

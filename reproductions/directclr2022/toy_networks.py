@@ -286,7 +286,8 @@ def gradient_descent(
         at = network_gradient(ToyNetwork(weights, network.is_rectified), views, loss)
         if step in recorded:
             # Weights that overflow stay so: recorded steps find it.
-            _require_finite(at.value, step, descent)
+            if not abs(at.value) < float("inf"):
+                raise TrainingError(f"the loss is {at.value} at step {step}; a rate below {descent.rate:g} may help")
             times.append(step * descent.rate)
             networks.append(ToyNetwork(weights, network.is_rectified))
             values.append(at.value)
@@ -294,12 +295,6 @@ def gradient_descent(
             weights = tuple(w - descent.rate * g for w, g in zip(weights, at.gradients, strict=True))
     to_tensor = torch.tensor
     return NetworkPath(to_tensor(times).double(), tuple(networks), to_tensor(values).double())
-
-
-def _require_finite(value: float, step: int, descent: SgdPlan) -> None:
-    """Stop with the remedy when the loss has overflowed."""
-    if not abs(value) < float("inf"):
-        raise TrainingError(f"the loss is {value} at step {step}; a rate below {descent.rate:g} may help")
 
 
 @dataclass(frozen=True)

@@ -165,12 +165,17 @@ def simulate_features(
     """
     _check_supervised(loss, supervised, training)
     labels_N = _class_labels(check_proportions(proportions), training.num_samples)
-    dimension = _dimension(dimension, int(labels_N.max()) + 1)
+    if dimension is None:
+        dimension = int(labels_N.max()) + 1
+    check_whole(dimension, "dimension", least=2, hint="unit vectors on a line cannot move")
     # the optimum of the whole numbers of samples, which may differ from the proportions asked for
     shares_C = torch.bincount(labels_N).double() / len(labels_N)
     negatives = {"loss": loss, "num_negatives": num_negatives, "supervised": supervised}
     optimum = optimal_geometry(shares_C, dimension=dimension, **negatives)
-    trained = _paper_loss(num_negatives, supervised, training) if loss is None else loss
+    # The mean over all samples of the batch is what that over infinitely many draws comes to.
+    num_draws = None if num_negatives is None or math.isinf(num_negatives) else int(num_negatives)
+    paper = GeneralizedContrastive(num_draws, supervised, training.lengths, seed=training.seed)
+    trained = paper if loss is None else loss
     snapshots = list(train_features(trained, labels_N, dimension, training))
     history = tuple(_measure(snapshot, labels_N, optimum) for snapshot in snapshots)
     features_ND = snapshots[-1].features_ND
@@ -231,13 +236,6 @@ def _measure(snapshot: Snapshot, labels_N: Tensor, optimum: Geometry) -> Feature
     return FeatureRecord(snapshot.step, snapshot.loss, variance, deviation)
 
 
-def _paper_loss(num_negatives: float | None, supervised: bool, training: FeatureTraining) -> GeneralizedContrastive:
-    """Eq. 20 with as many draws as asked for."""
-    # the mean over all samples of the batch is what that over infinitely many draws comes to
-    num_draws = None if num_negatives is None or math.isinf(num_negatives) else int(num_negatives)
-    return GeneralizedContrastive(num_draws, supervised, training.lengths, seed=training.seed)
-
-
 def _check_supervised(loss: Loss | None, supervised: bool, training: FeatureTraining) -> None:
     """A given loss has its own negatives, and only labels make positives and negatives of Eq. 20 differ in class."""
     if supervised and loss is not None:
@@ -258,14 +256,6 @@ def _class_labels(proportions_C: Tensor, num_samples: int) -> Tensor:
             f"num_samples must leave every class a sample, got {num_samples}, which gives {counts}; use {least} or more"
         )
     return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-
-
-def _dimension(dimension: int | None, num_classes: int) -> int:
-    """The dimension asked for, or one per class; on a line unit vectors cannot move."""
-    if dimension is None:
-        return num_classes
-    check_whole(dimension, "dimension", least=2, hint="unit vectors on a line cannot move")
-    return dimension
 
 
 def _row(values: Sequence[float]) -> str:

@@ -44,7 +44,9 @@ def cosine_step_sums(largest: float, num_steps: int) -> StepSums:
     >>> cosine_step_sums(2.0, 8)
     StepSums(total=7.0, squares=10.0)
     """
-    _check_schedule(largest, num_steps)
+    check_positive(largest, "largest", hint="it is the first learning rate")
+    if num_steps < 2:
+        raise UsageError(f"num_steps must be >= 2, got {num_steps}; a schedule that ends at 0 takes no step before")
     # The cosines sum to -1, and their squares to T / 2 for T >= 2.
     return StepSums((num_steps - 1) / 2 * largest, (3 / 8 * num_steps - 1 / 2) * largest**2)
 
@@ -124,13 +126,6 @@ def constant_step_bound(num_steps: int, *, excess: float, smoothness: float, noi
         raise UsageError(f"num_steps must be >= 1, got {num_steps}")
     # Steps of 1 / L give T / (2 L) on the left and T sigma^2 / (2 L) on the right: sigma^2 stays for every T.
     return 2 * smoothness / num_steps * excess + noise_variance
-
-
-def _check_schedule(largest: float, num_steps: int) -> None:
-    """Require a positive first step and a horizon of two steps."""
-    check_positive(largest, "largest", hint="it is the first learning rate")
-    if num_steps < 2:
-        raise UsageError(f"num_steps must be >= 2, got {num_steps}; a schedule that ends at 0 takes no step before")
 
 
 def _check_rate(largest: float, smoothness: float) -> None:

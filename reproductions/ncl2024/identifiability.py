@@ -285,7 +285,8 @@ def _start(pairs: Cooccurrence, num_features: int, generator: torch.Generator) -
     turn_KK = torch.linalg.qr(random_KK).Q
     for _ in range(TURNS):
         # huang2014: fit max(0, U T) by a rotation of U, in closed form (Procrustes)
-        turned_KK = _polar(both_ZK.T @ (both_ZK @ turn_KK).clamp(min=0.0))
+        left_KK, _, right_KK = torch.linalg.svd(both_ZK.T @ (both_ZK @ turn_KK).clamp(min=0.0))
+        turned_KK = left_KK @ right_KK  # the rotation nearest to it
         change = float((turned_KK - turn_KK).abs().max())
         turn_KK = turned_KK
         # only a start: the descent finishes what a few more turns would bring
@@ -293,12 +294,6 @@ def _start(pairs: Cooccurrence, num_features: int, generator: torch.Generator) -
             break
     cut = 1e-6  # no entry begins at 0, where its gradient may vanish
     return (left_XK @ turn_KK).clamp(min=cut), (right_YK @ turn_KK).clamp(min=cut)
-
-
-def _polar(a_KK: Tensor) -> Tensor:
-    """The rotation nearest to a matrix."""
-    left_KK, _, right_KK = torch.linalg.svd(a_KK)
-    return left_KK @ right_KK
 
 
 def _descend(pairs: Cooccurrence, start: tuple[Tensor, Tensor]) -> Factorisation:
