@@ -1,4 +1,4 @@
-"""The benchmark runs, names what it skips, refuses what differs, and its instruments read what they should."""
+"""Benchmarks run and print their tables; that of losses refuses what differs, and its instruments read right."""
 
 import os
 import re
@@ -10,7 +10,6 @@ import measuring
 import pair_losses
 import peer_losses
 import pytest
-import result_tables
 import torch
 from exact_losses import exact
 from measuring import Plan, Quartiles
@@ -23,47 +22,35 @@ from tolerances import assert_close
 
 COMMAND = Path(pair_losses.__file__)
 MIB = 2**20
-FIGURE = r"[\d.e+-]+ \[[\d.e+-]+, [\d.e+-]+\]"
-ERRORS = r"\d\.\de[+-]\d\d, \d\.\de[+-]\d\d"
 
 
-def run_command(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(COMMAND), *flags], capture_output=True, text=True, check=False)
-
-
-def rows_of(section: str) -> dict[str, list[str]]:
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    assert lines[:2] == [result_tables.HEADER, result_tables.RULE]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-    return {row[0]: row[1:] for row in cells}
+QUICK = {
+    "pair_losses.py --quick --threads 1": ("Measured 20", "### ", "skipped: needs a GPU", "Rounds: 3."),
+    "training.py --quick --threads 1": ("Measured 20", "| fp32", "| bf16", "over a bare loop's, bf16"),
+    "evaluation.py --quick": ("### 200 pictures of 10 classes, width 16", "| Counterpoint |"),
+    "evaluation.py --tables --quick": ("### precision@10 of 80 queries against 320 x 16", "At most 60 s: met."),
+    "evaluation.py --large --quick": ("### evaluate 5,000 x 32 on disk (1 MiB), 2,000 queries", "linear probe"),
+    "evaluation.py --classifiers --quick": ("### kNN-200, 500 queries against 2,000 x 32", "### linear probe"),
+    "curvature.py --quick": ("### a known spectrum of 80 eigenvalues", "| product, chunks of 4 |"),
+    "geometry.py --sizes 3 --negatives inf --settings SCL --threads 1": ("### SCL, k = infinity, C = 3", "Peers: "),
+    "search_peers.py --rows 3000 --queries 40 --width 16 --threads 1 --methods exact": (
+        "| planted | exact, batch of 40",
+    ),
+    "views.py --images 4 --batch-size 3 --threads 1": ("| operation |", "| blur |", "Rounds: 9."),
+    "file_hops.py": ("| a training step", "| optimal_geometry"),
+}
 
 
 @pytest.mark.slow
-def test_the_quick_run_prints_whole_tables() -> None:
-    finished = run_command("--quick", "--threads", "1")
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    head, *sections, overview = finished.stdout.split("\n### ")
-    assert re.search(r"^Measured 20\d\d-\d\d-\d\d \d\d:\d\d UTC at commit .+ with `python .+ --quick", head)
-    assert re.search(r"CPU .+, 1 threads; torch [\d.]+", head)
-    kinds: list[Kind] = ["nt-xent", "nt-xent", "cross-modal", "supervised", "sigmoid"]
-    assert len(sections) == len(kinds)
-    for kind, section in zip(kinds, sections, strict=True):
-        rows = rows_of(section)
-        assert list(rows) == [*CATALOGUE[kind], PRODUCTS]
-        assert "Rounds: 3." in section
-        for name, (time, ratio, *_, errors, remark) in rows.items():
-            is_skipped = remark.startswith("skipped: ")
-            assert (time == "-") if is_skipped else re.fullmatch(FIGURE, time), (name, time, remark)
-            assert is_skipped or (ratio == "-") == (name == OURS)
-            assert is_skipped or name == PRODUCTS or re.fullmatch(ERRORS, errors)
-    lines = overview.splitlines()
-    assert result_tables.SUMMARY_HEADER in lines
-    assert [line.split(" | ")[0].strip("| ") for line in lines[-5:]] == [part.splitlines()[0] for part in sections]
-    assert re.fullmatch(r"\d+\.\d", rows_of(sections[1])[OURS][3])
-    assert {name for name, row in rows_of(sections[2]).items() if row[-1] == "skipped: needs a GPU"} == {
-        "Inf-CL",
-        "memeff",
-    }
+@pytest.mark.parametrize("command", QUICK)
+def test_the_quick_run_of_a_benchmark_prints_its_tables(command: str) -> None:
+    name, *flags = command.split()
+    words = [sys.executable, str(COMMAND.with_name(name)), *flags]
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    missed = finished.returncode == 1 and "missed" in finished.stdout  # a target, on this machine
+    assert finished.returncode == 0 or missed, finished.stdout + finished.stderr
+    for said in QUICK[command]:
+        assert said in finished.stdout, said
 
 
 @pytest.mark.parametrize("kind", CATALOGUE)

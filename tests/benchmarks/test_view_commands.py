@@ -1,16 +1,11 @@
-"""The benchmark of views runs, names who is missing, and times nothing that differs from torchvision."""
-
-import re
-import subprocess
-import sys
-from pathlib import Path
+"""The benchmark of views times nothing that differs from torchvision."""
 
 import pytest
 import torch
 import view_checks
 import view_peers
 import views
-from view_peers import CATALOGUE, OURS, PIL_WORKERS, Work
+from view_peers import Work
 
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS
@@ -18,34 +13,11 @@ from tolerances import assert_estimate
 
 pytestmark = pytest.mark.thorough
 
-COMMAND = Path(views.__file__)
-FIGURE = r"[\d.e+-]+ \[[\d.e+-]+, [\d.e+-]+\]"
-
 
 def rows_of(text: str, header: str) -> dict[str, list[str]]:
     lines = text[text.index(header) :].split("\n\n", maxsplit=1)[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: row[1:] for row in cells}
-
-
-def test_the_command_prints_whole_tables() -> None:
-    pytest.importorskip("torchvision", reason="torchvision (extra `vision`) is not installed")
-    flags = ["--images", "4", "--batch-size", "3", "--threads", "1"]
-    finished = subprocess.run([sys.executable, str(COMMAND), *flags], capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert re.search(r"^Measured 20\d\d-\d\d-\d\d .+ with `python benchmarks/views.py --images 4", finished.stdout)
-    assert re.search(r"CPU .+, 1 threads; torch [\d.]+", finished.stdout)
-    differences = rows_of(finished.stdout, "| operation |")
-    assert {"crop, resize, flip: bicubic", "hue", "blur", "solarize"} <= set(differences)
-    assert all(float(cells[0]) <= 1 for cells in differences.values())
-    rows = rows_of(finished.stdout, views.HEADER)
-    assert list(rows) == list(CATALOGUE)
-    for name, (rate, ratio, target, remark) in rows.items():
-        is_skipped = remark.startswith("skipped: ")
-        assert is_skipped or re.fullmatch(FIGURE, rate), (name, rate)
-        assert is_skipped or (ratio == "-") == (name == OURS)
-        assert (re.fullmatch("at least 4: (met|missed)", target) is not None) == (name == PIL_WORKERS)
-    assert "Rounds: 9." in finished.stdout
 
 
 def test_what_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
