@@ -94,9 +94,9 @@ def test_what_has_no_fused_program_is_said_with_a_remedy() -> None:
         (integers, EXPONENTIAL, TypeError, "dtype must be one of .*, got int64"),
     ]:
         with pytest.raises(error, match=words + r".*; use kernels\.select\.use\('tiled'\)"):
-            triton_pairs.reduce(bad, psi)
+            TritonPairs().reduce(bad, psi)
         with pytest.raises(error, match=words):
-            triton_pairs.gradient(bad, psi, PerAnchor(torch.zeros(7)), PerAnchor(torch.ones(7)))
+            TritonPairs().gradient(bad, psi, PerAnchor(torch.zeros(7)), PerAnchor(torch.ones(7)))
 
 
 @needs_triton
@@ -182,10 +182,10 @@ def test_on_a_gpu_half_precision_errs_no_more_than_the_dense_operation(dtype: to
     for kind in ("self", "two-way"):
         scores = draw(1500, 2100, num_features, kind=kind, dtype=dtype)
         weight = weight_of(scores)
-        statistic, low = triton_pairs.reduce(scores, EXPONENTIAL), dense.reduce(scores, EXPONENTIAL)
+        statistic, low = TritonPairs().reduce(scores, EXPONENTIAL), dense.reduce(scores, EXPONENTIAL)
         truth = tiled.reduce(in_float64(scores), EXPONENTIAL)
         assert_low_precision(statistic.rows_N, low.rows_N, truth.rows_N)
-        ours = by_name(triton_pairs.gradient(scores, EXPONENTIAL, statistic, weight))
+        ours = by_name(TritonPairs().gradient(scores, EXPONENTIAL, statistic, weight))
         theirs = by_name(dense_derivatives.gradient(scores, EXPONENTIAL, low, weight))
         exact = by_name(tiled.gradient(in_float64(scores), EXPONENTIAL, truth, in_float64(weight)))
         for name in ("anchors", "keys"):
@@ -219,6 +219,6 @@ def test_on_a_gpu_offsets_pass_the_range_of_32_bits() -> None:
     scores = PairScores(
         ScoreTerms(torch.ones(4, 260, device="cuda").bfloat16(), keys, torch.tensor(0.25, device="cuda"))
     )
-    statistic = triton_pairs.reduce(scores, EXPONENTIAL)
+    statistic = TritonPairs().reduce(scores, EXPONENTIAL)
     expected = torch.logaddexp(torch.tensor(65.0).double(), torch.tensor(float(2**23 + 2)).double().log())
     assert_close(statistic.rows_N.cpu(), expected.expand(4), dtype=torch.float32)

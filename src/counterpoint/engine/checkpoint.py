@@ -188,7 +188,8 @@ def load_checkpoint(path: Path) -> Snapshot:
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """Checkpoints, newest first; whether they verify is not looked at."""
-    return sorted((path for path in folder.glob(f"{PREFIX}*") if path.is_dir()), key=_age, reverse=True)
+    found = [path for path in folder.glob(f"{PREFIX}*") if path.is_dir()]
+    return sorted(found, key=lambda path: (step_of(path), path.name), reverse=True)
 
 
 def checkpoints_by_step(folder: Path) -> dict[int, Path]:
@@ -229,10 +230,6 @@ def remove_unfinished(folder: Path) -> None:
     for path in folder.glob(f".after-*{UNFINISHED}*"):
         with contextlib.suppress(OSError):
             path.unlink()
-
-
-def _age(path: Path) -> tuple[int, str]:
-    return step_of(path), path.name
 
 
 def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:

@@ -56,11 +56,6 @@ class LossScale:
         if self.good_steps == INTERVAL:
             self.value, self.good_steps = min(self.value * GROWTH, HIGHEST), 0
 
-    @property
-    def explains_overflow(self) -> bool:
-        """A smaller scale may still bring a finite gradient."""
-        return self.is_active and self.value > LOWEST
-
     def state(self) -> dict[str, float]:
         """For a checkpoint; empty where there is nothing to remember."""
         return {"value": self.value, "good_steps": float(self.good_steps)} if self.is_active else {}
@@ -154,7 +149,7 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     is_finite = all(math.isfinite(norm) for norm in gradients.norms)
     # While a lower scale may help, a gradient that is not finite is no fault of a parameter.
     culprit = None
-    if not is_finite and not scale.explains_overflow:
+    if not is_finite and not (scale.is_active and scale.value > LOWEST):
         norms = zip(gradients.names, gradients.norms, strict=True)
         culprit = next(name for name, norm in norms if not math.isfinite(norm))
     if is_finite:

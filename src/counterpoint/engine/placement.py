@@ -98,8 +98,16 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
         LoneTrainingError: another rank is lost, or never came.
     """
     try:
-        with _in_group(placement):
+        join_ranks(placement.ranks, placement.torch_device)
+        try:
             yield
+        except BaseException as error:
+            # All stop by a verdict or a signal that all know of; after any other error, only this one may be leaving.
+            is_shared = isinstance(error, TrainingError | InterruptedRunError)
+            with suppress(RuntimeError):  # the error itself says more than a rank that is gone after all
+                leave_ranks(is_orderly=is_shared and not isinstance(error, LoneTrainingError))
+            raise
+        leave_ranks()
     except RuntimeError as error:
         if placement.world_size == 1 or not is_lost_contact(error):
             raise
@@ -107,21 +115,6 @@ def ranks_joined(placement: Placement) -> Iterator[None]:
             f"lost contact with another rank, whose own message may say why ({first_line(error)}); torchrun "
             "--max-restarts N starts all again"
         ) from None
-
-
-@contextmanager
-def _in_group(placement: Placement) -> Iterator[None]:
-    """Join the others, and part from them."""
-    join_ranks(placement.ranks, placement.torch_device)
-    try:
-        yield
-    except BaseException as error:
-        # All ranks stop by a verdict or a signal that all know of; after any other error, only this one may be leaving.
-        is_shared = isinstance(error, TrainingError | InterruptedRunError)
-        with suppress(RuntimeError):  # the error itself says more than a rank that is gone after all
-            leave_ranks(is_orderly=is_shared and not isinstance(error, LoneTrainingError))
-        raise
-    leave_ranks()
 
 
 def on_all_ranks(body: Callable[[], Result]) -> Result:

@@ -31,7 +31,7 @@ CATALOGUE: Mapping[str, PairReduction] = {
     "dense": dense,
     "linear": linear,
     "tiled": tiled,
-    "triton": triton_pairs,
+    "triton": triton_pairs.TritonPairs(),
     "triton-tf32": triton_pairs.TritonPairs("tf32"),
     "triton-bf16": triton_pairs.TritonPairs("bf16"),
     "triton-fp16": triton_pairs.TritonPairs("fp16"),

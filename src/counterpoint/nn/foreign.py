@@ -359,24 +359,19 @@ def _own_part(name: str) -> nn.Module:
     Raises:
         UsageError: there is no such function, or it returns no module.
     """
+
+    def as_module(part: Any) -> nn.Module:
+        if not isinstance(part, nn.Module):
+            raise UsageError(f"the encoder must be a torch module, got {type(part).__name__}")
+        return part
+
     try:
-        return load_part("encoder", name, _as_module).part
+        return load_part("encoder", name, as_module).part
     except UsageError:
         hint = nearest(name.partition(":")[0] + ":", LIBRARIES)
         if hint:
             raise UsageError(f"unknown encoder {name!r}{hint}") from None
         raise
-
-
-def _as_module(part: Any) -> nn.Module:
-    """Require a module.
-
-    Raises:
-        UsageError: something else.
-    """
-    if not isinstance(part, nn.Module):
-        raise UsageError(f"the encoder must be a torch module, got {type(part).__name__}")
-    return part
 
 
 def _library_of(name: str) -> str | None:

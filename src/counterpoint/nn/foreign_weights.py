@@ -65,7 +65,8 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
             _check_archive(file)
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path) if is_archive else []
     try:
-        with torch.serialization.safe_globals([(_stand_in(name), name) for name in names]):
+        stand_ins = [(_Never("LeftAside", (LeftAside,), {"name": name}), name) for name in names]
+        with torch.serialization.safe_globals(stand_ins):
             held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except pickle.UnpicklingError as error:
         words = str(error).replace("\n", " ").partition("Please ")[0]
@@ -133,10 +134,6 @@ class LeftAside(dict, metaclass=_Never):
 
     def __setstate__(self, state: object) -> None:
         """Drop the state."""
-
-
-def _stand_in(name: str) -> type[LeftAside]:
-    return _Never("LeftAside", (LeftAside,), {"name": name})
 
 
 # Plain values that programs save beside the weights; their calls make nothing here.
@@ -252,14 +249,17 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
             f"{origin} does not fit the encoder{encoder and f' {encoder}'}: {_misfit(matches, wanted, tensors)}"
         )
     chosen = whole[0]
-    left = _left_aside(whole, tensors)
+    taken = {key for match in whole for key in match.keys.values()}
+    left = [key for key in tensors if key not in taken and not key.endswith(BOOKKEEPING)]
     other = _part_of_another(chosen, left)
     if other is not None:
         raise UsageError(
             f"{origin} is of another network: it has all {len(wanted)} tensors of the encoder, and {other} in or "
             "beside its blocks"
         )
-    _check_finite(chosen, tensors, origin)
+    for key in chosen.keys.values():
+        if not bool(torch.isfinite(tensors[key]).all()):
+            raise UsageError(f"{origin}: {key} holds NaN or infinity; take an earlier checkpoint")
     # Without strict, as counts of batches may be missing; everything else was checked.
     bare.load_state_dict({own: tensors[key] for own, key in _all_keys(chosen, bare, tensors).items()}, strict=False)
     return FittedWeights(chosen.is_respelled, _remarks(whole, left, len(wanted)))
@@ -305,12 +305,6 @@ def _is_alike(value: Tensor, own: Tensor) -> bool:
     return value.shape == own.shape and value.is_floating_point() == own.is_floating_point()
 
 
-def _left_aside(whole: list[Match], tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the file that belong to none of the whole encoders."""
-    taken = {key for match in whole for key in match.keys.values()}
-    return [key for key in tensors if key not in taken and not key.endswith(BOOKKEEPING)]
-
-
 def _part_of_another(match: Match, left: list[str]) -> str | None:
     """The first left-over weight of a block that the encoder has, or of one more block of the kind."""
     blocks, kinds = set(), set()
@@ -328,17 +322,6 @@ def _part_of_another(match: Match, left: list[str]) -> str | None:
 def _blocks_around(name: str) -> list[tuple[str, str]]:
     """The numbered blocks that hold a weight, and its name in each: of at least two words, as a layer is no block."""
     return [(name[: found.end(1)], name[found.end() :]) for found in re.finditer(r"\.(\d+)\.(?=[^.]+\.)", name)]
-
-
-def _check_finite(match: Match, tensors: Mapping[str, Tensor], origin: str) -> None:
-    """Refuse NaN and infinity.
-
-    Raises:
-        UsageError: naming the first tensor that has one.
-    """
-    for key in match.keys.values():
-        if not bool(torch.isfinite(tensors[key]).all()):
-            raise UsageError(f"{origin}: {key} holds NaN or infinity; take an earlier checkpoint")
 
 
 def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str, ...]:

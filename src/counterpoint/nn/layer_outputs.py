@@ -169,16 +169,13 @@ def layers_of(encoder: Encoder, samples: Tensor) -> tuple[Layer, ...]:
     chain: list[Layer] = []
     for name in names:
         layer = Layer(name, kinds[name], found[name].shape[1], used.get(name, False))
-        if chain and _is_same(found[chain[-1].name], found[name]):
+        last = found[chain[-1].name] if chain else None
+        # The same, but for the order in which means are taken.
+        if last is not None and last.shape == found[name].shape and torch.allclose(last, found[name], 1e-6, 1e-12):
             before = chain.pop()
             layer = Layer(name, before.kind, layer.num_dims, before.is_pooled)
         chain.append(layer)
     return tuple(chain)
-
-
-def _is_same(before: Tensor, after: Tensor) -> bool:
-    """Whether two layers give the same, but for the order in which means are taken."""
-    return before.shape == after.shape and torch.allclose(before, after, rtol=1e-6, atol=1e-12)
 
 
 def _parts(module: nn.Module, prefix: str) -> dict[str, nn.Module]:

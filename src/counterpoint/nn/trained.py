@@ -208,13 +208,11 @@ class Encoder(nn.Module):
         axes = "(n, d)" if self.card.kind == "vectors" else "(n, c, h, w)"
         if samples.ndim != axes.count(",") + 1:
             raise DataError(f"samples must be {self.card.kind} {axes}, got shape {tuple(samples.shape)}")
-        x = samples
-        if self.card.kind == "vectors":
-            if x.shape[1] != self.card.in_shape[0]:
-                raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {x.shape[1]}")
-        else:
-            x = fit_images(to_unit_float(x), self.card.in_shape)
-        return (x.to(self.mean.dtype) - self.mean.to(x.device)) / self.std.to(x.device)
+        if self.card.kind == "images":
+            samples = fit_images(to_unit_float(samples), self.card.in_shape)
+        elif samples.shape[1] != self.card.in_shape[0]:
+            raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {samples.shape[1]}")
+        return (samples.to(self.mean.dtype) - self.mean.to(samples.device)) / self.std.to(samples.device)
 
 
 def _finite(vectors: Tensor, name: str) -> Tensor:
@@ -315,7 +313,15 @@ def rebuilt(card: EncoderCard, weights: Mapping[str, Tensor], module: nn.Module 
     Raises:
         RuntimeError: the weights are not those of the card.
     """
-    encoder = _build(card, module)
+    require_float32()
+    with usual_modes(), own_draws():  # the caller's random numbers are left alone
+        if card.architecture == CUSTOM and module is not None:
+            backbone = with_pooling(own_copy(module), card.in_shape)
+        else:
+            backbone = build_encoder(card.architecture, card.in_shape, card.stem)
+        sizes = {"hidden": card.hidden, "features": card.features}
+        projector = build_projector(card.projector, card.width, **sizes, details=card.projector_details)
+    encoder = Encoder(card, backbone, projector)
     encoder.backbone.load_state_dict(part_of(weights, "backbone"))
     encoder.projector.load_state_dict(part_of(weights, "projector"))
     return encoder
@@ -362,19 +368,6 @@ def read_saved(folder: RunFolder) -> SavedEncoder:
         return SavedEncoder(card, read_tensors(folder.weights), digest)
     except OSError as error:
         raise RunError(f"{folder.weights} cannot be read: {first_line(error)}") from None
-
-
-def _build(card: EncoderCard, module: nn.Module | None) -> Encoder:
-    """An encoder of the card's shape, with weights yet to be loaded; the caller's random numbers are left alone."""
-    require_float32()
-    with usual_modes(), own_draws():
-        if card.architecture == CUSTOM and module is not None:
-            backbone = with_pooling(own_copy(module), card.in_shape)
-        else:
-            backbone = build_encoder(card.architecture, card.in_shape, card.stem)
-        sizes = {"hidden": card.hidden, "features": card.features}
-        projector = build_projector(card.projector, card.width, **sizes, details=card.projector_details)
-    return Encoder(card, backbone, projector)
 
 
 def _read_card(folder: RunFolder) -> tuple[EncoderCard, str]:

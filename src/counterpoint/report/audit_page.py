@@ -16,8 +16,10 @@ MOST_CLASSES = 60
 
 def render_audit(found: Audit) -> Markup:
     """Render the page."""
+    said = [_observation(each, found) for each in found.observations]
+    findings = join(said) if said else element("p", "Nothing to remark.", class_="reading")
     parts = [
-        PageSection("found", "Findings", "What should be known before training?", _findings(found)),
+        PageSection("found", "Findings", "What should be known before training?", findings),
         PageSection("there", "Contents", "What is there?", _contents(found)),
     ]
     if found.cues:
@@ -26,13 +28,6 @@ def render_audit(found: Audit) -> Markup:
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
     header = plain_header("Counterpoint looks at data", printable(found.name), facts)
     return document(AUDIT_PAGE, f"Counterpoint: {printable(found.name)}", header, parts)
-
-
-def _findings(found: Audit) -> Markup:
-    """Each observation with its pictures, worst first."""
-    if not found.observations:
-        return element("p", "Nothing to remark.", class_="reading")
-    return join([_observation(each, found) for each in found.observations])
 
 
 def _observation(each: Observation, found: Audit) -> Markup:

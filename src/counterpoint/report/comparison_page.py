@@ -5,7 +5,6 @@ from itertools import groupby
 from pathlib import Path
 
 from counterpoint.core.markup import Child, Markup, element, hide_folders, join
-from counterpoint.core.paired_shares import Difference
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
@@ -55,14 +54,11 @@ def _sentence(row: Compared) -> str:
     better, worse = (row.first, row.second) if row.difference > 0 else (row.second, row.first)
     what = f"{metric_of(row.metric).short} of {row.features}"
     tests = {"queries": row.over_samples, "seeds": row.over_seeds}
-    told = [f"over {name} {difference_words(_upright(found), row.unit)}" for name, found in tests.items() if found]
+    # Each difference as what the larger figure has more.
+    upright = {name: found if found.value >= 0 else found.reversed for name, found in tests.items() if found}
+    told = [f"over {name} {difference_words(found, row.unit)}" for name, found in upright.items()]
     size = sized(row.unit, abs(row.difference))
     return hide_folders(f"{what}: {better} has {size} more than {worse}; {'; '.join(told)}.")
-
-
-def _upright(found: Difference) -> Difference:
-    """A difference as what the larger figure has more."""
-    return found if found.value >= 0 else found.reversed
 
 
 def _drawn(pair: tuple[Side, Side, Sequence[Compared]]) -> Markup | None:

@@ -20,7 +20,10 @@ def complete(runs: Sequence[Run], *, quiet: bool) -> list[Gaps]:
     Returns:
         For each run, by verb, why something could not be made.
     """
-    lacking = [_lacking(run.folder) for run in runs]
+    lacking = []
+    for folder in (run.folder for run in runs):
+        files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
+        lacking.append([verb for verb, made in files.items() if not all(file.exists() for file in made)])
     gaps = [_untrained(run.folder, verbs) for run, verbs in zip(runs, lacking, strict=True)]
     makes = [[verb for verb in verbs if verb not in known] for verbs, known in zip(lacking, gaps, strict=True)]
     first = [f"{' and '.join(verbs)} {run.path.name}" for run, verbs in zip(runs, makes, strict=True) if verbs]
@@ -34,12 +37,6 @@ def complete(runs: Sequence[Run], *, quiet: bool) -> list[Gaps]:
         if collection is not None and read_map(run.folder, collection) is None:
             known.update(_lay_out(run.folder, quiet=quiet))
     return gaps
-
-
-def _lacking(folder: RunFolder) -> list[str]:
-    """The verbs whose files are not there."""
-    files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
-    return [verb for verb, made in files.items() if not all(file.exists() for file in made)]
 
 
 def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:

@@ -48,21 +48,17 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
 
 def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
     """One query beside its hits."""
+    where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
+    facts = f"query, {where}{f', {asked.label}' if asked.label else ''}"
     own = element(
         "div",
         _picture(addresses.get(f"query-{place}"), asked.name),
         element("h3", element("bdi", printable(asked.name))),
-        element("p", _query_facts(asked), class_="facts"),
+        element("p", facts, class_="facts"),
         class_="query",
     )
     hits = [_hit(rank, hit, addresses.get(f"row-{hit.row}")) for rank, hit in enumerate(asked.hits, start=1)]
     return element("article", own, element("ol", hits, class_="hits"), class_="asked")
-
-
-def _query_facts(asked: Asked) -> str:
-    """Where the query is from."""
-    where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
-    return f"query, {where}{f', {asked.label}' if asked.label else ''}"
 
 
 def _hit(rank: int, hit: Hit, address: str | None) -> Markup:

@@ -83,7 +83,11 @@ def sized(unit: Unit, difference: float) -> str:
     >>> sized("share", -0.0661), sized("cosine", 0.125)
     ('−6.6 points', '0.12')
     """
-    return f"{_points(difference)} points" if unit == "share" else figure_of(unit, difference)
+    if unit != "share":
+        return figure_of(unit, difference)
+    points = 100 * difference
+    # One decimal; a difference that would round to 0 keeps its first digit.
+    return f"{number(points, 1) if abs(points) < 0.05 else f'{points:.1f}'.replace('-', MINUS)} points"
 
 
 def sized_interval(unit: Unit, low: float, high: float) -> str:
@@ -93,12 +97,6 @@ def sized_interval(unit: Unit, low: float, high: float) -> str:
     '−0.3 to 1.0 points'
     """
     return f"{sized(unit, low).removesuffix(' points')} to {sized(unit, high)}"
-
-
-def _points(share: float) -> str:
-    """A share as points with one decimal; a difference that would round to 0 keeps its first digit."""
-    points = 100 * share
-    return number(points, 1) if abs(points) < 0.05 else f"{points:.1f}".replace("-", MINUS)
 
 
 def figure_of(unit: Unit, value: float | None) -> str:

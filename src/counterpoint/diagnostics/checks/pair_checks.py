@@ -236,8 +236,9 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         high=look.effective_high,
         reference=UNIFORM * look.num_negatives,
         reference_name=f"{UNIFORM:.0%} of the negatives",
-        text=f"A cosine of 1 instead of -1 makes a negative weigh {_factor(temperature)} times as much, so the loss "
-        "pushes close and far samples alike and never separates the close ones. Its value can hardly leave chance.",
+        text=f"A cosine of 1 instead of -1 makes a negative weigh {math.exp(2 / temperature):.2g} times as much, so "
+        "the loss pushes close and far samples alike and never separates the close ones. Its value can hardly leave "
+        "chance.",
         confirm=f"the table of {SHOW} has the way from chance to floor at lower temperatures",
         better="lower",
         **remedies.advice(evidence, remedies.LOWER_TEMPERATURE, otherwise=OTHER),
@@ -297,8 +298,3 @@ def _weighing(evidence: Evidence) -> PairRecord | None:
     """What was seen of pairs; None where the loss weighs none, or all samples coincide."""
     look = evidence.pairs
     return None if look is None or look.why or is_full_collapse(evidence.places[EMBEDDING]) else look
-
-
-def _factor(temperature: float) -> str:
-    """How much more a negative at cosine 1 weighs than one at -1."""
-    return f"{math.exp(2 / temperature):.2g}"

@@ -64,7 +64,12 @@ def operator_spectrum(
         for start in starts
     ]
     values = [ritz(each) for each in found]
-    noise = max([each.noise for each in found] + [_measured_noise(found[0], check)])
+    # |H v| for a unit vector, times the length of a Gaussian one.
+    first = found[0]
+    typical = float(first.alpha_M[0].square() + first.beta_M[0].square()) ** 0.5 * first.num_dims**0.5
+    # What products are wrong by, from their asymmetry: the norm of an error of random entries of that size.
+    measured = 2 * (check.defect or 0.0) * typical
+    noise = max([each.noise for each in found] + [measured])
     # Eigenvalues of the probe that went furthest to each end.
     lowest = min(values, key=lambda one: float(one.values_M[0]))
     highest = max(values, key=lambda one: float(one.values_M[-1]))
@@ -94,13 +99,6 @@ def symmetry(operator: HessianOperator) -> ProductCheck:
     size = max(float(u_P.norm() * hv_P.norm()), float(v_P.norm() * hu_P.norm()))
     defect = abs(float(u_P @ hv_P) - float(v_P @ hu_P)) / size if size else 0.0
     return ProductCheck("symmetry", defect, LIMITS[gradient_P.dtype], "u'Hv = v'Hu for two Gaussian vectors")
-
-
-def _measured_noise(first: Tridiagonal, check: ProductCheck) -> float:
-    """What products are wrong by, from their asymmetry: the norm of an error of random entries of that size."""
-    # |H v| for a unit vector, times the length of a Gaussian one.
-    typical = float(first.alpha_M[0].square() + first.beta_M[0].square()) ** 0.5 * first.num_dims**0.5
-    return 2 * (check.defect or 0.0) * typical
 
 
 def _eigenvalues(found: Ritz, noise: float) -> tuple[Estimate, ...]:

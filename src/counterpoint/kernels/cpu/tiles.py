@@ -87,7 +87,9 @@ class Tiles:
 
     def __init__(self, scores: PairScores, size: tuple[int, int] | None = None) -> None:
         self.scores = scores
-        self.size = size or tile_size(scores)
+        # Small enough for a CPU's cache; on a GPU, large enough to keep it busy.
+        side = 1 if scores.terms.anchors_ND.device.type == "cpu" else 8
+        self.size = size or (side * TILE_ROWS, side * TILE_COLUMNS)
         self.rows = _cuts(len(scores.terms.anchors_ND), self.size[0])
         # The same cuts for both, so that a tile on the diagonal holds the pairs of a block with itself.
         self.columns = self.rows if scores.is_self else _cuts(len(scores.keys_MD), self.size[1])
@@ -159,12 +161,6 @@ def _tournament(count: int) -> list[Place]:
         if ring < count:
             places.append((turn, ring))
     return [(min(place), max(place)) for place in places]
-
-
-def tile_size(scores: PairScores) -> tuple[int, int]:
-    """Tiles small enough for a CPU's cache; on a GPU, large enough to keep it busy."""
-    side = 1 if scores.terms.anchors_ND.device.type == "cpu" else 8
-    return side * TILE_ROWS, side * TILE_COLUMNS
 
 
 def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW: Tensor) -> Tensor:

@@ -219,26 +219,25 @@ class SlabSums:
 
 def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
     """The pairs of some owners and some others, numbered anew."""
+
+    def side(of: PairSide, place: slice) -> PairSide:
+        return PairSide(of.vectors_CD[place], place.stop - place.start, _at(of.labels_C, place))
+
+    def direction(of: Direction) -> Direction:
+        return Direction(*(_at(value, place) for value, place in zip(of, (rows, columns) * 2, strict=True)))
+
     excluded_HE = None if pairs.excluded_CE is None else pairs.excluded_CE[rows]
     if excluded_HE is not None:  # what lies before the slab, -1 too, becomes negative and meets no index
         excluded_HE = (excluded_HE - columns.start).contiguous()
     return Pairs(
-        _cut_side(pairs.owner, rows),
-        _cut_side(pairs.other, columns),
+        side(pairs.owner, rows),
+        side(pairs.other, columns),
         pairs.factor,
         excluded_HE,
-        _cut_direction(pairs.first, rows, columns),
-        None if pairs.second is None else _cut_direction(pairs.second, rows, columns),
+        direction(pairs.first),
+        None if pairs.second is None else direction(pairs.second),
         pairs.bound,
     )
-
-
-def _cut_side(side: PairSide, place: slice) -> PairSide:
-    return PairSide(side.vectors_CD[place], place.stop - place.start, _at(side.labels_C, place))
-
-
-def _cut_direction(direction: Direction, rows: slice, columns: slice) -> Direction:
-    return Direction(*(_at(value, place) for value, place in zip(direction, (rows, columns) * 2, strict=True)))
 
 
 def _at(values: Tensor | None, place: slice) -> Tensor | None:

@@ -148,13 +148,6 @@ class TritonPairs:
         return HALF.get(self.precision, dtype) if dtype == torch.float32 else dtype
 
 
-DEFAULT = TritonPairs()
-reduce = DEFAULT.reduce
-gradient = DEFAULT.gradient
-reduce_tangent = DEFAULT.reduce_tangent
-gradient_tangent = DEFAULT.gradient_tangent
-
-
 def _in_registers(launch: ModuleType, pairs: Pairs, program: Any, scores: PairScores) -> dict[str, Tensor | None]:
     """Unscaled gradient by name: one program per side."""
     terms = scores.terms

@@ -173,7 +173,22 @@ def as_pairs(
         The pairs; the first direction reads along the rows, the second along the columns, also where anchors are keys.
     """
     terms, mask, unit = scores.terms, scores.mask, LOG2_E if psi.in_log_domain else 1.0
-    prepared = _Prepared(accumulator(dtype), unit)
+    wide = accumulator(dtype)
+
+    def direction(own: Tensor | None, other: Tensor | None, index: int) -> Direction:
+        """One reading, the anchors as owners: what is added to the scores, in the accumulator's dtype and unit."""
+        own, other = (None if value is None else value.to(wide) for value in (own, other))
+        weight = None
+        if given is not None:
+            statistic, weight = (part.both()[index].to(wide) for part in given)
+            if psi.in_log_domain:
+                shift = torch.where(statistic == float("-inf"), 0.0, statistic)  # an anchor without keys
+                # v = u - h: what an owner adds to all its scores takes the statistic in.
+                own = -shift if own is None else own - shift
+            weight = weight.contiguous()
+        own, other = (None if value is None else (value * unit).contiguous() for value in (own, other))
+        return Direction(own, other, weight, None)
+
     labels_N, labels_M = mask.anchor_labels_N, mask.key_labels_M
     if labels_N is None or labels_M is None:
         labels_N = labels_M = None
@@ -182,12 +197,12 @@ def as_pairs(
     other = PairSide(keys_MD, len(keys_MD), _contiguous(labels_M))
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
     # e^u = 2^(u / ln 2): 1 / ln 2 joins the scale and costs no product per pair.
-    factor = (terms.scale.to(owner.vectors_CD.device, prepared.dtype) * unit).reshape(())
+    factor = (terms.scale.to(owner.vectors_CD.device, wide) * unit).reshape(())
     bound = _bound(terms, owner.vectors_CD, other.vectors_CD, factor) if psi.in_log_domain else None
-    rows = prepared.direction(terms.row_own_N, terms.row_other_M, psi, _at(given, 0))
+    rows = direction(terms.row_own_N, terms.row_other_M, 0)
     columns = None
     if scores.is_two_way:
-        columns = flipped(prepared.direction(terms.column_own_M, terms.column_other_N, psi, _at(given, 1)))
+        columns = flipped(direction(terms.column_own_M, terms.column_other_N, 1))
     elif scores.is_self:
         columns = flipped(rows)
     return Pairs(owner, other, factor, excluded_NE, rows, columns, bound)
@@ -222,42 +237,9 @@ def _bound(terms: ScoreTerms, owner_ND: Tensor, other_MD: Tensor, factor: Tensor
     return (factor * longest[0] * longest[-1]).abs()
 
 
-class _Prepared:
-    """What is added to the scores, in the accumulator's dtype and unit."""
-
-    def __init__(self, dtype: torch.dtype, unit: float) -> None:
-        self.dtype, self.unit = dtype, unit
-
-    def direction(
-        self, own: Tensor | None, other: Tensor | None, psi: PairFunction, given: tuple[Tensor, Tensor] | None
-    ) -> Direction:
-        """One reading, the anchors as owners."""
-        own, other = (None if value is None else value.to(self.dtype) for value in (own, other))
-        weight = None
-        if given is not None:
-            statistic, weight = (value.to(self.dtype) for value in given)
-            if psi.in_log_domain:
-                shift = torch.where(statistic == float("-inf"), 0.0, statistic)  # an anchor without keys
-                # v = u - h: what an owner adds to all its scores takes the statistic in.
-                own = -shift if own is None else own - shift
-            weight = weight.contiguous()
-        own, other = (None if value is None else (value * self.unit).contiguous() for value in (own, other))
-        return Direction(own, other, weight, None)
-
-
 def _vectors(vectors: Tensor, dtype: torch.dtype) -> Tensor:
     return vectors.detach().to(dtype).contiguous()
 
 
 def _contiguous(values: Tensor | None) -> Tensor | None:
     return None if values is None else values.contiguous()
-
-
-def _at(given: tuple[PerAnchor, PerAnchor] | None, index: int) -> tuple[Tensor, Tensor] | None:
-    """Statistic and weight of one reading."""
-    if given is None:
-        return None
-    statistic, weight = ((part.rows_N, part.columns_M)[index] for part in given)
-    assert statistic is not None
-    assert weight is not None
-    return statistic, weight

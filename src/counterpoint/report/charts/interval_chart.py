@@ -44,7 +44,7 @@ def interval_chart(
         y += HEADING
         for row in group.rows:
             content.append(_row(row, axis, span, y))
-            y += _row_height(row, is_narrow)
+            y += STEP * len(row.intervals) + ROW_GAP + (18.0 if is_narrow else 0.0)
         y += ROW_GAP
     line = None
     if zero is not None:
@@ -61,10 +61,6 @@ def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> M
     centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
     label = text(span[0] if is_above else 0, centre, row.label, class_="label")
     return join(label, [_interval(item, axis, span, first + STEP * place) for place, item in enumerate(row.intervals)])
-
-
-def _row_height(row: IntervalRow, is_narrow: bool) -> float:
-    return STEP * len(row.intervals) + ROW_GAP + (18.0 if is_narrow else 0.0)
 
 
 def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[float, float], y: float) -> Markup:

@@ -134,7 +134,9 @@ def _band(frame: Frame, band: Band) -> Markup:
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
     """Mark and name the last point of each line."""
-    ends = [_last_point(line) for line in lines]
+    # The last point of a line that is no gap.
+    points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
+    ends = [known[-1] for known in points]
     wanted = [frame.py(y) for _, y in ends]
     heights = spread_labels(wanted, frame.top, frame.y_end - 8)
     marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
@@ -143,10 +145,6 @@ def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
         for line, (x, _), height in zip(lines, ends, heights, strict=True)
     ]
     return join(marks, labels)
-
-
-def _last_point(line: Line) -> tuple[float, float]:
-    return next((x, y) for x, y in zip(reversed(line.x), reversed(line.y), strict=True) if y is not None)
 
 
 def _reference(frame: Frame, reference: Reference) -> Markup:
@@ -190,11 +188,11 @@ def floor_reference(values_D: NDArray[np.float64], floor: float) -> Reference | 
 
 def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
     """The band of isotropic features at the places of the eigenvalues, from 1, within an axis of logarithms."""
-    low, high = ([_log_within(float(value), axis) for value in ends] for ends in band_2K)
+
+    def within(value: float) -> float:
+        """A logarithm, moved to the end of the axis where it lies beyond."""
+        return min(max(math.log10(value), axis.low), axis.high) if value > 0 else axis.low
+
+    low, high = ([within(float(value)) for value in ends] for ends in band_2K)
     chosen = evenly_chosen(band_2K.shape[1], MAX_POINTS)
     return Band([at + 1.0 for at in chosen], [low[at] for at in chosen], [high[at] for at in chosen])
-
-
-def _log_within(value: float, axis: Axis) -> float:
-    """A logarithm, moved to the end of the axis where it lies beyond."""
-    return min(max(math.log10(value), axis.low), axis.high) if value > 0 else axis.low

@@ -67,8 +67,9 @@ def marker_path(shape: str, x: float, y: float, size: float) -> str:
     if shape == "circle":
         arc = f"a{coordinate(size)} {coordinate(size)} 0 1 0"
         return f"M{coordinate(x - size)} {coordinate(y)}{arc} {coordinate(2 * size)} 0{arc} {coordinate(-2 * size)} 0Z"
-    points = [_on_circle(x, y, angle, size * radius) for angle, radius in CORNERS[shape]]
-    return "M" + "L".join(points) + "Z"
+    turns = [(math.radians(angle), size * radius) for angle, radius in CORNERS[shape]]
+    points = [(x + reach * math.cos(turn), y + reach * math.sin(turn)) for turn, reach in turns]
+    return "M" + "L".join(f"{coordinate(at)} {coordinate(up)}" for at, up in points) + "Z"
 
 
 def run_tag(name: str, order: int) -> Markup:
@@ -82,11 +83,6 @@ def run_tag(name: str, order: int) -> Markup:
 def run_title(name: str, order: int, num_runs: int) -> Markup:
     """Name a run where a page about several runs needs it; nothing on a page about one."""
     return element("h3", run_tag(name, order), class_="run-title") if num_runs > 1 else join()
-
-
-def _on_circle(x: float, y: float, angle: float, radius: float) -> str:
-    turn = math.radians(angle)
-    return f"{coordinate(x + radius * math.cos(turn))} {coordinate(y + radius * math.sin(turn))}"
 
 
 def badge(level: Level) -> Markup:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from counterpoint.core.markup import Child, Markup, element, join
+from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.run_record import RunRecord
@@ -45,14 +45,11 @@ def _settings(runs: Sequence[RunRecord]) -> Markup:
         words = f"{count(len(shown), 'setting')} {'differs' if len(shown) == 1 else 'differ'} between the runs."
     rest = [name for name in names if name not in shown]
     head = ["setting", *(run_tag(run.name, run.order) if len(runs) > 1 else "value" for run in runs)]
-    tables = [data_table("Settings", head, [_row(runs, name) for name in some]) for some in (shown, rest)]
+    rows = {name: [element("code", name), *(_cell(run, name) for run in runs)] for name in names}
+    tables = [data_table("Settings", head, [rows[name] for name in some]) for some in (shown, rest)]
     fold = element("details", element("summary", count(len(rest), "other setting")), tables[1], class_="more")
     opened = element("div", tables[0], class_="settings") if shown else None
     return join(element("p", words, class_="reading"), opened, fold if rest else None)
-
-
-def _row(runs: Sequence[RunRecord], name: str) -> list[Child]:
-    return [element("code", name), *(_cell(run, name) for run in runs)]
 
 
 def _cell(run: RunRecord, name: str) -> Markup:

@@ -165,13 +165,9 @@ def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:
         lines = (wanted + LABEL_STEP * step / 2 for step in range(4 * NUM_GROUPS))
         placed[group] = x, next(y for y in lines if all(abs(y - other) >= LABEL_STEP for other in taken))
     return [
-        element("text", _short(name), x=placed[group][0], y=placed[group][1], class_="halo middle")
-        for group, name in enumerate(groups.names)
+        element("text", name, x=placed[group][0], y=placed[group][1], class_="halo middle")
+        for group, name in enumerate(name if len(name) <= 24 else name[:23] + "…" for name in groups.names)
     ]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 24 else name[:23] + "…"
 
 
 def map_data(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) -> Markup:

@@ -47,13 +47,11 @@ def _judgement(run: RunRecord) -> Markup:
         return missing(run, "No diagnosis yet.", "diagnose")
     words = element("p", badge(run.diagnosis.level), " ", run.diagnosis.verdict, class_="lede")
     problems = [item for item in by_severity(run.diagnosis.findings) if severity(item[1].level) < severity("good")]
-    links = [_finding_link(run, place, finding) for place, finding in problems[:NUM_TOP_FINDINGS]]
+    links = []
+    for place, finding in problems[:NUM_TOP_FINDINGS]:
+        link = element("a", finding.title or finding.name, href=f"#{finding_anchor(run, place)}")
+        links.append(element("li", badge(finding.level), " ", link))
     return join(words, element("ul", links, class_="top-findings") if links else None)
-
-
-def _finding_link(run: RunRecord, place: int, finding: Finding) -> Markup:
-    link = element("a", finding.title or finding.name, href=f"#{finding_anchor(run, place)}")
-    return element("li", badge(finding.level), " ", link)
 
 
 def _unfinished(run: RunRecord) -> Markup | None:

@@ -108,7 +108,7 @@ def collapse_bounds(
     is_paper = temperature == 1
     if supervised:
         # tau delta_k, all negatives being of other classes, is 1 / (1 + E) for every k
-        share = _share(2 / (gamma * (1 + contrast)))  # Eq. 59
+        share = 1 / (1 + 2 / (gamma * (1 + contrast)))  # Eq. 59
         return CollapseBounds(num_classes, num_negatives, True, temperature, share if is_paper else None, share, share)
     return CollapseBounds(
         num_classes,
@@ -117,7 +117,7 @@ def collapse_bounds(
         temperature,
         corollary_6(num_classes) if is_paper else None,
         _least_share(gamma, contrast, num_negatives),
-        _share(2 / (gamma * (2 * num_negatives * contrast - (contrast - 1)))),  # Eq. 19: delta is least for l = 1
+        1 / (1 + 2 / (gamma * (2 * num_negatives * contrast - (contrast - 1)))),  # Eq. 19: delta is least for l = 1
     )
 
 
@@ -174,7 +174,7 @@ def _least_share(gamma: float, contrast: float, num_negatives: float) -> float |
     # bracket: the log-odds at which either makes (18) an equality; for k = 1 they are one number, hence 1e-9 more
     nearest = math.log(gamma / 2 * (1 + contrast))
     farthest = math.log(gamma / 2 * (2 * num_negatives * contrast - contrast + 1))
-    return _share(math.exp(-root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13)))
+    return 1 / (1 + math.exp(-root_between(excess, nearest - 1e-9, farthest + 1e-9, tolerance=1e-13)))
 
 
 def _log_terms(num_negatives: int, contrast: float) -> NDArray[np.float64]:
@@ -202,11 +202,6 @@ def _mean_delta(log_odds: float, log_terms: NDArray[np.float64]) -> float:
     weight = np.logaddexp(log_major + np.logaddexp.reduce(log_binomial_K), opposite)
     total = np.logaddexp(log_major + np.logaddexp.reduce(log_binomial_K + log_delta_K), opposite + log_delta_K[-1])
     return math.exp(total - weight)
-
-
-def _share(ratio: float) -> float:
-    """1 / (1 + ratio)."""
-    return 1 / (1 + ratio)
 
 
 def _check(num_classes: int, num_negatives: float, temperature: float) -> None:

@@ -16,6 +16,7 @@ are merged.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -146,18 +147,19 @@ def phase_diagram(
         for member in losses
     ]
     shape = (len(num_negatives), len(temperatures), len(shares_T))
+    table = partial(torch.tensor, dtype=torch.float64)
     return PhaseDiagram(
         shares_T,
         tuple(float(k) for k in num_negatives),
         tuple(float(tau) for tau in temperatures),
         num_classes,
         supervised,
-        _table([cell.minority_cosine for cell in cells]).reshape(shape),
-        _table([cell.majority_cosine for cell in cells]).reshape(shape),
+        table([cell.minority_cosine for cell in cells]).reshape(shape),
+        table([cell.majority_cosine for cell in cells]).reshape(shape),
         torch.tensor([cell.is_merged for cell in cells]).reshape(shape),
-        _table([threshold.share for threshold in thresholds]).reshape(shape[:2]),
-        _table([threshold.minority_share for threshold in thresholds]).reshape(shape[:2]),
-        _table([cell.gap for cell in cells]).reshape(shape),
+        table([threshold.share for threshold in thresholds]).reshape(shape[:2]),
+        table([threshold.minority_share for threshold in thresholds]).reshape(shape[:2]),
+        table([cell.gap for cell in cells]).reshape(shape),
     )
 
 
@@ -205,11 +207,6 @@ def curve(cosine: float, num_classes: int) -> Tensor:
     gram_CC = torch.full((num_classes, num_classes), between, dtype=torch.float64)
     gram_CC[0, :], gram_CC[:, 0] = cosine, cosine
     return gram_CC.fill_diagonal_(1.0)
-
-
-def _table(values: list[float]) -> Tensor:
-    """Numbers in float64."""
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def _checked_shares(shares: Tensor | Sequence[float]) -> Tensor:

@@ -208,10 +208,13 @@ def smooth_hinge(width: float) -> PairFunction:
 def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: float) -> ClassRisk:
     """The risk of a record, with its convex lower bound where it needs one."""
     if isinstance(record, Separable):
+        # A sum over k negatives is k times their mean; over infinitely many, the limit of the sum / k.
+        is_limit = record.is_mean or math.isinf(k)
+        attract, factor = (float(record.is_mean), record.factor) if is_limit else (1.0, k * record.factor)
         return ClassRisk(
             record.name,
             anchor_weights_C,
-            _separable_rows(record, weights_CC, k),
+            SeparableRows(record, weights_CC, attract, factor),
             is_strictly_convex=record.is_strictly_convex,
             is_smooth=record.is_smooth,
         )
@@ -229,13 +232,6 @@ def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: f
     # Without epsilon the logarithm is linear along equal changes of all gaps; a collision, of gap 0, prevents them.
     is_strict = is_offset or (k > 1 and float(weights_CC.diagonal().min()) > 0)
     return ClassRisk(record.name, anchor_weights_C, rows, is_strictly_convex=is_strict)
-
-
-def _separable_rows(record: Separable, weights_CC: Tensor, k: float) -> SeparableRows:
-    """A sum over k negatives is k times their mean; over infinitely many, the limit of the sum / k."""
-    if record.is_mean or math.isinf(k):
-        return SeparableRows(record, weights_CC, float(record.is_mean), record.factor)
-    return SeparableRows(record, weights_CC, 1.0, k * record.factor)
 
 
 def _number(num_negatives: float | None) -> float:
