@@ -178,11 +178,3 @@ def save_weights(file: str, architecture: str) -> None:
     """Random weights of a timm model, in a file as frameworks write it."""
     timm = pytest.importorskip("timm", reason="the blocks on encoders from elsewhere need the extra vision")
     torch.save(timm.create_model(architecture, num_classes=0).state_dict(), file)
-
-
-def test_a_kind_without_a_name_and_a_wrong_setting_are_found(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "not-there.md"
-    assert page not in PAGES
-    wrong = Block("a page:1", "yaml", "", "methd: ncl\n")
-    with pytest.raises(Exception, match="method"):
-        check_yaml(wrong)

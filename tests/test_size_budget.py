@@ -66,12 +66,3 @@ def test_no_imports_go_round() -> None:
     graph = {name: imported(without_types(path.read_text(encoding="utf-8"))) for path, name in names.items()}
     assert len(graph) > 100
     TopologicalSorter(graph).prepare()  # raises CycleError, with the names
-
-
-def test_lines_and_files_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "part").mkdir()
-    (tmp_path / "part" / "one.py").write_text("a = 1\nb = 2\n", encoding="utf-8")
-    (tmp_path / "alone.py").write_text("c = 3\n", encoding="utf-8")
-    found = measured(tmp_path)
-    assert (found["part"]["lines"], found["part"]["files"], found[TOP]["lines"]) == (2, 1, 1)
-    assert found["all"] == {"lines": 3, "files": 2, "fan_out": 0, "most": 0}

@@ -276,13 +276,6 @@ def test_too_few_dimensions_give_a_local_optimum_and_say_so(dimension: int, supe
     assert held.risk == pytest.approx(cvx_geometry.risk(problem, held.gram.numpy()), rel=1e-12)
 
 
-def test_the_record_is_frozen_and_reads_as_text() -> None:
-    geometry = optimal_geometry([0.5, 0.25, 0.25])
-    with pytest.raises(AttributeError):
-        geometry.risk = 0.0  # pyright: ignore
-    assert "-0.626" in str(geometry)
-
-
 # --- bad input
 
 
