@@ -5,6 +5,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -169,13 +170,7 @@ def _from_folder(judged: Subject) -> Evidence:
 
 def values_of(settings: TrainSettings) -> dict[str, Any]:
     """Every setting by its path."""
-    found: dict[str, Any] = {}
-    for path, _ in leaf_fields(TrainSettings):
-        value: Any = settings
-        for name in path.split("."):
-            value = getattr(value, name)
-        found[path] = value
-    return found
+    return {path: attrgetter(path)(settings) for path, _ in leaf_fields(TrainSettings)}
 
 
 def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:

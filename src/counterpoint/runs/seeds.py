@@ -19,7 +19,7 @@ from counterpoint.data.source import Source
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.active_settings import check_choices
-from counterpoint.runs.execution import Hold, command_line, keep_earlier
+from counterpoint.runs.execution import Hold, keep_earlier
 from counterpoint.runs.one_run import (
     BEGIN,
     GO_ON,
@@ -27,12 +27,12 @@ from counterpoint.runs.one_run import (
     Start,
     continued,
     is_restart,
-    out_folder,
     train_one,
     try_assembly,
 )
 from counterpoint.runs.resuming import further_epochs, recorded_settings
-from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
+from counterpoint.runs.run_description import command_line
+from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts
 from counterpoint.runs.warm_start import initial_weights
 
 MOST_SEEDS = 1000

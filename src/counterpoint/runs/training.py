@@ -13,10 +13,10 @@ from counterpoint.core.validation import build
 from counterpoint.engine.placement import on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.execution import Hold
-from counterpoint.runs.one_run import Start, check_has_begun, go_on_with, out_folder, train_one
+from counterpoint.runs.one_run import Start, check_has_begun, go_on_with, train_one
 from counterpoint.runs.resuming import recorded_settings
 from counterpoint.runs.seeds import train_seeds
-from counterpoint.runs.user_inputs import Given, with_named_parts
+from counterpoint.runs.user_inputs import Given, out_folder, with_named_parts
 
 
 @overload

@@ -1,5 +1,6 @@
 """What the caller holds in memory, and opening the data of a run with it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from torch import nn
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import shown_name
 from counterpoint.core.user_objects import CUSTOM, is_origin, load_part
 from counterpoint.core.validation import merge, nest
 from counterpoint.data.source import Source
@@ -139,3 +142,25 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, sid
     source = open_source(data, asked, labels=given.labels, progress=reporter.bar)
     name_skipped(source, reporter)
     return source
+
+
+def out_folder(settings: TrainSettings) -> RunFolder:
+    """The folder that is asked for.
+
+    Raises:
+        UsageError: safetensors could not write there.
+    """
+    out = settings.out or default_out(settings)
+    if shown_name(out) != out:
+        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
+    return RunFolder(Path(out))
+
+
+def default_out(settings: TrainSettings) -> str:
+    """Where a run goes when nobody says."""
+    if settings.data is None:
+        return "runs/unnamed"  # never created: opening the data fails first, with advice
+    # Not Path.resolve: links may go round.
+    stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
+    how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+    return f"runs/{shown_name(stem)}-{how}"

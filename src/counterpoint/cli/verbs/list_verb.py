@@ -51,9 +51,7 @@ def run(flags: ListFlags) -> int:
         if flags.what != "recipes":
             raise UsageError(f"NAME is for `counterpoint list recipes NAME`, got {flags.name!r}")
         recipe = recipe_named(flags.name)
-        comments = [f"# {recipe.name}: {recipe.line}", f"# follows {recipe.follows}"]
-        comments += [f"# departs: {departure}" for departure in recipe.departures]
-        as_config = "\n".join([*comments, dump_yaml(recipe.asked)])  # that `train --config` takes
+        as_config = recipe.comment + dump_yaml(recipe.asked)  # that `train --config` takes
         print(json.dumps(asdict(recipe), indent=2) if flags.as_json else as_config.rstrip())
         return 0
     titles = [flags.what] if flags.what else list(LISTS)
