@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -123,7 +123,7 @@ def fine_tune(
     asked = merge(merge(found, held_out), nest(settings))
     checked = build(TrainSettings, asked, "settings")
     asked = merge(_recipe(checked, *_look(checked, given, test_data, test_labels)), asked)
-    run = train_from(asked, given, overwrite=overwrite, reporter=reporter)
+    run = cast(Run, train_from(asked, given, overwrite=overwrite, reporter=reporter))
     trained = open_trained(run, part=_part(checked), reporter=reporter)
     if test_data is not None:
         queries = open_queries(trained.opens, test_data, test_labels, part=_part(checked), reporter=reporter)
@@ -161,8 +161,8 @@ def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) ->
 
 def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> tuple[dict[str, Any], int]:
     """Views for the samples, and how many are trained on; queries whose classes differ show early."""
-    start, reporter = initial_weights(settings), Reporter(quiet=True)
-    source = open_given(settings, given, reporter, side=None if start is None else start.side)
+    reporter = Reporter(quiet=True)
+    source = open_given(settings, given, reporter, initial_weights(settings))
     if test_data is not None:
         opens = for_other_data(settings, source.shape)
         joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))

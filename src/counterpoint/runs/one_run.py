@@ -170,7 +170,7 @@ def _assemble(
 ) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
     require_float32()
-    source = open_given(settings, start.given, start.reporter, side=None if weights is None else weights.side)
+    source = open_given(settings, start.given, start.reporter, weights)
     assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
     if begun := assembled.start:
         for remark in begun.remarks:
@@ -201,19 +201,6 @@ def is_restart(placement: Placement, launch: str | None) -> bool:
     """
     ranks = placement.ranks
     return ranks.restarts > 0 and ranks.launch != "" and launch in (None, ranks.launch)
-
-
-def check_has_begun(folder: RunFolder) -> None:
-    """Require more than the beginnings of a run.
-
-    Raises:
-        RunError: a start was killed before the run had begun.
-    """
-    if is_beginning(folder):
-        raise RunError(
-            f"{folder.path} holds only the beginning of a run, which was stopped before its first step; start it again "
-            "with the `counterpoint train` that began it"
-        )
 
 
 def new_run_id(assembled: Assembled) -> str:

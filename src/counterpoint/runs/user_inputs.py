@@ -24,6 +24,7 @@ from counterpoint.losses.build import parameters_of
 from counterpoint.losses.importance import AlphaCL, as_rule
 from counterpoint.losses.loss import Loss, as_loss
 from counterpoint.runs.recipes import with_recipe
+from counterpoint.runs.warm_start import WarmStart
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,14 @@ def _section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section := asked.get(name), Mapping) else {}
 
 
-def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, side: int | None = None) -> Source:
+def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weights: WarmStart | None = None) -> Source:
     """Open a run's data and say which files were left out.
 
     Args:
         settings: of the run.
         given: what is in memory.
         reporter: shows progress while a folder is read.
-        side: in pixels, to which photographs are brought where nobody asked for another.
+        weights: that the encoder begins with; where nobody asked for a size, photographs are brought to theirs.
 
     Raises:
         UsageError: the run needs an array that was not passed.
@@ -137,8 +138,8 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, sid
         raise UsageError("this run was trained on an array in memory; pass it as data=")
     data = settings.data if given.data is None else given.data
     asked = settings.source
-    if side is not None and asked.image_size == "auto":
-        asked = asked.model_copy(update={"image_size": side})
+    if weights is not None and weights.side is not None and asked.image_size == "auto":
+        asked = asked.model_copy(update={"image_size": weights.side})
     source = open_source(data, asked, labels=given.labels, progress=reporter.bar)
     name_skipped(source, reporter)
     return source

@@ -174,7 +174,10 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
         return None
     memory, status = newest_memory(folder.checkpoints), readable_status(folder)
     if memory is not None and memory.facts.get(RECORD):
-        return _recorded(settings.init, memory.facts[RECORD])
+        record = memory.facts[RECORD]
+        statistics = tuple(record["mean"]), tuple(record["std"])
+        parts, remarks = tuple(record["parts"]), tuple(record.get("remarks", ()))
+        return WarmStart(settings.init, record["sha256"], None, statistics=statistics, parts=parts, remarks=remarks)
     found = initial_weights(settings)
     began = None if status is None else status.init.get("sha256")
     if found is not None and began not in (None, found.sha256):
@@ -183,13 +186,6 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
             "start again with --overwrite"
         )
     return found
-
-
-def _recorded(name: str, record: Mapping[str, Any]) -> WarmStart:
-    """A warm start from its record."""
-    statistics = tuple(record["mean"]), tuple(record["std"])
-    parts, remarks = tuple(record["parts"]), tuple(record.get("remarks", ()))
-    return WarmStart(name, record["sha256"], None, statistics=statistics, parts=parts, remarks=remarks)
 
 
 def _of_run(name: str, folder: RunFolder) -> WarmStart:
