@@ -93,11 +93,6 @@ def hessian_spectrum(
     known = as_run(subject)
     if data is not None:
         known = replace(known, data=data, labels=labels)
-    return _of_run(known, asked, reporter)
-
-
-def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
-    """The spectrum at the checkpoints of a run, written to its folder."""
     paths = _paths(known.folder, asked.checkpoint)
     place = str(read_resolved(known.folder).data)
     if known.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):

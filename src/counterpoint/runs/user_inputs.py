@@ -146,22 +146,19 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
 
 
 def out_folder(settings: TrainSettings) -> RunFolder:
-    """The folder that is asked for.
+    """The folder that is asked for, or ``runs/DATA-METHOD`` where nobody says.
 
     Raises:
         UsageError: safetensors could not write there.
     """
-    out = settings.out or default_out(settings)
+    out = settings.out
+    if not out and settings.data is None:
+        return RunFolder(Path("runs/unnamed"))  # never created: opening the data fails first, with advice
+    if not out:
+        # Not Path.resolve: links may go round.
+        stem = Path(os.path.realpath(os.path.expanduser(str(settings.data)))).stem
+        how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+        out = f"runs/{shown_name(stem)}-{how}"
     if shown_name(out) != out:
         raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
     return RunFolder(Path(out))
-
-
-def default_out(settings: TrainSettings) -> str:
-    """Where a run goes when nobody says."""
-    if settings.data is None:
-        return "runs/unnamed"  # never created: opening the data fails first, with advice
-    # Not Path.resolve: links may go round.
-    stem = Path(os.path.realpath(os.path.expanduser(settings.data))).stem
-    how = settings.method if settings.recipe is None else Path(settings.recipe).stem
-    return f"runs/{shown_name(stem)}-{how}"
