@@ -29,8 +29,9 @@ from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.nn.method import Method
-from counterpoint.runs.assembly import assemble, training_job
+from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.run_job import training_job
 from counterpoint.runs.user_inputs import Given, open_given
 
 LEARNING_RATE, TEMPERATURE, EMBEDDING_DIMS = 0.06, 0.5, 128  # of lightly's example, except that its head ends in 2048

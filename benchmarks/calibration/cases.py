@@ -17,7 +17,6 @@ from calibration.spoiled_samples import Sample
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run_records import Record
 from counterpoint.core.validation import nest
-from counterpoint.data.formats.labels import number_labels
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import Evidence
 from counterpoint.diagnostics.finding import LEVELS, Finding
@@ -25,7 +24,7 @@ from counterpoint.diagnostics.findings import find
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.nn.trained import load
-from counterpoint.runs.feature_evidence import evidence_of_features
+from counterpoint.runs.feature_evidence import evidence_of_features, given_features
 from counterpoint.runs.run_evidence import gather_evidence
 from counterpoint.runs.training import train
 
@@ -149,6 +148,7 @@ def _evidence(sample: Sample, settings: Mapping[str, Any], form: Form, draws: np
             encoder = load(run)
             mirrored = np.ascontiguousarray(sample.pictures[:, :, ::-1])
             z_ND, other_ND = (torch.as_tensor(encoder.embed(each)) for each in (sample.pictures, mirrored))
-            return evidence_of_features(*form.features(z_ND, other_ND, draws), number_labels(sample.classes, len(z_ND)))
+            z_ND, other_ND = form.features(z_ND, other_ND, draws)
+            return evidence_of_features(given_features(z_ND, sample.classes, other_ND))
         judged = open_subject(run, Samples(), LookSettings(), Reporter(quiet=True))
         return gather_evidence(judged, SPARSITY_THRESHOLD, cache=False).evidence

@@ -19,9 +19,10 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.step import take_step
 from counterpoint.runs.active_settings import check_choices, refuse_idle
-from counterpoint.runs.assembly import assemble, training_job
+from counterpoint.runs.assembly import assemble
 from counterpoint.runs.recipes import all_recipes, recipe_named
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.run_job import training_job
 from counterpoint.runs.user_inputs import Given, open_given
 
 # The parts of named sets and the size of photographs in folders have no meaning for a file of pictures.

@@ -21,8 +21,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_compare_prints_a_table_and_writes_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "ncl", "simclr", "--out", "page.html"]) == 0
     captured = capsys.readouterr()
-    assert " representation      90.00   70.00   +20.00" in captured.out
-    assert "<0.001 yes" in captured.out
+    assert "knn     representation  90.00  70.00  +20.00" in captured.out
+    assert "<0.001  yes" in captured.out
     assert captured.out.endswith("\nDrawn in page.html.\n")
     assert captured.err == ""
     assert Path("page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")

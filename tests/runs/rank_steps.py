@@ -21,8 +21,9 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import Placement
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.step import take_step
-from counterpoint.runs.assembly import assemble, training_job
+from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.run_job import training_job
 from counterpoint.runs.user_inputs import Given, open_given
 
 

@@ -16,7 +16,7 @@ from counterpoint.core.errors import CounterpointError, InterruptedRunError, Run
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.rundir import RunFolder, seed_folders
 from counterpoint.runs import user_inputs as given_module
-from counterpoint.runs.seeds import resume_seeds
+from counterpoint.runs.training import resume_seeds
 
 NUM_SAMPLES = 60
 SMALL: dict[str, Any] = {

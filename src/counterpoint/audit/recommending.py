@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -29,9 +30,9 @@ from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.step import take_step
 from counterpoint.methods.catalogue import method_named
-from counterpoint.runs.active_settings import value_at
-from counterpoint.runs.assembly import assemble, training_job
+from counterpoint.runs.assembly import assemble
 from counterpoint.runs.resolve import Resolution, resolve_holdout
+from counterpoint.runs.run_job import training_job
 from counterpoint.runs.user_inputs import Given
 
 WANTS = {"features": "simclr", "readable": "ncl"}
@@ -273,7 +274,7 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
         ("temperature", "medium", "paper"),
         ("projector.features", "low", "rule of thumb"),
     ):
-        value = value_at(timing.resolution.settings, path)
+        value = attrgetter(path)(timing.resolution.settings)
         if path in timing.resolution.idle or value == "auto":
             continue
         draft.put(path, value, timing.resolution.reasons.get(path, "as the method has it"), confidence, basis)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.cli.geometry_flags import GeometryFlags
+from counterpoint.cli.verbs.geometry_verb import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.terminal_text import shown_lines
@@ -37,7 +37,7 @@ NUM_SHARES = 17
 LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equal classes
 
 
-def answer_shares(flags: GeometryFlags) -> int:
+def answer_shares(flags: GeometryFlags) -> None:
     """Solve for the shares of classes, and print."""
     shares = _shares(flags)
     loss = None if flags.loss is None and not _loss_options(flags) else _built(flags)
@@ -58,14 +58,13 @@ def answer_shares(flags: GeometryFlags) -> int:
     if flags.as_json:
         plain = {"question": words, "notes": notes} | {name: plain_record(each) for name, each in found.items()}
         print(json.dumps(finite_or_null(plain)))
-        return 0
+        return
     question = "; ".join(f"{name} {value}" for name, value in words.items())
     texts = [question, "", found.pop("geometry"), *(textwrap.fill(note, TEXT_WIDTH) for note in notes)]
     print(shown_lines("\n".join(map(str, [*texts, *(f"\n{each}" for each in found.values())]))))
-    return 0
 
 
-def answer_run(flags: GeometryFlags) -> int:
+def answer_run(flags: GeometryFlags) -> None:
     """Measure the classes of a run, solve for those that its loss would have, and print both."""
     from counterpoint.report.sections.classes_section import class_rows, class_words  # deferred: shares have no table
     from counterpoint.runs.class_comparison import compare_classes  # deferred: loads scikit-learn, which shares do not
@@ -76,7 +75,7 @@ def answer_run(flags: GeometryFlags) -> int:
     if flags.as_json:
         plain = {**record.model_dump(), "imbalance": record.imbalance, "geometry": plain_record(found.geometry)}
         print(json.dumps(finite_or_null(plain)))
-        return 0
+        return
     head, rows = class_rows(record)
     cut = [[textwrap.shorten(name, 24, placeholder="…"), *cells] for name, *cells in rows[:MAX_PRINTED]]
     more = [f"... {MAX_PRINTED} of {len(rows)} classes; --json has all"] if len(rows) > MAX_PRINTED else []
@@ -85,7 +84,6 @@ def answer_run(flags: GeometryFlags) -> int:
     parts = [f"optimum asked for: {asked}", *class_words(record)], ends
     first, last = ([textwrap.fill(words, TEXT_WIDTH) for words in part] for part in parts)
     print(shown_lines("\n".join([*first, "", *aligned([head, *cut], "l" + "r" * (len(head) - 1)), *more, "", *last])))
-    return 0
 
 
 def _shares(flags: GeometryFlags) -> list[float]:

@@ -133,7 +133,7 @@ def _run(name: str, words: Sequence[str]) -> int:
 
     settings = read_words(name, words)
     prepare_process()
-    return load_verb(name).run(*settings)
+    return load_verb(name).run(*settings) or OK  # most verbs return nothing
 
 
 def prepare_process() -> None:

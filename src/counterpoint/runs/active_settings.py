@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from counterpoint.methods.wiring import check_loss
 from counterpoint.nn.encoders import TIMM_PREFIX, check_encoder_name, has_stem
 
 AUTO = "auto"
-READ_BY = {"momentum": ("sgd", "lars"), "trust": ("lars",), "trust_clip": ("lars",)}
 DEFAULTS: Mapping[str, Any] = {
     path: field.get_default(call_default_factory=True) for path, field in leaf_fields(TrainSettings)
 }
@@ -97,17 +97,6 @@ class Facts:
         owners = [name for name, method in METHODS.items() if getattr(method, attribute) is not None]
         return f"it has no {part}; {' and '.join(owners)} {'have' if len(owners) > 1 else 'has'} one"
 
-    def needs_projector(self, *kinds: str) -> str | None:
-        """Why a setting of other projectors has none here."""
-        return (
-            None if self.projector in kinds else f"projector.kind is {self.projector}; it is for {' and '.join(kinds)}"
-        )
-
-    def needs_optimiser(self, name: str) -> str | None:
-        """Why a setting of other optimisers has none here."""
-        optimiser, readers = self.settings.optim.name, READ_BY[name]
-        return None if optimiser in readers else f"optim.name is {optimiser}; it is for {' and '.join(readers)}"
-
     def needs_form(self, setting: str, *others: str) -> str | None:
         """Why a setting of ``source`` that only some forms of data read has none here."""
         form, forms = form_of(self.settings.data), (*forms_that_read(setting), *others)
@@ -153,7 +142,7 @@ def refuse_idle(asked: TrainSettings, idle: Mapping[str, str]) -> None:
         UsageError: names the setting, the method, and what has an effect.
     """
     for path, why in idle.items():
-        if value_at(asked, path) != DEFAULTS[path]:  # a default asks for nothing
+        if attrgetter(path)(asked) != DEFAULTS[path]:  # a default asks for nothing
             raise UsageError(f"{path} has no effect with method {asked.method}: {why}; leave it out")
 
 
@@ -161,7 +150,7 @@ def without_idle(settings: TrainSettings, idle: Mapping[str, str]) -> dict[str, 
     """Settings as plain data, without those that have no effect; what an older version recorded stays."""
     values = settings.model_dump(mode="json")
     for path in idle:
-        if value_at(settings, path) == DEFAULTS[path]:
+        if attrgetter(path)(settings) == DEFAULTS[path]:
             # Two levels at most: temperature, loss.epsilon.
             section, leaf = path.split(".") if "." in path else ("", path)
             (values[section] if section else values).pop(leaf)
@@ -173,14 +162,6 @@ def chosen(value: Any, otherwise: Any) -> Any:
     return otherwise if value == AUTO else value
 
 
-def value_at(settings: TrainSettings, path: str) -> Any:
-    """The setting at a dotted path."""
-    value: Any = settings
-    for step in path.split("."):
-        value = getattr(value, step)
-    return value
-
-
 def _stem(facts: Facts) -> str | None:
     """Stem and kernels of ResNets; which encoder ``auto`` is shows with the data."""
     encoder = facts.settings.encoder
@@ -190,22 +171,25 @@ def _stem(facts: Facts) -> str | None:
     return None if known else f"encoder {encoder} has one stem, drawn in one way; ResNets of ours have several"
 
 
+def _read_by(path: str, *values: str) -> Callable[[Facts], str | None]:
+    """A setting that is read where another one has one of some values."""
+
+    def rule(facts: Facts) -> str | None:
+        value = facts.projector if path == "projector.kind" else attrgetter(path)(facts.settings)
+        return None if value in values else f"{path} is {value}; it is for {' and '.join(values)}"
+
+    return rule
+
+
+_OF_MLP = _read_by("projector.kind", "mlp")
+
+
 def _output_norm(facts: Facts) -> str | None:
     """BatchNorm after the last layer of a projector."""
     norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
-    return facts.needs_projector("mlp") or (
+    return _OF_MLP(facts) or (
         "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
     )
-
-
-def _cosine(facts: Facts) -> str | None:
-    """A setting of the cosine."""
-    return "optim.schedule is constant; it is of the cosine" if facts.settings.optim.schedule == "constant" else None
-
-
-def _encode_views(facts: Facts) -> str | None:
-    """One pass for both views, or one each."""
-    return None if facts.method.wiring in ENCODES_BOTH else "it encodes each view by itself"
 
 
 def _needs_ranks(facts: Facts) -> str | None:
@@ -228,14 +212,6 @@ def _needs_colour(facts: Facts) -> str | None:
     """A setting of the colours."""
     assert facts.shape is not None
     return None if facts.shape[0] == 3 else "the data are grey"
-
-
-def _needs_vectors(facts: Facts) -> str | None:
-    return "the data are images, and this changes vectors"
-
-
-def _needs_images(facts: Facts) -> str | None:
-    return "the data are vectors, which views.noise and views.dropout change"
 
 
 def _shards(facts: Facts) -> tuple[str, ...]:
@@ -263,28 +239,27 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "target.momentum": lambda facts: facts.lacks_part("momentum", "momentum encoder"),
     "target.queue_size": lambda facts: facts.lacks_part("queue_size", "queue"),
     "target.predictor_hidden": lambda facts: facts.lacks_part("predictor_share", "predictor"),
-    "projector.layers": lambda facts: facts.needs_projector("mlp"),
-    "projector.hidden": lambda facts: facts.needs_projector("mlp"),
-    "projector.norm": lambda facts: facts.needs_projector("mlp"),
+    **{f"projector.{name}": _OF_MLP for name in ("layers", "hidden", "norm")},
     "projector.output_norm": _output_norm,
-    "projector.features": lambda facts: facts.needs_projector("linear", "mlp"),
-    "projector.rank": lambda facts: facts.needs_projector("low-rank"),
-    "optim.momentum": lambda facts: facts.needs_optimiser("momentum"),
-    "optim.trust": lambda facts: facts.needs_optimiser("trust"),
-    "optim.trust_clip": lambda facts: facts.needs_optimiser("trust_clip"),
+    "projector.features": _read_by("projector.kind", "linear", "mlp"),
+    "projector.rank": _read_by("projector.kind", "low-rank"),
+    "optim.momentum": _read_by("optim.name", "sgd", "lars"),
+    "optim.trust": _read_by("optim.name", "lars"),
+    "optim.trust_clip": _read_by("optim.name", "lars"),
     "optim.decay_all": lambda facts: "optim.weight_decay is 0" if facts.settings.optim.weight_decay == 0 else None,
-    **{f"optim.{name}": _cosine for name in ("final_share", "peak_epochs", "cosine_epochs")},
+    **{
+        f"optim.{name}": _read_by("optim.schedule", "cosine", "epoch-cosine")
+        for name in ("final_share", "peak_epochs", "cosine_epochs")
+    },
     "engine.chunk_norm": lambda facts: (
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),
-    "engine.encode_views": _encode_views,
+    "engine.encode_views": lambda facts: (
+        None if facts.method.wiring in ENCODES_BOTH else "it encodes each view by itself"
+    ),
     "engine.strategy": _needs_ranks,
     "engine.sync_norm": _needs_ranks,
-    "source.imbalance_ratio": lambda facts: (
-        "source.imbalance is none; it is for exponential and step"
-        if facts.settings.source.imbalance == "none"
-        else None
-    ),
+    "source.imbalance_ratio": _read_by("source.imbalance", "exponential", "step"),
     "source.root": lambda facts: facts.needs_form("root"),
     "source.image_column": lambda facts: facts.needs_form("image_column"),
     "source.label_column": lambda facts: facts.needs_form("label_column", *_shards(facts)),
@@ -292,15 +267,16 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "source.altered": lambda facts: facts.needs_form("altered"),
 }
 VECTOR_RULES: Mapping[str, Callable[[Facts], str | None]] = {
-    f"views.{name}": _needs_images for name in vars(ViewPlan()) if name not in ("noise", "dropout")
+    f"views.{name}": lambda facts: "the data are vectors, which views.noise and views.dropout change"
+    for name in vars(ViewPlan())
+    if name not in ("noise", "dropout")
 }
 OWN_VIEW_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     f"views.{name}": lambda facts: "views of your own take their numbers where you make them"
     for name in vars(ViewPlan())
 }
 IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
-    "views.noise": _needs_vectors,
-    "views.dropout": _needs_vectors,
+    **{f"views.{name}": lambda facts: "the data are images, and this changes vectors" for name in ("noise", "dropout")},
     "views.grayscale": _needs_colour,
     "views.jitter_strength": _needs_change("jitter"),
     "views.jitter_saturation": lambda facts: _needs_colour(facts) or _needs_change("jitter")(facts),

@@ -35,7 +35,6 @@ def compare(
     *,
     metrics: Sequence[str] = (),
     features: Sequence[str] = (),
-    evaluation: str = "",
 ) -> Comparison:
     """Say which differences between encoders are real, from their evaluations of the same queries.
 
@@ -45,17 +44,17 @@ def compare(
 
     Args:
         runs: two or more, each a run or its folder, those of several seeds or the folder that has them in ``seed-*``,
-            or a file that ``evaluate`` wrote, of a run or of an encoder or features from elsewhere. Runs whose settings
-            differ in nothing but the seed are taken together as one method, unless all are.
+            or a file that ``evaluate`` wrote, of a run (``RUN/evaluations/NAME.json``) or of an encoder or features
+            from elsewhere. Runs whose settings differ in nothing but the seed are taken together as one method, unless
+            all are.
         metrics: names of figures of the evaluations; empty for all.
         features: names of features; empty for all.
-        evaluation: name of a file in the runs' ``evaluations/``; empty for the evaluation of their own samples.
 
     Raises:
         UsageError: fewer than two runs, one twice, other queries, or a name that is not known.
         RunError: not a run, without an evaluation, or one that does not keep which queries were right.
     """
-    members = [_members(run, evaluation) for run in runs]
+    members = [_members(run) for run in runs]
     known = [each for group in members for each in group]
     _check(known)
     groups = _by_method(members)
@@ -104,31 +103,29 @@ class _Evaluated:
         return f"{self.path} ({self.record.split.num_queries or 0:,} of {self.record.split.source})"
 
 
-def _members(run: Run | SeedRuns | str | Path, evaluation: str) -> list[_Evaluated]:
+def _members(run: Run | SeedRuns | str | Path) -> list[_Evaluated]:
     """What is meant: a file, one run, or those of its seeds."""
     if isinstance(run, SeedRuns):
-        return [_of_run(each, evaluation) for each in run.runs]
+        return [_of_run(each) for each in run.runs]
     if not isinstance(run, str | Path):
-        return [_of_run(as_run(run), evaluation)]
+        return [_of_run(as_run(run))]
     path = Path(run)
     if not path.is_file():
-        return [_of_run(as_run(folder), evaluation) for folder in seed_folders(path) or [path]]
+        return [_of_run(as_run(folder)) for folder in seed_folders(path) or [path]]
     # A run's own is known by the run, whose seed and method count.
     for folder in (RunFolder(path.parent), RunFolder(path.parent.parent)):
         if folder.is_ours and path in (folder.evaluation, folder.other_evaluations / path.name):
-            return [_of_run(as_run(folder.path), "" if path == folder.evaluation else path.stem)]
+            return [_of_run(as_run(folder.path), path)]
     record = _record(path, read_sealed(path), "counterpoint evaluate --encoder NAME --data DATA")
     return [_Evaluated(path, None, {"path": str(path)}, record)]
 
 
-def _of_run(run: Run, evaluation: str) -> _Evaluated:
-    """A run with its evaluation, or that of a name."""
-    folder, name = run.folder, evaluation.removesuffix(".json")
-    command = f"counterpoint evaluate {shlex.quote(str(run.path))}"
-    file = folder.other_evaluations / f"{name}.json" if name else folder.evaluation
+def _of_run(run: Run, file: Path | None = None) -> _Evaluated:
+    """A run with its evaluation, or that of a file in its folder."""
+    folder, command = run.folder, f"counterpoint evaluate {shlex.quote(str(run.path))}"
+    file = folder.evaluation if file is None else file
     if not file.exists():
-        what, more = (f"no evaluation called {name}", " --data DATA") if name else ("no evaluation", "")
-        raise RunError(f"{run.path} has {what}; make it with: {command}{more}")
+        raise RunError(f"{run.path} has no evaluation; make it with: {command}")
     settings = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {"path": str(run.path)}
     method = {setting: value for setting, value in settings.items() if setting not in NOT_THE_METHODS}
     return _Evaluated(run.path, folder.read_status().seed, method, _record(file, read_derived(folder, file), command))
@@ -158,7 +155,7 @@ def _check(runs: Sequence[_Evaluated]) -> None:
         if run.record.split.query_fingerprint != first.record.split.query_fingerprint:
             raise UsageError(
                 f"{first.queries} and {run.queries} were evaluated on different queries; evaluate both on the same "
-                "data (counterpoint evaluate RUN --data DATA), and compare these evaluations (--evaluation NAME)"
+                "data (counterpoint evaluate RUN --data DATA), and compare these files (RUN/evaluations/NAME.json)"
             )
 
 

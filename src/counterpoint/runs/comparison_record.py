@@ -1,7 +1,7 @@
 """What a comparison of runs found: records, and the same as a table of text or plain values."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -9,9 +9,9 @@ from typing import Any
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
+from counterpoint.core.written_tables import aligned
 
-WIDTH = 100  # columns of the table
-FIRST, FIGURE, ENDS, P = 17, 7, 16, 6  # columns of its cells
+WIDTH = 100  # columns of the text
 NO_TEST = "-"
 
 
@@ -138,19 +138,12 @@ class Comparison:
     def __str__(self) -> str:
         blocks = [textwrap.fill(f"{self.queries}; 95 % intervals, shares in percent", WIDTH)]
         for first, second, rows in self.pairs():
-            names = [f"{letter}  {_shortened(str(side), WIDTH - 3)}" for letter, side in (("A", first), ("B", second))]
-            head = _line("", ["A", "B", "A - B", *self._test_titles(), "real"])
-            blocks.append("\n".join([*names, head, *self._metric_lines(rows)]))
+            tests = ["over samples", "p", *(["over seeds", "p"] if self.has_seeds else [])]
+            head = ["metric", "features", "A", "B", "A - B", *tests, "real"]
+            table = [[row.metric, row.features, *_cells(row, has_seeds=self.has_seeds)] for row in rows]
+            lines = aligned([head, *table], f"ll{'r' * (len(head) - 3)}l")
+            blocks.append("\n".join([f"A  {first}", f"B  {second}", *lines]))
         return "\n\n".join([*blocks, "\n".join(textwrap.fill(words, WIDTH) for words in self.remarks())])
-
-    def _metric_lines(self, rows: Sequence[Compared]) -> Iterator[str]:
-        for metric, own in groupby(rows, key=lambda row: row.metric):
-            yield metric
-            for row in own:
-                yield _line(row.features, _cells(row, has_seeds=self.has_seeds))
-
-    def _test_titles(self) -> list[str]:
-        return ["over samples", "p", *(["over seeds", "p"] if self.has_seeds else [])]
 
     def remarks(self) -> list[str]:
         """What a reader must know about the table, a paragraph each."""
@@ -194,13 +187,6 @@ class Comparison:
         ]
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
-    """One line of the table of text."""
-    widths = [FIGURE, FIGURE, FIGURE + 1, *[ENDS, P] * ((len(cells) - 4) // 2)]
-    shown = [f"{cell:>{width}}" for cell, width in zip(cells, [*widths, 0], strict=True)]
-    return " ".join([f" {_shortened(name, FIRST):<{FIRST}}", *shown])
-
-
 def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
     """Figures, difference, tests and verdict, as text."""
     form = ".2f" if row.unit == "share" else ".4g"
@@ -221,11 +207,3 @@ def _test_cells(unit: Unit, found: Difference | None) -> tuple[str, str]:
 def _in_unit(unit: Unit, value: float) -> float:
     """Shares in percent, without a minus before zero."""
     return round(100 * value, 2) + 0.0 if unit == "share" else value
-
-
-def _shortened(name: str, width: int) -> str:
-    """A name that fits its column, without its middle where it is longer."""
-    if len(name) <= width:
-        return name
-    half = (width - 1) // 2
-    return f"{name[:half]}…{name[len(name) - half + 1 :]}"

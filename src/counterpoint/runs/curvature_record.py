@@ -26,21 +26,7 @@ StepRate = tuple[int, float]  # updates done, and the learning rate of the last 
 
 
 class CurvatureSettings(Settings):
-    """Which operator, and how much of its spectrum.
-
-    Attributes:
-        steps: of Lanczos, each one Hessian-vector product.
-        probes: random vectors that it starts from.
-        batch_size: pairs of views that the loss is taken over; the loss depends on it.
-        checkpoint: step of a saved checkpoint, or all; None takes the last state.
-        threshold: tau: eigenvalues are counted below -tau, within, and above tau.
-        top: eigenvalues at each end that are named with their errors.
-        batch_norm: statistics of the batch, as in training, or those that training gathered.
-        precision: of the products.
-        chunk_size: pairs that are encoded at once, at least, where the whole graph does not fit.
-        memory: MiB that the graph of the whole batch may keep; auto is half of what is free.
-        seed: of the probes.
-    """
+    """Which operator, and how much of its spectrum."""
 
     steps: Count = Field(default=100, description="Lanczos steps, each one Hessian-vector product")
     probes: Count = Field(default=1, description="random vectors that Lanczos starts from")
@@ -135,11 +121,10 @@ class HessianSpectrum:
             raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it anew") from None
 
     def __str__(self) -> str:
-        lines = [f"Curvature of {self.name}: {self.claim()}"]
-        wrapped = [textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines]
+        first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")
         table = aligned([HEAD, *self._cells()], "r" * len(HEAD))
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
-        return "\n".join([*wrapped, "", *table, "", *sentences])
+        return "\n".join([first, "", *table, "", *sentences])
 
     def claim(self) -> str:
         """What the last state says of descent and of saddles, in words."""

@@ -1,10 +1,6 @@
-"""Carry a run out: hold its folder, say what it is, train, and keep a status that stays honest whatever happens."""
+"""Carry a run out: hold its folder, train, and keep a status that stays honest whatever happens."""
 
 import contextlib
-import datetime
-import hashlib
-import json
-import platform
 import resource
 import sys
 import time
@@ -15,31 +11,25 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core import __version__
-from counterpoint.core.dist import barrier, is_first_rank, world_size
+from counterpoint.core.dist import barrier, is_first_rank
 from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.run import Run
 from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
-from counterpoint.core.run_records import Named, RunStatus, SeedsRecord
-from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.data.long_tail import is_thinned
+from counterpoint.core.run_records import SeedsRecord
+from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.checkpoint import remove_unfinished
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.replay import weights_digest
 from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
 from counterpoint.methods.joint import Classification, TwoTowers
-from counterpoint.methods.queue import QueueContrast
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
 from counterpoint.runs.assembly import Assembled
-from counterpoint.runs.resuming import settings_hash
-from counterpoint.runs.user_inputs import Given
-from counterpoint.runs.warm_start import RECORD
+from counterpoint.runs.run_description import banner
 
 
 class Hold(contextlib.ExitStack):
@@ -96,14 +86,11 @@ class Hold(contextlib.ExitStack):
         self.take()
 
 
-def execute(
-    job: TrainingJob, given: Given, assembled: Assembled, reporter: Reporter, *, is_resumed: bool = False
-) -> Run:
+def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_resumed: bool = False) -> Run:
     """Train, and save the encoder. Every rank calls it.
 
     Args:
         job: what to train; its run folder exists and is held by the first rank.
-        given: what is in memory.
         assembled: what the job was made of.
         reporter: shows progress.
         is_resumed: go on from the newest checkpoint.
@@ -118,61 +105,7 @@ def execute(
         reporter.say(line)
     seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
     reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
-    return given.run_at(folder.path)
-
-
-def first_status(assembled: Assembled, given: Given) -> RunStatus:
-    """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
-    settings, source = assembled.resolution.settings, assembled.source
-    origins: dict[str, Any] = {name: dict(origin) for name, origin in given.origins.items()}
-    if assembled.start is not None:
-        origins[RECORD] = assembled.start.record()
-    return RunStatus(
-        status="running",
-        method=settings.method,
-        data=Path(source.name).name,  # names only: a run folder may be given away
-        seed=settings.seed,
-        version=__version__,
-        torch=torch.__version__.split("+")[0],
-        python=platform.python_version(),
-        command=command_line(),
-        data_fingerprint=source.fingerprint,
-        num_samples=len(source),
-        num_train=assembled.num_train,
-        class_counts=tuple(assembled.class_counts),
-        split_fingerprint=assembled.split.fingerprint,
-        skipped=tuple(Named(name=item.name, reason=item.reason) for item in source.skipped),
-        device=settings.engine.device,
-        precision=settings.engine.precision,
-        world_size=world_size(),
-        launch=assembled.placement.ranks.launch,
-        num_threads=torch.get_num_threads(),
-        num_parameters=assembled.num_parameters,
-        negatives_per_anchor=assembled.num_negatives,
-        pair_kernels=tuple(Named(name=choice.name, reason=choice.reason) for choice in assembled.kernels),
-        width=assembled.encoder.card.width,
-        embedding_dims=assembled.encoder.embedding_dims,
-        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **origins,
-    )
-
-
-def new_run_id(assembled: Assembled, given: Given) -> str:
-    """Id of a run that begins: a hash of all that its numbers follow from, so that its files are the same anywhere."""
-    weights = weights_digest(assembled.method.state_dict())
-    origins = {name: dict(origin) for name, origin in given.origins.items()}
-    parts = [settings_hash(assembled.settings), assembled.source.fingerprint, origins, weights]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def of_run(job: TrainingJob, run_id: str | None) -> TrainingJob:
-    """A job whose checkpoints say which run they are of."""
-    return job if run_id is None else replace(job, facts={**job.facts, RUN: run_id})
-
-
-def command_line() -> str:
-    """What was typed, without the folders of absolute paths."""
-    return " ".join(["counterpoint", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
+    return assembled.given.run_at(folder.path)
 
 
 def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_resumed: bool) -> float:
@@ -303,70 +236,3 @@ def _peak_memory_mb() -> float:
         return round(torch.cuda.max_memory_allocated() / 1e6, 1)
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
-
-
-def banner(assembled: Assembled) -> list[str]:
-    """A few lines about a run.
-
-    Args:
-        assembled: its parts.
-    """
-    settings, card, start = assembled.settings, assembled.encoder.card, assembled.start
-    lines = [_samples(assembled)]
-    if assembled.source.kind == "images":
-        lines.append(f"views: preset {settings.views.preset}")
-    ranks = assembled.placement.world_size
-    stem = "large stem, " if card.stem == "large" else ""
-    where = f", {ranks} ranks ({settings.engine.strategy})" if ranks > 1 else ""
-    lines.append(
-        f"encoder {card.architecture} ({stem}width {card.width}), embedding {assembled.encoder.embedding_dims}, "
-        f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
-        f"{settings.engine.precision}"
-    )
-    if start is not None:
-        projector = "" if settings.projector.kind == "none" else "; the projector begins anew"
-        rest = "; the projector, too" if projector and "projector" in start.parts else projector
-        lines.append(f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}")
-    lines.append(_pairs(assembled))
-    if settings.engine.accumulate > 1:
-        lines.append(
-            f"gradients of {settings.engine.accumulate} sub-batches are added up per step: each is a batch "
-            f"of {assembled.loss_batch} to the loss, so this adds no negatives (--engine.chunk-size does)"
-        )
-    return lines
-
-
-def _samples(assembled: Assembled) -> str:
-    """What is trained on."""
-    source, settings = assembled.source, assembled.settings
-    samples = f"{len(source):,} {source.kind} {'x'.join(map(str, source.shape))}"
-    held_out = f", {len(assembled.split.held_out):,} held out" if len(assembled.split.held_out) else ""
-    use = "" if assembled.loss.uses_labels else " (used in evaluation only)"
-    labels = f"{len(source.class_names)} classes{use}" if source.labels is not None else "none"
-    tail = ""
-    if is_thinned(settings.source):
-        sizes = assembled.class_counts
-        unknown = 0 if source.labels is None else int((source.labels[assembled.split.train] < 0).sum())
-        without = f"; {unknown:,} without label left out" if unknown else ""
-        tail = f" (classes cut to {max(sizes):,} ... {min(sizes):,} samples{without})"
-    return (
-        f"{settings.method} on {source.name}: {samples}; {assembled.num_train:,} to train on{tail}{held_out}; "
-        f"labels: {labels}"
-    )
-
-
-def _pairs(assembled: Assembled) -> str:
-    """What the loss contrasts, and how long."""
-    settings, loss, size = assembled.settings, assembled.loss, assembled.order.batch_size
-    epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
-    length = f"{epochs} of {assembled.order.batches_per_epoch} steps"
-    if "temperature" in assembled.resolution.idle:
-        heat = f"{loss.card.name} takes no temperature"
-    else:
-        heat = f"temperature {settings.temperature:g}"
-    if assembled.num_negatives is None:
-        return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {heat}; {length}"
-    kind = "from a queue" if isinstance(loss, QueueContrast) else settings.loss.negatives
-    return (
-        f"each anchor sees {assembled.num_negatives} negatives (batch {assembled.loss_batch}, {kind}); {heat}; {length}"
-    )

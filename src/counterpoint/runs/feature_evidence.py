@@ -83,35 +83,35 @@ def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
 
 
 def evidence_of_features(
-    z_ND: Tensor, other_ND: Tensor | None, labels: Labels | None, *, threshold: float = SPARSITY_THRESHOLD
+    given: GivenFeatures, loss: Loss | None = None, *, threshold: float = SPARSITY_THRESHOLD
 ) -> Evidence:
     """What findings about features from anywhere are drawn from.
 
     Args:
-        z_ND: features.
-        other_ND: those of another view of the same samples.
-        labels: of the samples.
+        given: features as they were given.
+        loss: what it would do to their pairs and classes is looked at; None for no loss.
         threshold: above which a feature of a unit-length vector counts as active.
     """
-    pair, labels_N = (z_ND, other_ND) if other_ND is not None else None, labels.numbers if labels else None
-    place = measure_place(z_ND, views=pair, labels=labels_N, threshold=threshold)
-    split = split_source(len(z_ND), labels_N, DEFAULT_HOLDOUT)
-    votes = _votes_of_features(z_ND, labels, split) if labels else ()
-    classes = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
-    return Evidence({EMBEDDING: place.figures}, votes=votes, is_nonnegative=is_rectified(z_ND), classes=classes)
-
-
-def evidence_beside_loss(given: GivenFeatures, loss: Loss | None, threshold: float) -> Evidence:
-    """The same of features as they were given, with what a loss would do to their pairs and classes."""
-    evidence = evidence_of_features(given.z_ND, given.other_ND, given.labels, threshold=threshold)
-    evidence = replace(evidence, not_finite=given.not_finite)
-    if loss is not None and given.other_ND is not None:
-        pairs = pairs_of_features(loss, (given.z_ND, given.other_ND), given.labels, given.names)
-        evidence = replace(evidence, pairs=pairs)
-    if loss is not None and given.labels is not None:
-        classes = classes_of_features(loss, given.z_ND, given.labels, nonnegative=evidence.is_nonnegative)
-        evidence = replace(evidence, classes=classes)
-    return evidence
+    z_ND, labels, is_nonnegative = given.z_ND, given.labels, is_rectified(given.z_ND)
+    pair = None if given.other_ND is None else (z_ND, given.other_ND)
+    place = measure_place(z_ND, views=pair, labels=labels.numbers if labels else None, threshold=threshold)
+    votes, classes = (), None
+    if labels is not None:
+        bank, queries = _asked(labels.numbers, split_source(len(z_ND), labels.numbers, DEFAULT_HOLDOUT))
+        seen = {REPRESENTATION: (z_ND[bank], z_ND[queries])}
+        votes = _votes(seen, (labels.numbers[bank], labels.numbers[queries]), labels.class_names)
+        if loss is None:
+            classes = class_record(z_ND, labels.numbers, labels.class_names)
+        else:
+            classes = classes_of_features(loss, z_ND, labels, nonnegative=is_nonnegative)
+    return Evidence(
+        {EMBEDDING: place.figures},
+        votes=votes,
+        is_nonnegative=is_nonnegative,
+        classes=classes,
+        pairs=None if loss is None or pair is None else pairs_of_features(loss, pair, labels, given.names),
+        not_finite=given.not_finite,
+    )
 
 
 def is_rectified(z_ND: Tensor) -> bool:
@@ -142,12 +142,6 @@ def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
     if source.kind == "images" and raw[0].shape[1] > 1:
         named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
     return _votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
-
-
-def _votes_of_features(z_ND: Tensor, labels: Labels, split: Split) -> Votes:
-    bank, queries = _asked(labels.numbers, split)
-    asked = (labels.numbers[bank], labels.numbers[queries])
-    return _votes({REPRESENTATION: (z_ND[bank], z_ND[queries])}, asked, labels.class_names)
 
 
 def _votes(

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -15,13 +15,7 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
-from counterpoint.data.long_tail import thin
-from counterpoint.data.order import split_source
 from counterpoint.data.parts import joined
-from counterpoint.data.source import Source
-from counterpoint.data.sources import ALL
-from counterpoint.data.views.image_statistics import look, sample_pictures
-from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_result import PROBE, Evaluation
@@ -30,14 +24,10 @@ from counterpoint.evaluation.feature_sets import INITIAL
 from counterpoint.evaluation.protocol import evaluate_opened
 from counterpoint.evaluation.subject import beside, open_queries
 from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved
-from counterpoint.nn.encoders import TIMM_PREFIX
-from counterpoint.nn.foreign import WEIGHT_SUFFIXES
-from counterpoint.nn.trained import Encoder, load
-from counterpoint.runs.assembly import initial_backbone
-from counterpoint.runs.resolve import resolve_holdout, usual_batch
+from counterpoint.runs.resolve import crop_and_flip, resolve_holdout, training_part, usual_batch
 from counterpoint.runs.training import train_from
 from counterpoint.runs.user_inputs import Given, open_given
-from counterpoint.runs.warm_start import initial_weights
+from counterpoint.runs.warm_start import initial_encoder_of, initial_weights, names_weights
 
 EPOCHS = 30  # ncl2024, G.5
 # The optimiser of ncl2024's code for CIFAR, which is that of its probe.
@@ -133,12 +123,12 @@ def fine_tune(
     asked = merge(merge(found, held_out), nest(settings))
     checked = build(TrainSettings, asked, "settings")
     asked = merge(_recipe(checked, *_look(checked, given, test_data, test_labels)), asked)
-    run = train_from(asked, given, overwrite=overwrite, reporter=reporter)
+    run = cast(Run, train_from(asked, given, overwrite=overwrite, reporter=reporter))
     trained = open_trained(run, part=_part(checked), reporter=reporter)
     if test_data is not None:
         queries = open_queries(trained.opens, test_data, test_labels, part=_part(checked), reporter=reporter)
         trained = beside(trained, queries)
-    trained = replace(trained, initial=_initial_encoder(run))
+    trained = replace(trained, initial=initial_encoder_of(run))
     # k: no vote is asked for, and few labels have few neighbours.
     evaluation = evaluate_opened(trained, EvaluationSettings(metrics=(CLASSIFIER, PROBE), k=1), reporter)
     return FineTuned(run, evaluation)
@@ -149,7 +139,7 @@ def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) ->
     settings: dict[str, Any] = {"method": "supervised"}
     if isinstance(subject, nn.Module):
         settings["encoder"] = subject
-    elif isinstance(subject, str | Path) and _names_weights(str(subject)):
+    elif isinstance(subject, str | Path) and names_weights(str(subject)):
         settings["init"] = str(subject)
     else:
         known = as_run(subject)
@@ -169,56 +159,28 @@ def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) ->
     return Given.of_call(data, settings, labels)
 
 
-def _names_weights(name: str) -> bool:
-    """Whether it is weights and not a run folder."""
-    path = Path(name)
-    return name.startswith(TIMM_PREFIX) or path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
-
-
-def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> tuple[Source, int]:
-    """The samples, and how many are trained on; queries are opened, too, so that classes that differ show early."""
-    start, reporter = initial_weights(settings), Reporter(quiet=True)
-    source = open_given(settings, given, reporter, side=None if start is None else start.side)
+def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: Any) -> tuple[dict[str, Any], int]:
+    """Views for the samples, and how many are trained on; queries whose classes differ show early."""
+    reporter = Reporter(quiet=True)
+    source = open_given(settings, given, reporter, initial_weights(settings))
     if test_data is not None:
         opens = for_other_data(settings, source.shape)
         joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
-    asked = resolve_holdout(settings, source).settings.source
-    split = split_source(len(source), source.labels, float(asked.holdout))
-    return source, len(thin(split.train, source.labels, asked, source.class_names).positions)
+    views = {} if "preset" in settings.views.model_fields_set else {"views": crop_and_flip(source)}
+    return views, len(training_part(resolve_holdout(settings, source).settings, source).positions)
 
 
-def _recipe(asked: TrainSettings, source: Source, num_train: int) -> dict[str, Any]:
+def _recipe(asked: TrainSettings, views: dict[str, Any], num_train: int) -> dict[str, Any]:
     """The papers' settings where nobody asked for others: a whole section is the user's once its first word is."""
     epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
     batch = usual_batch(num_train)[0] if asked.batch_size == "auto" else asked.batch_size
-    recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch}
+    recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}
     if "name" not in asked.optim.model_fields_set:
         rate = {"learning_rate": RATE * batch / BATCH_OF_RATE, "warmup_epochs": round(WARMUP_SHARE * epochs, 2)}
         recipe["optim"] = {**LARS, **rate}
-    if "preset" not in asked.views.model_fields_set:
-        recipe["views"] = _crop_and_flip(source)
     return recipe
-
-
-def _crop_and_flip(source: Source) -> dict[str, Any]:
-    """Of the views that suit the data, the crop and the flip alone; vectors stay as they are."""
-    if source.kind == "vectors":
-        return {"preset": "none"}
-    preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source).pixels))
-    plan = PRESETS[preset]
-    return {"preset": "none", "crop_scale": list(plan.crop_scale), "flip": plan.flip}
 
 
 def _part(settings: TrainSettings) -> dict[str, Any]:
     """What of the queries is taken: the classes that are trained on, where some were chosen."""
-    return {} if settings.source.classes == ALL else {"classes": settings.source.classes}
-
-
-def _initial_encoder(run: Run) -> Encoder:
-    """What training began with; its input is prepared as the run's."""
-    card, settings = load(run).card, read_resolved(run.folder)
-    card = replace(card, projector="none", nonnegative="none", d0=None)  # the representation alone is probed
-    encoder = Encoder(card, initial_backbone(settings, card.in_shape, run.encoder), nn.Identity())
-    if start := initial_weights(settings):
-        start.load_into(encoder)
-    return encoder
+    return {} if settings.source.classes == "all" else {"classes": settings.source.classes}

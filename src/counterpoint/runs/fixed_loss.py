@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,16 +56,6 @@ class FixedLoss:
     floor: float | None
     remarks: tuple[str, ...]
     batch_norm: str
-
-
-@dataclass(frozen=True)
-class LossInputs:
-    """What the caller has: ``loss(z0, z1)`` or with labels, an encoder or (function, named tensors), two views."""
-
-    loss: Any
-    parameters: Any
-    batch: Any
-    labels: Any = None
 
 
 def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
@@ -125,8 +116,15 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
     )
 
 
-def user_loss(given: LossInputs, asked: CurvatureSettings) -> FixedLoss:
+def user_loss(loss: Any, parameters: Any, batch: Any, labels: Any, asked: CurvatureSettings) -> FixedLoss:
     """Check what the caller gave, and put it together in the precision asked for.
+
+    Args:
+        loss: ``loss(z0, z1)``, or with labels.
+        parameters: an encoder, or a pair of a function and its named tensors.
+        batch: two views.
+        labels: of the samples; None for a loss that takes none.
+        asked: BatchNorm and precision.
 
     Raises:
         UsageError: something of the wrong kind, a loss whose gradient is not the slope of its value, or a layer that
@@ -135,18 +133,18 @@ def user_loss(given: LossInputs, asked: CurvatureSettings) -> FixedLoss:
     for name in ("batch_size", "checkpoint"):
         if getattr(asked, name) != CurvatureSettings.model_fields[name].default:
             raise UsageError(f"{name} is a setting for runs; the batch and the weights are those that are given")
-    _check_kinds(given)
-    _check_slope(exact := _coupled(given, asked, torch.float64))
-    encoder, loss = given.parameters, given.loss
-    norms = list(batch_norm_layers(encoder)) if isinstance(encoder, nn.Module) else []
+    _check_kinds(loss, parameters, batch, labels)
+    coupled = partial(_coupled, loss, parameters, batch, labels, asked.batch_norm)
+    _check_slope(exact := coupled(torch.float64))
+    norms = list(batch_norm_layers(parameters)) if isinstance(parameters, nn.Module) else []
     is_separable = _is_separable(exact)
-    coupled = replace(_coupled(given, asked, getattr(torch, asked.precision)), is_separable=is_separable)
+    found = replace(coupled(getattr(torch, asked.precision)), is_separable=is_separable)
     return FixedLoss(
-        at=lambda _: coupled,
-        inputs=coupled.inputs,
-        num_parameters=coupled.num_parameters,
+        at=lambda _: found,
+        inputs=found.inputs,
+        num_parameters=found.num_parameters,
         loss_name=loss.card.name if isinstance(loss, Loss) else getattr(loss, "__name__", type(loss).__name__),
-        floor=_finite_floor(loss, len(coupled.inputs[0])) if isinstance(loss, Loss) else None,
+        floor=_finite_floor(loss, len(found.inputs[0])) if isinstance(loss, Loss) else None,
         remarks=() if is_separable or norms else ("the encoder mixes the samples of a batch, so it is not cut",),
         batch_norm=asked.batch_norm if norms else "none",
     )
@@ -216,38 +214,35 @@ def _draws(layer: nn.Module) -> bool:
     return is_random and isinstance(share, float) and share > 0
 
 
-def _check_kinds(given: LossInputs) -> None:
+def _check_kinds(loss: Any, parameters: Any, views: Any, labels: Any) -> None:
     """Require two views of equal length, a loss that can be called, and weights with a function of them."""
-    views = given.batch
     is_pair = isinstance(views, tuple | list) and len(views) == 2 and all(isinstance(view, Tensor) for view in views)
     for view in views if is_pair else ():
         _check_real(view, "a view of batch")
     if not is_pair or views[0].shape[:1] != views[1].shape[:1] or sum(views[0].shape[:1]) < 2:
         raise UsageError("batch must be two tensors, the views of the same samples in the same order, at least 2 rows")
-    if not callable(given.loss):
-        raise UsageError(
-            f"loss must be a loss object or a function (z0, z1) -> scalar, got {type(given.loss).__name__}"
-        )
-    if isinstance(given.loss, Loss):
-        check_second_derivative(given.loss)
-    require_numbers(given.labels, "labels")
-    if isinstance(given.parameters, nn.Module):
-        for name, part in given.parameters.state_dict().items():
+    if not callable(loss):
+        raise UsageError(f"loss must be a loss object or a function (z0, z1) -> scalar, got {type(loss).__name__}")
+    if isinstance(loss, Loss):
+        check_second_derivative(loss)
+    require_numbers(labels, "labels")
+    if isinstance(parameters, nn.Module):
+        for name, part in parameters.state_dict().items():
             require_numbers(part, name)
-        active = [name for name, layer in given.parameters.named_modules() if _draws(layer) and layer.training]
+        active = [name for name, layer in parameters.named_modules() if _draws(layer) and layer.training]
         if active:
             raise UsageError(
                 f"{active[0]} draws at random, so that no two products are of one function; call encoder.eval() first "
                 "(BatchNorm follows batch_norm= whatever the mode)"
             )
         return
-    own = given.parameters
-    if not isinstance(own, tuple) or len(own) != 2 or not callable(own[0]) or not isinstance(own[1], Mapping):
+    is_two = isinstance(parameters, tuple) and len(parameters) == 2
+    if not is_two or not callable(parameters[0]) or not isinstance(parameters[1], Mapping):
         raise UsageError(
             "parameters must be a module, or a pair of a function (tensors, view) -> (n, d) and its named tensors; got "
-            f"{type(own).__name__}"
+            f"{type(parameters).__name__}"
         )
-    for name, part in own[1].items():
+    for name, part in parameters[1].items():
         _check_real(part, name)
 
 
@@ -259,26 +254,26 @@ def _check_real(part: Any, name: str) -> None:
         raise UsageError(f"{name} must be a tensor of real numbers, got {kind}")
 
 
-def _coupled(given: LossInputs, asked: CurvatureSettings, dtype: torch.dtype) -> CoupledLoss:
+def _coupled(loss: Any, own: Any, batch: Any, labels: Any, batch_norm: str, dtype: torch.dtype) -> CoupledLoss:
     """The loss in one precision; modules are copied, so that the caller's stay as they are."""
-    inputs = tuple(view.detach().to(dtype) if view.is_floating_point() else view for view in given.batch)
-    if isinstance(given.parameters, nn.Module):
-        encoder = _copied(given.parameters, dtype, asked.batch_norm)
+    inputs = tuple(view.detach().to(dtype) if view.is_floating_point() else view for view in batch)
+    if isinstance(own, nn.Module):
+        encoder = _copied(own, dtype, batch_norm)
         weights = _above({name: part for name, part in encoder.named_parameters() if part.requires_grad}, ENCODER)
-        encode_one: Encode = lambda own, view: functional_call(encoder, dict(own), (view,))  # noqa: E731
+        encode_one: Encode = lambda weights, view: functional_call(encoder, dict(weights), (view,))  # noqa: E731
     else:
-        encode_one, tensors = given.parameters
+        encode_one, tensors = own
         weights = _above({name: part.to(dtype) for name, part in tensors.items()}, ENCODER)
-    loss = _copied(given.loss, dtype, "batch") if isinstance(given.loss, nn.Module) else given.loss
     if isinstance(loss, nn.Module):
+        loss = _copied(loss, dtype, "batch")
         weights |= _above({name: part for name, part in loss.named_parameters() if part.requires_grad}, LOSS)
     drawn = {"step": 0} if isinstance(loss, Loss) and loss.draws_by_step else {}
-    extra = () if given.labels is None else (torch.as_tensor(given.labels, device=inputs[0].device),)
+    extra = () if labels is None else (torch.as_tensor(labels, device=inputs[0].device),)
 
     def encode(parameters: Parameters, views: Inputs) -> Tensor:
-        own = _below(parameters, ENCODER)
+        below = _below(parameters, ENCODER)
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
-            return torch.stack([_vectors(encode_one(own, view), view) for view in views], dim=1)
+            return torch.stack([_vectors(encode_one(below, view), view) for view in views], dim=1)
 
     def value(parameters: Parameters, z_N2D: Tensor) -> Tensor:
         views = (z_N2D[:, 0], z_N2D[:, 1], *extra)

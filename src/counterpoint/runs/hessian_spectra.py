@@ -25,7 +25,7 @@ from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, steps_asked
 from counterpoint.runs.curvature_record import LAST_UPDATE, CurvatureSettings, HessianSpectrum, StepSpectrum
-from counterpoint.runs.fixed_loss import FixedLoss, LossInputs, exact_products, run_loss, user_loss
+from counterpoint.runs.fixed_loss import FixedLoss, exact_products, run_loss, user_loss
 from counterpoint.runs.one_run import open_job
 
 MIB = 2**20
@@ -82,7 +82,7 @@ def hessian_spectrum(
     if not isinstance(subject, Run | str | Path):
         if data is not None:
             raise UsageError("data= goes with a run; with a loss the batch is given")
-        fixed = user_loss(LossInputs(subject, parameters, batch, labels), asked)
+        fixed = user_loss(subject, parameters, batch, labels, asked)
         name, bar = (
             f"{fixed.loss_name} of {type(parameters).__name__}",
             reporter.bar("Lanczos", asked.probes * asked.steps),
@@ -93,11 +93,6 @@ def hessian_spectrum(
     known = as_run(subject)
     if data is not None:
         known = replace(known, data=data, labels=labels)
-    return _of_run(known, asked, reporter)
-
-
-def _of_run(known: Run, asked: CurvatureSettings, reporter: Reporter) -> HessianSpectrum:
-    """The spectrum at the checkpoints of a run, written to its folder."""
     paths = _paths(known.folder, asked.checkpoint)
     place = str(read_resolved(known.folder).data)
     if known.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):

@@ -25,7 +25,7 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL
 from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
 from counterpoint.losses.loss import Loss
-from counterpoint.runs.feature_evidence import evidence_beside_loss, given_features
+from counterpoint.runs.feature_evidence import evidence_of_features, given_features
 from counterpoint.runs.layer_reading import read_layers
 from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence
 from counterpoint.runs.sample_collection import described_concepts, keep_for_page, with_thumbnails
@@ -101,23 +101,12 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
             "encoder give the features that it returns for some samples"
         )
-    if loss is not None:
-        _check_loss(loss, views, labels)
-    return _diagnose_features(subject, labels, views, loss, threshold)
-
-
-def _check_loss(loss: Any, views: Any, labels: Any) -> None:
-    """Refuse what is no loss, or has nothing to look at."""
-    if not isinstance(loss, Loss):
+    if loss is not None and not isinstance(loss, Loss):
         raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}")
-    if views is None and labels is None:
+    if loss is not None and views is None and labels is None:
         raise UsageError("loss= needs views= (whom it looks at) or labels= (where it would have the classes)")
-
-
-def _diagnose_features(features: Any, labels: Any, views: Any, loss: Loss | None, threshold: float) -> Findings:
-    """Measure features without a run, and judge them."""
-    given = given_features(features, labels, views)
-    evidence = evidence_beside_loss(given, loss, threshold)
+    given = given_features(subject, labels, views)
+    evidence = evidence_of_features(given, loss, threshold=threshold)
     concepts, _ = described_concepts(given.z_ND, given.labels, given.names, threshold)
     return _judged(evidence, given.z_ND, concepts, threshold, unjudged=() if evidence.votes else (UNLABELLED,))
 

@@ -3,7 +3,6 @@
 # N samples looked at, D features
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -51,16 +50,6 @@ NO_WEIGHTS = "this loss weighs no pairs ({})"
 OWN_WHY = "the run's loss is your own and not at hand; pass Run(path, loss=...)"
 
 
-@dataclass(frozen=True)
-class _Samples:
-    """What samples are called, their classes, and the places of their pictures."""
-
-    names: tuple[str, ...]
-    labels_N: Tensor | None
-    class_names: tuple[str, ...]
-    pictures: Sequence[int] | None = None
-
-
 def pairs_of_run(
     judged: Subject,
     views: tuple[Tensor, Tensor],
@@ -87,9 +76,9 @@ def pairs_of_run(
         return None
     near = near_samples(*views, plain_ND, _small(source, positions_N))
     labels_N = None if source.labels is None else source.labels[positions_N]
-    pictures = at if source.kind == "images" else None
-    named = _Samples(tuple(str(source.sample_names[each]) for each in at), labels_N, source.class_names, pictures)
-    nearest = _nearest(named, near)
+    labels = None if labels_N is None else Labels(labels_N, source.class_names)
+    names = [str(source.sample_names[each]) for each in at]
+    nearest = _nearest(near, names, labels, at if source.kind == "images" else None)
     loss, why = _weighing_loss(judged, checkpoint)
     if loss is None:
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
@@ -125,8 +114,8 @@ def pairs_of_features(
     chosen = (views[0][chosen_N], views[1][chosen_N])
     labels_N = labels.numbers[chosen_N] if labels else None
     near = near_samples(*chosen, chosen[0])
-    shown = tuple(names[int(at)] for at in chosen_N)
-    nearest = _nearest(_Samples(shown, labels_N, labels.class_names if labels else ()), near)
+    shown = Labels(labels_N, labels.class_names) if labels_N is not None and labels else None
+    nearest = _nearest(near, [names[int(at)] for at in chosen_N], shown)
     inner = _inner(loss)
     if not hasattr(inner, "importance"):
         why = NO_WEIGHTS.format(inner.card.name)
@@ -233,17 +222,19 @@ def _temperature_of(loss: Loss) -> float | None:
     return 1 / record.scale if isinstance(record, LogOfSum) else None
 
 
-def _nearest(named: _Samples, near: NearSamples) -> tuple[NearPair, ...]:
-    """The closest pairs with names, classes and pictures."""
+def _nearest(
+    near: NearSamples, names: Sequence[str], labels: Labels | None, pictures: Sequence[int] | None = None
+) -> tuple[NearPair, ...]:
+    """The closest pairs with names, classes and the places of their pictures."""
     found = []
     for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
-        numbers = [] if named.labels_N is None else named.labels_N[both].tolist()
+        numbers = [] if labels is None else labels.numbers[both].tolist()
         pair = NearPair(
             cosine=float(cosine),
             own=float(own),
-            names=tuple(named.names[at] for at in both),
-            classes=tuple(named.class_names[number] for number in numbers) if min(numbers, default=-1) >= 0 else (),
-            thumbnails=() if named.pictures is None else tuple(named.pictures[at] for at in both),
+            names=tuple(str(names[at]) for at in both),
+            classes=tuple(labels.class_names[each] for each in numbers) if labels and min(numbers) >= 0 else (),
+            thumbnails=() if pictures is None else tuple(pictures[at] for at in both),
             is_copy=bool(near.is_copy_NN[both[0], both[1]]),
         )
         found.append(pair)

@@ -16,6 +16,7 @@ from counterpoint.core.catalogues import PACKAGE
 from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError, nearest, unknown_name
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.terminal_text import shown
 from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
 
 VERSION = 1  # of the form of a recipe file
@@ -99,6 +100,13 @@ class Recipe:
     def line(self) -> str:
         """What ``counterpoint list recipes`` says."""
         return f"{self.paper}, {', '.join(self.reproduces)}: {self.summary}"
+
+    @property
+    def comment(self) -> str:
+        """What it follows and where it departs from the paper, as lines that YAML does not read."""
+        lines = [f"recipe {self.name}: {self.line}", f"follows {self.follows}"]
+        lines += [f"departs: {departure}" for departure in self.departures]
+        return "".join(f"# {shown(line)}\n" for line in lines)
 
     @property
     def asked(self) -> dict[str, Any]:

@@ -5,9 +5,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from torch import Tensor
+
 from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
+from counterpoint.data.long_tail import thin
+from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import Pictures, look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
@@ -60,6 +64,30 @@ class Resolution:
         self.reasons[path] = reason
         changed = section.model_copy(update={leaf: value})
         self.settings = self.settings.model_copy(update={parents[0]: changed}) if parents else changed
+
+
+@dataclass(frozen=True)
+class TrainingPart:
+    """Which samples are trained on.
+
+    Attributes:
+        split: what is for training, and what is held out.
+        positions: in the source, of what is trained on: all that is for training, or what of it is left of thinned
+            classes.
+        counts: of these, by class.
+    """
+
+    split: Split
+    positions: Tensor
+    counts: tuple[int, ...]
+
+
+def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
+    """Split the samples, and thin the classes; the holdout is filled in."""
+    split = split_source(len(source), source.labels, float(settings.source.holdout))
+    # After the split: what is held out keeps the classes as the data have them.
+    thinned = thin(split.train, source.labels, settings.source, source.class_names)
+    return TrainingPart(split, thinned.positions, thinned.counts)
 
 
 def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
@@ -160,6 +188,15 @@ def resolve_views(
     if own is not None:
         own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pictures is None else pictures.pixels)
     return resolution
+
+
+def crop_and_flip(source: Source) -> dict[str, Any]:
+    """Of the views that suit the data, the crop and the flip alone; vectors stay as they are."""
+    if source.kind == "vectors":
+        return {"preset": "none"}
+    preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source).pixels))
+    plan = PRESETS[preset]
+    return {"preset": "none", "crop_scale": list(plan.crop_scale), "flip": plan.flip}
 
 
 def resolve_widths(resolution: Resolution, width: int) -> Resolution:

@@ -31,23 +31,13 @@ from counterpoint.core.validation import build, leaf_fields, merge, nest, read_y
 from counterpoint.engine.checkpoint import Memory, Position, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, settings_of
+from counterpoint.nn.trained import is_saved
 
 CONTINUATIONS = "continuations"  # in run.json, and in what checkpoints say of the run
 
 # None of these changes a weight.
-HARMLESS = frozenset(
-    {
-        "engine.workers",
-        "engine.checkpoint_every",
-        "engine.checkpoint_steps",
-        "engine.checkpoint_at",
-        "engine.keep",
-        "engine.knn_every",
-        "engine.tensorboard",
-        "engine.wandb",
-        "source.max_bad",
-    }
-)
+_OF_ENGINE = ("workers", "checkpoint_every", "checkpoint_steps", "checkpoint_at", "keep", "knn_every")
+HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENGINE, "tensorboard", "wandb"))})
 
 ALLOW = "no weight depends on that: allow it with --allow-changed"
 
@@ -312,6 +302,12 @@ def readable_status(folder: RunFolder) -> RunStatus | None:
         f"{memory.path} is of another run ({memory.facts.get(RUN)}) than {folder.status} ({status.run_id}); put the "
         "run's own back, or remove it: counterpoint resume goes on from the one before"
     )
+
+
+def is_done(folder: RunFolder) -> bool:
+    """Whether nothing is left to do; with a damaged encoder there is: the last checkpoint gives it again."""
+    status = readable_status(folder)
+    return status is not None and status.status == "finished" and is_saved(folder)
 
 
 def continuations_of(folder: RunFolder) -> tuple[Continuation, ...]:

@@ -5,6 +5,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -22,7 +23,6 @@ from counterpoint.diagnostics.evidence import (
     REPRESENTATION,
     TRAINING,
     UNTRAINED,
-    ColourShortcut,
     Evidence,
     HeldOutRecord,
 )
@@ -95,7 +95,13 @@ def gather_evidence(
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
-    told = _shortcut(views.pop(COLOURS, None), views.get(EMBEDDING))
+    colours, embedded = views.pop(COLOURS, None), views.get(EMBEDDING)
+    told = None
+    if colours is not None and embedded is not None and len(colours[0]) >= FEWEST_COLOURED:
+        told = shortcut(colours, embedded[0])
+    # By design, or by its looks where the design is not known.
+    is_known = judged.folder is not None and judged.settings is not None
+    is_nonnegative = encoder.card.nonnegative != "none" if is_known else is_rectified(features.embedding)
     if backbone is not None:
         untrained = with_norms_of(blank_encoder(backbone, encoder), source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
@@ -111,22 +117,16 @@ def gather_evidence(
         _from_folder(judged),
         places={name: place.figures for name, place in places.items()},
         votes=votes_of_subject(judged, seen),
-        is_nonnegative=_is_nonnegative(judged, features.embedding),
+        is_nonnegative=is_nonnegative,
         weight_change=moved,
         shortcut=told,
         pairs=pairs_of_run(judged, views[EMBEDDING], features.embedding[chosen_N], chosen_N, checkpoint)
         if views
         else None,
         classes=judged_classes(judged, features.embedding),
-        held_out=_held_out(judged, features, views.get(EMBEDDING), threshold),
+        held_out=_held_out(judged, features, embedded, threshold),
     )
     return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
-
-
-def _is_nonnegative(judged: Subject, embedding_ND: Tensor) -> bool:
-    """Whether an embedding has no negative entries by design, or by its looks where the design is not known."""
-    is_known = judged.folder is not None and judged.settings is not None
-    return judged.encoder.card.nonnegative != "none" if is_known else is_rectified(embedding_ND)
 
 
 def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str, Pair]:
@@ -135,13 +135,6 @@ def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str
         return {}
     also = {COLOURS: colour_statistics} if encoder.card.kind == "images" else {}
     return {**view_pairs(judged, encoder, layers, _chosen(judged), also)}
-
-
-def _shortcut(colours: Pair | None, embedded: Pair | None) -> ColourShortcut | None:
-    """What the colours of the views tell; None without pictures, or with too few."""
-    if colours is None or embedded is None or len(colours[0]) < FEWEST_COLOURED:
-        return None
-    return shortcut(colours, embedded[0])
 
 
 def _chosen(judged: Subject) -> Tensor:
@@ -169,13 +162,7 @@ def _from_folder(judged: Subject) -> Evidence:
 
 def values_of(settings: TrainSettings) -> dict[str, Any]:
     """Every setting by its path."""
-    found: dict[str, Any] = {}
-    for path, _ in leaf_fields(TrainSettings):
-        value: Any = settings
-        for name in path.split("."):
-            value = getattr(value, name)
-        found[path] = value
-    return found
+    return {path: attrgetter(path)(settings) for path, _ in leaf_fields(TrainSettings)}
 
 
 def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:

@@ -1,22 +1,49 @@
-"""Train a run, or several, and go on with one: what `cp.train` and `cp.resume` do."""
+"""Train a run, or one for each of several seeds, and go on with them: what `cp.train` and `cp.resume` do.
 
+Runs of several seeds lie in one folder, and have the same samples and split.
+"""
+
+import datetime
+import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from torch import nn
 
+from counterpoint.core import __version__
+from counterpoint.core.errors import InterruptedRunError, RunError, UsageError
 from counterpoint.core.run import Run, SeedRuns, as_run
+from counterpoint.core.run_files import check_free_for_seeds, is_beginning, is_beginning_of_seeds
+from counterpoint.core.run_records import SeedsRecord
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
-from counterpoint.core.validation import build
-from counterpoint.engine.placement import on_all_ranks, on_first_rank, place, ranks_joined
+from counterpoint.core.validation import build, merge
+from counterpoint.data.source import Source
+from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.execution import Hold
-from counterpoint.runs.one_run import Start, check_has_begun, go_on_with, out_folder, train_one
-from counterpoint.runs.resuming import recorded_settings
-from counterpoint.runs.seeds import train_seeds
-from counterpoint.runs.user_inputs import Given, with_named_parts
+from counterpoint.runs.active_settings import check_choices
+from counterpoint.runs.execution import Hold, keep_earlier
+from counterpoint.runs.one_run import (
+    BEGIN,
+    GO_ON,
+    REPLACE,
+    Start,
+    continued,
+    go_on_with,
+    is_restart,
+    train_one,
+    try_assembly,
+)
+from counterpoint.runs.resuming import further_epochs, recorded_settings
+from counterpoint.runs.run_description import command_line
+from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts
+from counterpoint.runs.warm_start import initial_weights
+
+MOST_SEEDS = 1000
+LAST_SEED = 2**63 - 1
 
 
 @overload
@@ -70,40 +97,31 @@ def train(
     seeds = settings.pop("seeds", None)
     # What has a name is recorded in the settings; an array, module or function is not, and must be given again.
     asked, given = Given.of_call(data, settings, labels)
-    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "reporter": Reporter(quiet=quiet)}
-    if seeds is None:
-        return train_from(asked, given, **how)
-    return train_seeds(asked, given, seeds, **how)
+    how: dict[str, Any] = {"seeds": seeds, "resume": resume, "overwrite": overwrite}
+    return train_from(asked, given, reporter=Reporter(quiet=quiet), **how)
 
 
 @usual_modes()
 @only_training()
 def train_from(
-    asked: Mapping[str, Any],
-    given: Given,
-    *,
-    reporter: Reporter,
-    resume: bool = False,
-    overwrite: bool = False,
-    allow_changed: bool = False,
-) -> Run:
+    asked: Mapping[str, Any], given: Given, *, reporter: Reporter, seeds: int | None = None, **how: Any
+) -> Run | SeedRuns:
     """Train from a nested mapping of settings; see ``train``. Under torchrun every rank calls it.
 
     Args:
         asked: the settings.
         given: what is in memory.
         reporter: shows progress (on the first rank).
-        resume: go on if there is a run.
-        overwrite: replace a run that is there.
-        allow_changed: when going on, take over settings that change no weight.
+        seeds: how many runs; None for one, which is no folder of several.
+        how: ``resume``, ``overwrite``, ``allow_changed`` and ``epochs``, as ``Start`` has them.
     """
     asked, given = with_named_parts(asked, given)
     settings = build(TrainSettings, asked, "settings")
-    folder = out_folder(settings)
-    placement = place(settings.engine.device, settings.engine.precision)
-    start = Start(given, placement, reporter, resume=resume, overwrite=overwrite, allow_changed=allow_changed)
-    with ranks_joined(placement):
-        return train_one(folder, settings, start)
+    start = Start(given, place(settings.engine.device, settings.engine.precision), reporter, **how)
+    if seeds is not None:
+        return _train_seeds(out_folder(settings), asked, seeds, start)
+    with ranks_joined(start.placement):
+        return train_one(out_folder(settings), settings, start)
 
 
 @usual_modes()
@@ -128,7 +146,11 @@ def resume(
     """
     known = as_run(run, needs_status=False)
     folder = known.folder
-    check_has_begun(folder)
+    if is_beginning(folder):
+        raise RunError(
+            f"{folder.path} holds only the beginning of a run, which was stopped before its first step; start it again "
+            "with the `counterpoint train` that began it"
+        )
     # Where the ranks meet depends on the device: read before they do, and again under the lock.
     settings = recorded_settings(folder, allow_changed=allow_changed)
     placement = place(settings.engine.device, settings.engine.precision)
@@ -137,3 +159,144 @@ def resume(
         on_first_rank(hold.take)
         settings = on_all_ranks(lambda: recorded_settings(folder, allow_changed=allow_changed))
         return go_on_with(folder, settings, start)
+
+
+def resume_seeds(
+    folder: RunFolder, *, epochs: int | None = None, allow_changed: bool = False, quiet: bool = False
+) -> SeedRuns:
+    """Go on with every run of a folder of several seeds; see ``resume``.
+
+    Raises:
+        UsageError: they were trained on an array or with parts of the user's own; ``cp.train(..., resume=True)`` takes
+            these again.
+    """
+    record = folder.read_seeds()
+    known = build(TrainSettings, {**record.settings, "out": str(folder.path)}, str(folder.seeds))
+    planned = None if known.epochs == "auto" else known.epochs
+    how = {"resume": True, "allow_changed": allow_changed, "epochs": planned if epochs is None else epochs}
+    asked, reporter = known.model_dump(exclude_unset=True), Reporter(quiet=quiet)
+    return cast(SeedRuns, train_from(asked, Given(), reporter=reporter, seeds=len(record.seeds), **how))
+
+
+def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, start: Start) -> SeedRuns:
+    """Train a run for each of ``seed``, ``seed + 1``, ...
+
+    Finished seeds of a folder that is gone on with stay as they are, and those that have not begun begin with the
+    settings of the others. Each run is held while it is trained, and their folder all the time.
+    """
+    if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or not 1 <= num_seeds <= MOST_SEEDS:
+        raise UsageError(
+            f"seeds must be a whole number from 1 to {MOST_SEEDS}, got {num_seeds!r}; 3 to 5 are usual for an interval"
+        )
+    with ranks_joined(start.placement), Hold(folder, start.reporter) as hold:
+        on_first_rank(lambda: hold.take() if folder.holds_seeds else None)  # what it says is read under the lock
+        way = from_first_rank(lambda: _way(folder, start))
+        if way == GO_ON:
+            asked = merge(on_all_ranks(folder.read_seeds).settings, _without_auto(asked))
+        settings = build(TrainSettings, asked, "settings")
+        if start.epochs is not None:
+            settings = settings.model_copy(update={"epochs": start.epochs})
+        seeds = tuple(range(settings.seed, settings.seed + num_seeds))
+        if seeds[-1] > LAST_SEED:
+            raise UsageError(f"seeds must end at {LAST_SEED}, got {num_seeds} from seed {settings.seed} on")
+        if way != GO_ON:
+            check_choices(settings)  # before any data are read
+        # Opened once for all: the split does not follow the seed either.
+        begun = folder.of_seed(seeds[0]) if way == GO_ON else None
+        source = on_all_ranks(lambda: _open(begun, settings, start))
+        start = replace(start, given=replace(start.given, source=source))
+        record = _record(settings, seeds, source.fingerprint, start)
+        if way == GO_ON:
+            on_first_rank(lambda: _go_on(folder, settings, record, start))
+        else:
+            on_first_rank(lambda: check_free_for_seeds(folder, seeds, overwrite=way == REPLACE))
+            # Only then is anything replaced: no mistake in settings or data has cost it.
+            try_assembly(folder.of_seed(seeds[0]), _of_seed(settings, folder, seeds[0]), start)
+            on_first_rank(lambda: hold.create_seeds(record, overwrite=way == REPLACE))
+        one = replace(start, resume=way == GO_ON, overwrite=False)
+        runs: list[Run] = []
+        for number, seed in enumerate(seeds, start=1):
+            start.reporter.say(f"seed {seed}, {number} of {num_seeds}")
+            runs.append(_train_seed(folder, settings, seed, one))
+    return SeedRuns(folder.path, tuple(runs))
+
+
+def _train_seed(folder: RunFolder, settings: TrainSettings, seed: int, start: Start) -> Run:
+    """Train the run of one seed, or go on with it."""
+    try:
+        return train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), start)
+    except InterruptedRunError as error:
+        remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
+        raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
+
+
+def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
+    """The data of all seeds, as a run that has begun opened them, or as the first one will."""
+    if begun is not None and begun.is_ours and not is_beginning(begun):
+        return open_given(recorded_settings(begun, allow_changed=start.allow_changed), start.given, start.reporter)
+    return open_given(settings, start.given, start.reporter, initial_weights(settings))
+
+
+def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings but for those at ``auto``, which ask for nothing where a run goes on."""
+    named = {name: value for name, value in asked.items() if value != "auto"}
+    return {name: _without_auto(value) if isinstance(value, Mapping) else value for name, value in named.items()}
+
+
+def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:
+    """The settings of one seed's run."""
+    return settings.model_copy(update={"seed": seed, "out": str(folder.of_seed(seed).path)})
+
+
+def _way(folder: RunFolder, start: Start) -> str:
+    """Whether to go on with the seeds in the folder, to replace them, or to begin."""
+    if not folder.holds_seeds or is_beginning_of_seeds(folder):
+        return BEGIN
+    if start.resume or is_restart(start.placement, folder.read_seeds().launch):
+        return GO_ON
+    check_free_for_seeds(folder, (), overwrite=start.overwrite)
+    return REPLACE
+
+
+def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: str, start: Start) -> SeedsRecord:
+    """What ``seeds.json`` says."""
+    return SeedsRecord(
+        seeds=seeds,
+        settings=settings.model_dump(mode="json", exclude_unset=True, exclude={"out"}),
+        data_fingerprint=data_fingerprint,
+        version=__version__,
+        command=command_line(),
+        launch=start.placement.ranks.launch,
+        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord, start: Start) -> None:
+    """Write what has changed, and put aside what was found out about runs of fewer epochs.
+
+    The seeds of before are required, and perhaps more, the same samples, and settings that no run refuses.
+    """
+    before = folder.read_seeds()
+    if not set(before.seeds) <= set(record.seeds):
+        raise UsageError(
+            f"cannot resume {folder.path} with seeds {_listed(record.seeds)} (it has {_listed(before.seeds)}); more "
+            "seeds may follow, none can be left out"
+        )
+    if before.data_fingerprint != record.data_fingerprint:
+        raise RunError(
+            f"the data changed since {folder.path} began (fingerprint {record.data_fingerprint}, then "
+            f"{before.data_fingerprint})"
+        )
+    for seed in before.seeds:
+        run = folder.of_seed(seed)
+        if run.is_ours and not is_beginning(run):
+            known = continued(run, _of_seed(settings, folder, seed), start)
+            further_epochs(run, known, start.epochs)
+    asked, first = record.settings.get("epochs"), folder.of_seed(before.seeds[0])
+    if isinstance(asked, int) and first.status.exists():
+        keep_earlier(folder, first.read_status().num_epochs, asked)
+    folder.write_seeds(record)
+
+
+def _listed(seeds: tuple[int, ...]) -> str:
+    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"

@@ -1,5 +1,6 @@
 """What the caller holds in memory, and opening the data of a run with it."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,9 @@ from torch import nn
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
+from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.user_files import shown_name
 from counterpoint.core.user_objects import CUSTOM, is_origin, load_part
 from counterpoint.core.validation import merge, nest
 from counterpoint.data.source import Source
@@ -21,6 +24,7 @@ from counterpoint.losses.build import parameters_of
 from counterpoint.losses.importance import AlphaCL, as_rule
 from counterpoint.losses.loss import Loss, as_loss
 from counterpoint.runs.recipes import with_recipe
+from counterpoint.runs.warm_start import WarmStart
 
 
 @dataclass(frozen=True)
@@ -115,14 +119,14 @@ def _section(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section := asked.get(name), Mapping) else {}
 
 
-def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, side: int | None = None) -> Source:
+def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weights: WarmStart | None = None) -> Source:
     """Open a run's data and say which files were left out.
 
     Args:
         settings: of the run.
         given: what is in memory.
         reporter: shows progress while a folder is read.
-        side: in pixels, to which photographs are brought where nobody asked for another.
+        weights: that the encoder begins with; where nobody asked for a size, photographs are brought to theirs.
 
     Raises:
         UsageError: the run needs an array that was not passed.
@@ -134,8 +138,27 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, *, sid
         raise UsageError("this run was trained on an array in memory; pass it as data=")
     data = settings.data if given.data is None else given.data
     asked = settings.source
-    if side is not None and asked.image_size == "auto":
-        asked = asked.model_copy(update={"image_size": side})
+    if weights is not None and weights.side is not None and asked.image_size == "auto":
+        asked = asked.model_copy(update={"image_size": weights.side})
     source = open_source(data, asked, labels=given.labels, progress=reporter.bar)
     name_skipped(source, reporter)
     return source
+
+
+def out_folder(settings: TrainSettings) -> RunFolder:
+    """The folder that is asked for, or ``runs/DATA-METHOD`` where nobody says.
+
+    Raises:
+        UsageError: safetensors could not write there.
+    """
+    out = settings.out
+    if not out and settings.data is None:
+        return RunFolder(Path("runs/unnamed"))  # never created: opening the data fails first, with advice
+    if not out:
+        # Not Path.resolve: links may go round.
+        stem = Path(os.path.realpath(os.path.expanduser(str(settings.data)))).stem
+        how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+        out = f"runs/{shown_name(stem)}-{how}"
+    if shown_name(out) != out:
+        raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")
+    return RunFolder(Path(out))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -81,6 +81,20 @@ class _Replayable(NamedTuple):
     kept: KeptStep | None
 
 
+class _NotCheckedError(Exception):
+    """Why something cannot be checked."""
+
+
+def _looked_at(what: str, look: Callable[..., str], *things: Any) -> Check:
+    """Look at one thing: ``look`` returns what is right, and raises what is wrong."""
+    try:
+        return Check(what, "ok", look(*things))
+    except _NotCheckedError as why:
+        return Check(what, "not checked", str(why))
+    except (OSError, ValueError, CounterpointError) as error:
+        return Check(what, "failed", first_line(error))
+
+
 @usual_modes()
 @only_training()
 def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
@@ -102,7 +116,7 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     """
     known = as_run(run, may_be_mixed=True)
     folder = known.folder
-    status = _status(folder)
+    status = _looked_at(folder.status.name, _status, folder)
     if status.result == "failed":  # what the others are of cannot be told by it
         names = [path.name for path in (*list_checkpoints(folder.checkpoints), *folder.files) if path.exists()]
         why = f"{folder.status.name} is of another run"
@@ -111,17 +125,20 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     found: list[_Replayable] = []
     # In this order: checkpoints fill `found`, newest first, which the others read.
     checks = [*_checkpoints(folder, found), status, *_weights(folder, found)]
-    checks += [_settings(folder, found), _asked(folder), *_threads(folder, found)]
-    checks += [_metrics(folder, found), *_timings(folder)]
+    checks.append(_looked_at(folder.resolved.name, _settings, folder, found))
+    checks.append(_looked_at(folder.config.name, _asked, folder))
+    checks += _threads(folder, found)
+    checks.append(_looked_at(folder.metrics.name, _metrics, folder, found))
+    checks += _timings(folder)
     for part in _parts(folder):
-        checks += [*_part_encoder(part), *_results(part)]
+        checks += _results(part)
     checks += [*_indexes(folder), *_data_and_step(known, found, Reporter(quiet=quiet))]
     return Verification(known.path, tuple(checks))
 
 
-def _status(folder: RunFolder) -> Check:
+def _status(folder: RunFolder) -> str:
     """``run.json`` against what else says which run the folder is of."""
-    name, run_id = folder.status.name, folder.run_id
+    run_id = folder.run_id
     others = [memory.facts.get(RUN) for memory in map(read_memory, list_checkpoints(folder.checkpoints)) if memory]
     with contextlib.suppress(OSError, ValueError):
         others.append(run_named_in(read_text(folder.resolved)))
@@ -131,8 +148,8 @@ def _status(folder: RunFolder) -> Check:
     commonest, num_votes = votes.most_common(1)[0]
     if votes[run_id] < num_votes:
         remedy = f"counterpoint resume {shlex.quote(str(folder.path))} writes it again"
-        return Check(name, "failed", f"it is of another run ({run_id}) than most files ({commonest}); {remedy}")
-    return Check(name, "ok", "matches its own hash" + (f"; the run is {run_id}" if run_id else ""))
+        raise RunError(f"it is of another run ({run_id}) than most files ({commonest}); {remedy}")
+    return "matches its own hash" + (f"; the run is {run_id}" if run_id else "")
 
 
 def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
@@ -155,62 +172,50 @@ def _weights(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
     is_finished = folder.read_status().status == "finished"
     last = found[0] if found and is_finished else None
     if is_finished or folder.encoder_card.exists():
-        yield _saved(folder, folder.weights, folder.encoder_card, last, is_sound=is_saved(folder))
+        yield _looked_at(folder.weights.name, _saved, folder, last)
     else:
         yield Check(folder.weights.name, "not checked", "the run is not finished: it has no encoder yet")
     weights, card = folder.classifier_weights, folder.classifier_card
     if weights.exists() or card.exists():
-        yield _saved(folder, weights, card, last, is_sound=is_classifier_sound(folder))
+        yield _looked_at(weights.name, _saved, folder, last, True)
 
 
-def _saved(folder: RunFolder, path: Path, card: Path, last: _Replayable | None, *, is_sound: bool) -> Check:
+def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = False) -> str:
     """Weights that are saved for users."""
-    name = path.name
+    if is_classifier:
+        path, card, is_sound = folder.classifier_weights, folder.classifier_card, is_classifier_sound(folder)
+    else:
+        path, card, is_sound = folder.weights, folder.encoder_card, is_saved(folder)
     if not is_sound:
-        return Check(name, "failed", _card_problem(folder, card))
+        problem = f"missing, or it does not match the hash in {card.name}"
+        try:
+            read_card(folder, card)
+        except StaleFileError:
+            raise
+        except RunError as error:
+            raise RunError(problem) from error
+        raise RunError(problem)
     if last is None:
-        return Check(name, "ok", f"matches the hash in {card.name}")
+        return f"matches the hash in {card.name}"
     kept = {**last.snapshot.state.model, **last.snapshot.average}  # the average is what is saved, where there is one
-    try:
-        tensors = read_tensors(path)
-    except OSError as error:  # its hash was made again
-        return Check(name, "failed", first_line(error))
+    tensors = read_tensors(path)  # raises where its hash was made again
     # A checkpoint of an encoder holds more: momentum encoder, queue, predictor.
-    expected = (
-        part_of(kept, "loss")
-        if path == folder.classifier_weights
-        else {key: kept[key] for key in tensors if key in kept}
-    )
+    expected = part_of(kept, "loss") if is_classifier else {key: kept[key] for key in tensors if key in kept}
     if weights_digest(tensors) != weights_digest(expected):
-        return Check(name, "failed", f"its weights are not those of {last.path.name}")
-    return Check(name, "ok", f"matches its hash, and its weights are those of {last.path.name}")
+        raise RunError(f"its weights are not those of {last.path.name}")
+    return f"matches its hash, and its weights are those of {last.path.name}"
 
 
-def _card_problem(folder: RunFolder, card: Path) -> str:
-    """Why weights are not those of their card."""
-    try:
-        read_card(folder, card)
-    except StaleFileError as error:
-        return first_line(error)
-    except RunError:  # told by what follows
-        pass
-    return f"missing, or it does not match the hash in {card.name}"
-
-
-def _settings(folder: RunFolder, found: list[_Replayable]) -> Check:
+def _settings(folder: RunFolder, found: list[_Replayable]) -> str:
     """``resolved.yaml`` against what the newest checkpoint was computed with."""
-    name = folder.resolved.name
-    try:
-        known = hashes_so_far(folder, recorded_settings(folder))
-        read_resolved(folder)  # as every other verb does
-    except CounterpointError as error:
-        return Check(name, "failed", first_line(error))
+    known = hashes_so_far(folder, recorded_settings(folder))
+    read_resolved(folder)  # as every other verb does
     if not found:
-        return Check(name, "not checked", "no checkpoint says what the settings were")
+        raise _NotCheckedError("no checkpoint says what the settings were")
     then = found[0].snapshot.facts.get("settings")
     if then not in known:
-        return Check(name, "failed", f"settings {known[0]} are not those of {found[0].path.name} ({then})")
-    return Check(name, "ok", f"settings {then}, as the checkpoint has them")
+        raise RunError(f"settings {known[0]} are not those of {found[0].path.name} ({then})")
+    return f"settings {then}, as the checkpoint has them"
 
 
 def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
@@ -223,49 +228,39 @@ def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
         yield Check("threads", "not checked", detail)
 
 
-def _metrics(folder: RunFolder, found: list[_Replayable]) -> Check:
+def _metrics(folder: RunFolder, found: list[_Replayable]) -> str:
     """One whole line per finished epoch."""
-    name, epochs = folder.metrics.name, found[0].snapshot.position.epoch if found else 0
-    try:
-        told = [record.get("epoch") for record in folder.read_metrics()]
-    except RunError as error:
-        return Check(name, "failed", first_line(error))
+    epochs = found[0].snapshot.position.epoch if found else 0
+    told = [record.get("epoch") for record in folder.read_metrics()]
     # Lines beyond the newest checkpoint are those of a run that was stopped after them.
     if told[:epochs] != list(range(1, epochs + 1)):
-        return Check(name, "failed", f"it should hold epochs 1 to {epochs}, got {told}")
-    return Check(name, "ok", f"one line for each of {len(told)} epochs")
+        raise RunError(f"it should hold epochs 1 to {epochs}, got {told}")
+    return f"one line for each of {len(told)} epochs"
 
 
-def _asked(folder: RunFolder) -> Check:
+def _asked(folder: RunFolder) -> str:
     """``config.yaml``, which may be missing."""
-    name = folder.config.name
     if not folder.config.exists():
-        return Check(name, "not checked", "it is missing, and nothing depends on it")
-    try:
-        text = read_text(folder.config)
-        check_settings(folder, folder.config)
-    except (OSError, ValueError, RunError) as error:
-        return Check(name, "failed", first_line(error))
-    is_sound = is_unchanged(text, must_be_sealed=folder.marker.is_file())
-    return _told(name, "" if is_sound else "it was changed after it was written", "matches its own hash")
+        raise _NotCheckedError("it is missing, and nothing depends on it")
+    text = read_text(folder.config)
+    check_settings(folder, folder.config)
+    if not is_unchanged(text, must_be_sealed=folder.marker.is_file()):
+        raise RunError("it was changed after it was written")
+    return "matches its own hash"
 
 
 def _timings(folder: RunFolder) -> Iterator[Check]:
     """The lines of ``timings.jsonl``: as many as those of ``metrics.jsonl``, which are counted beside checkpoints."""
-    num_epochs = len(folder.read_lines(folder.metrics).good)
+    name, num_epochs = folder.timings.name, len(folder.read_lines(folder.metrics).good)
     if folder.timings.exists():
         lines = folder.read_lines(folder.timings)
         problem = lines.problem
         if not problem and len(lines.good) < num_epochs and folder.read_status().status == "finished":
             problem = f"it holds {len(lines.good)} lines, and {folder.metrics.name} {num_epochs}"
-        yield _told(folder.timings.name, problem, f"{len(lines.good)} lines, each as it was written")
+        detail = f"{len(lines.good)} lines, each as it was written"
+        yield Check(name, "failed" if problem else "ok", problem or detail)
     elif num_epochs:
-        yield Check(folder.timings.name, "not checked", "it is missing: times of epochs are not recorded")
-
-
-def _told(what: str, problem: str, detail: str) -> Check:
-    """What was found: a problem, or what is right."""
-    return Check(what, "failed" if problem else "ok", problem or detail)
+        yield Check(name, "not checked", "it is missing: times of epochs are not recorded")
 
 
 def _parts(folder: RunFolder) -> Iterator[RunFolder]:
@@ -281,59 +276,56 @@ def _label(folder: RunFolder, path: Path) -> str:
     return path.relative_to(folder.home.path).as_posix()
 
 
-def _part_encoder(folder: RunFolder) -> Iterator[Check]:
-    """The second encoder, and those of earlier ends."""
-    if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
-        problem = "" if is_saved(folder) else _card_problem(folder, folder.encoder_card)
-        yield _told(_label(folder, folder.weights), problem, "matches its hash")
-
-
 def _results(folder: RunFolder) -> Iterator[Check]:
-    """What verbs have found out about the encoder of a folder: of this run, of its weights, and as it was written."""
+    """The second encoder and those of earlier ends, and what verbs have found out about the encoder of a folder."""
+    if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
+        yield _looked_at(_label(folder, folder.weights), _saved, folder, None)
     others = sorted(folder.other_evaluations.glob("*.json"))
     for path in (folder.evaluation, *others, folder.findings, folder.spectrum, folder.map_layout):
         if path.exists():
-            problem = ""
-            try:
-                read_derived(folder, path)
-            except RunError as error:
-                problem = first_line(error)
-            yield _told(_label(folder, path), problem, f"matches its own hash, and is of {folder.weights.name}")
+            yield _looked_at(_label(folder, path), _derived, folder, path)
     for path in (folder.arrays, folder.collection):
         if os.path.lexists(path):  # a link that leads nowhere is not missing
-            yield _array_file(folder, path)
+            yield _looked_at(_label(folder, path), _array_file, folder, path)
 
 
-def _array_file(folder: RunFolder, path: Path) -> Check:
+def _derived(folder: RunFolder, path: Path) -> str:
+    """A result: of this run, of its weights, and as it was written."""
+    read_derived(folder, path)
+    return f"matches its own hash, and is of {folder.weights.name}"
+
+
+def _array_file(folder: RunFolder, path: Path) -> str:
     """An array file against the hash that the findings have of it."""
-    what, sealing = _label(folder, path), folder.findings
-    try:
-        seal = read_sealed(sealing).get(path.stem) if sealing.exists() else None
-        if seal is None and folder.run_id is None:
-            return Check(what, "not checked", "the version that wrote it kept no hash of it")
-        is_same = seal == {"sha256": sha256_of(path)}
-    except (OSError, RunError) as error:
-        return Check(what, "failed", first_line(error))
-    return _told(
-        what, "" if is_same else f"not the one that {sealing.name} names", f"matches the hash in {sealing.name}"
-    )
+    sealing = folder.findings
+    seal = read_sealed(sealing).get(path.stem) if sealing.exists() else None
+    if seal is None and folder.run_id is None:
+        raise _NotCheckedError("the version that wrote it kept no hash of it")
+    if seal != {"sha256": sha256_of(path)}:
+        raise RunError(f"not the one that {sealing.name} names")
+    return f"matches the hash in {sealing.name}"
 
 
 def _indexes(folder: RunFolder) -> Iterator[Check]:
-    """The indexes of ``search`` against their hashes, and of the weights that the run has or had at an earlier end."""
+    """The indexes of ``search``."""
     cards = [part.encoder_card for part in _parts(folder) if part.encoder_card.exists()]
     for path in sorted(folder.indexes.glob("[!.]*/index.json")):
-        try:
-            known, card = [read_sealed(each).get(WEIGHTS_SHA256) for each in cards], read_sealed(path)
-            seals = {name: seal["sha256"] for name, seal in card["files"].items()}
-            altered = [name for name, seal in seals.items() if sha256_of(path.with_name(name)) != seal]
-            weights = card["about"]["weights_sha256"]
-        except (OSError, RunError, KeyError, TypeError, AttributeError) as error:
-            yield Check(_label(folder, path), "failed", first_line(error))
-            continue
-        problem = "" if weights in known else "it is of another run or of other weights"
-        problem = f"{', '.join(altered)} does not match its hash" if altered else problem
-        yield _told(_label(folder, path), problem, "every file matches its hash")
+        yield _looked_at(_label(folder, path), _index, path, cards)
+
+
+def _index(path: Path, cards: Sequence[Path]) -> str:
+    """An index against its hashes, and of the weights that the run has or had at an earlier end."""
+    known, card = [read_sealed(each).get(WEIGHTS_SHA256) for each in cards], read_sealed(path)
+    try:
+        seals = {name: seal["sha256"] for name, seal in card["files"].items()}
+        weights = card["about"]["weights_sha256"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(first_line(error)) from None
+    if altered := [name for name, seal in seals.items() if sha256_of(path.with_name(name)) != seal]:
+        raise RunError(f"{', '.join(altered)} does not match its hash")
+    if weights not in known:
+        raise RunError("it is of another run or of other weights")
+    return "every file matches its hash"
 
 
 def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> Iterator[Check]:

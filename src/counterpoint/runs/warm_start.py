@@ -5,25 +5,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of
+from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
 from counterpoint.engine.checkpoint import newest_memory
+from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.encoders import TIMM_PREFIX, has_stem
-from counterpoint.nn.foreign import fill_known, habit_of, stem_of_weights
+from counterpoint.nn.foreign import WEIGHT_SUFFIXES, fill_known, habit_of, stem_of_weights
 from counterpoint.nn.foreign_weights import fit_weights, read_weights
-from counterpoint.nn.trained import Encoder, EncoderCard, part_of, read_saved
+from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, read_saved
 from counterpoint.runs.resolve import Resolution
 from counterpoint.runs.resuming import readable_status
+from counterpoint.runs.untrained_encoder import Statistics, initial_backbone
 
 RECORD = "init"  # key in run.json and in the facts of a checkpoint
 FORMS = "a run folder, a file of weights (.safetensors, .pth, .ckpt), or timm:NAME"
-
-Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,22 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
     return _of_file(name, path)
 
 
+def names_weights(name: str) -> bool:
+    """Whether it is weights and not a run folder."""
+    path = Path(name)
+    return name.startswith(TIMM_PREFIX) or path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
+
+
+def initial_encoder_of(run: Run) -> Encoder:
+    """The representation that a run's training began with; its input is prepared as the run's."""
+    card, settings = load(run).card, read_resolved(run.folder)
+    card = replace(card, projector="none", nonnegative="none", d0=None)
+    encoder = Encoder(card, initial_backbone(settings, card.in_shape, run.encoder), nn.Identity())
+    if start := initial_weights(settings):
+        start.load_into(encoder)
+    return encoder
+
+
 def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | None:
     """What a run that goes on needs of the weights it began with: what it recorded, or before its first checkpoint all.
 
@@ -157,7 +174,10 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
         return None
     memory, status = newest_memory(folder.checkpoints), readable_status(folder)
     if memory is not None and memory.facts.get(RECORD):
-        return _recorded(settings.init, memory.facts[RECORD])
+        record = memory.facts[RECORD]
+        statistics = tuple(record["mean"]), tuple(record["std"])
+        parts, remarks = tuple(record["parts"]), tuple(record.get("remarks", ()))
+        return WarmStart(settings.init, record["sha256"], None, statistics=statistics, parts=parts, remarks=remarks)
     found = initial_weights(settings)
     began = None if status is None else status.init.get("sha256")
     if found is not None and began not in (None, found.sha256):
@@ -166,13 +186,6 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
             "start again with --overwrite"
         )
     return found
-
-
-def _recorded(name: str, record: Mapping[str, Any]) -> WarmStart:
-    """A warm start from its record."""
-    statistics = tuple(record["mean"]), tuple(record["std"])
-    parts, remarks = tuple(record["parts"]), tuple(record.get("remarks", ()))
-    return WarmStart(name, record["sha256"], None, statistics=statistics, parts=parts, remarks=remarks)
 
 
 def _of_run(name: str, folder: RunFolder) -> WarmStart:

@@ -24,12 +24,11 @@ class CompareFlags(VerbFlags):
     runs: Names = option("evaluated run folders, folders of several seeds, or what evaluate wrote", ..., place="RUN")
     metrics: Names = option("of the evaluations, separated by commas", ())
     features: Names = option("such as representation,embedding", ())
-    evaluation: str = option("a file of evaluations/ (default: the runs' own samples)", "")
     out: str | None = option("also write an HTML page that opens from disk")
     as_json: Json = False
 
 
-def run(flags: CompareFlags) -> int:
+def run(flags: CompareFlags) -> None:
     """Compare, print, and write the page."""
     for path in (Path(run) for run in flags.runs if not Path(run).is_file()):
         for folder in seed_folders(path) or [path]:
@@ -39,4 +38,3 @@ def run(flags: CompareFlags) -> int:
 
     found = compare(**given(flags, CompareFlags, but=("out", "as_json", "quiet")))
     print_found(found, as_json=flags.as_json, page=write(found))
-    return 0

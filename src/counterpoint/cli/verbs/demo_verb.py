@@ -62,7 +62,7 @@ CASES = (
 )
 
 
-def run(flags: DemoFlags) -> int:
+def run(flags: DemoFlags) -> None:
     """Train, evaluate and diagnose on each set, and write the reports."""
     folder = Path(flags.out)
     if folder.exists() and not flags.overwrite:
@@ -76,7 +76,6 @@ def run(flags: DemoFlags) -> int:
         page = report(list(made), out=folder / case.page)
         ends.append(f"{paid(case.data, list(made.values())[-1])}\n  {shown(page)}")
     print("\n".join(["What was seen:", *ends]))
-    return 0
 
 
 def _trained(case: Case, flags: DemoFlags) -> Iterator[tuple[Path, "Evaluation"]]:

@@ -43,7 +43,7 @@ class EmbedFlags(SubjectFlags, LookSettings):
     share: str | None = option("I/N, of shards: make every N-th, from the I-th on", flag="--part")
 
 
-def run(flags: EmbedFlags, settings: dict[str, Any]) -> int:
+def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
     """Embed, and name the table."""
     if flags.encoder is not None:
         if flags.data is not None:
@@ -61,10 +61,9 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> int:
 
         embed_shards(subject, flags.data, shards=Shards(Path(flags.out), flags.shards, part), **look)
         print_folder(Path(flags.out))
-        return 0
+        return
     if read_ranks(os.environ).world_size > 1:
         raise UsageError("several processes write a folder of shards together; give --shards ROWS, a folder as --out")
     from counterpoint.search.table import embed  # deferred: loads torch
 
     print(shown(embed(subject, flags.data, out=flags.out, overwrite=flags.overwrite, **look).path))
-    return 0

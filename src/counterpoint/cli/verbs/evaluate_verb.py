@@ -46,7 +46,7 @@ class EvaluateFlags(SubjectFlags, EvaluationSettings):
     as_json: Json = False
 
 
-def run(flags: EvaluateFlags, settings: dict[str, Any]) -> int:
+def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
     """Evaluate, print the table, and write the page."""
     files = {Path(name).suffix: name for name in flags.files}
     if len(files) < len(flags.files) or not files.keys() <= {".json", ".html"}:
@@ -66,4 +66,3 @@ def run(flags: EvaluateFlags, settings: dict[str, Any]) -> int:
 
         evaluation = evaluate(subject, **asked)
     print_found(evaluation, as_json=flags.as_json, page=write(evaluation))
-    return 0

@@ -36,11 +36,10 @@ class ExportFlags(RunFlags, ExportSettings):
     as_json: Json = False
 
 
-def run(flags: ExportFlags) -> int:
+def run(flags: ExportFlags) -> None:
     """Export, and print the table."""
     open_run(Path(flags.run))  # before torch is loaded
     from counterpoint.export.exporting import export  # deferred: loads torch
 
     asked = given(flags, ExportFlags, but=("run", "data", "as_json"))
     print_found(export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
-    return 0

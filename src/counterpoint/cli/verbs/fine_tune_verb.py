@@ -36,7 +36,7 @@ class FineTuneFlags(VerbFlags):
     as_json: Json = False
 
 
-def run(flags: FineTuneFlags, settings: dict[str, Any]) -> int:
+def run(flags: FineTuneFlags, settings: dict[str, Any]) -> None:
     """Fine-tune, print the table, and name the run folder."""
     subject = flags.run or flags.weights
     if subject is None or (flags.run is not None and flags.weights is not None):
@@ -48,4 +48,3 @@ def run(flags: FineTuneFlags, settings: dict[str, Any]) -> int:
     print_found(done, as_json=flags.as_json)
     if not flags.as_json:
         print_folder(done.run.path)
-    return 0

@@ -43,7 +43,7 @@ class ListFlags(VerbFlags):
     as_json: Json = False
 
 
-def run(flags: ListFlags) -> int:
+def run(flags: ListFlags) -> None:
     """Print one list, or all."""
     if flags.what is not None and flags.what not in LISTS:
         raise unknown_name("list", flags.what, LISTS)
@@ -51,22 +51,19 @@ def run(flags: ListFlags) -> int:
         if flags.what != "recipes":
             raise UsageError(f"NAME is for `counterpoint list recipes NAME`, got {flags.name!r}")
         recipe = recipe_named(flags.name)
-        comments = [f"# {recipe.name}: {recipe.line}", f"# follows {recipe.follows}"]
-        comments += [f"# departs: {departure}" for departure in recipe.departures]
-        as_config = "\n".join([*comments, dump_yaml(recipe.asked)])  # that `train --config` takes
+        as_config = recipe.comment + dump_yaml(recipe.asked)  # that `train --config` takes
         print(json.dumps(asdict(recipe), indent=2) if flags.as_json else as_config.rstrip())
-        return 0
+        return
     titles = [flags.what] if flags.what else list(LISTS)
     if flags.as_json:
         recipes = [asdict(recipe) for recipe in all_recipes().values()]
         print(
             json.dumps({title: recipes if title == "recipes" else dict(LISTS[title]()) for title in titles}, indent=2)
         )
-        return 0
+        return
     for title in titles:
         is_short = flags.what is None and title in LONG
         print(f"{title}:", f"  counterpoint list {title}" if is_short else _columns(LISTS[title]()), sep="\n")
-    return 0
 
 
 def _columns(rows: Mapping[str, str]) -> str:

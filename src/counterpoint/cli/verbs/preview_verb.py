@@ -25,11 +25,10 @@ class PreviewFlags(VerbFlags):
     columns: int = option("views per row, at most 64", 6)
 
 
-def run(flags: PreviewFlags, settings: dict[str, Any]) -> int:
+def run(flags: PreviewFlags, settings: dict[str, Any]) -> None:
     """Draw the sheet, and name it."""
     from counterpoint.runs.preview import preview  # deferred: loads torch
 
     settings = {"data": None, **settings, "out": flags.out}  # the `out` of a file is the run folder's
     settings |= {"num_samples": flags.samples, "num_views": flags.columns}
     print(shown(preview(**settings, overwrite=flags.overwrite, quiet=flags.quiet)))
-    return 0

@@ -34,7 +34,7 @@ class RecommendFlags(VerbFlags):
     as_json: Json = False
 
 
-def run(flags: RecommendFlags) -> int:
+def run(flags: RecommendFlags) -> None:
     """Look, measure, write, and say what was written."""
     out = Path(flags.out)
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
@@ -46,4 +46,3 @@ def run(flags: RecommendFlags) -> int:
     print_found(found, as_json=flags.as_json)
     if not flags.as_json:
         print(f"run it: {shown(f'counterpoint train --config {out}')}")
-    return 0

@@ -24,11 +24,10 @@ class ReportFlags(VerbFlags):
     bare: bool = option("show what is there; evaluate and diagnose nothing first", False)
 
 
-def run(flags: ReportFlags) -> int:
+def run(flags: ReportFlags) -> None:
     """Write the page, and name it."""
     for path in flags.runs:
         open_run(Path(path))
     from counterpoint.report.page import report  # deferred: loads NumPy and Pillow
 
     print(shown(report(flags.runs, out=flags.out, bare=flags.bare, quiet=flags.quiet)))
-    return 0

@@ -26,17 +26,13 @@ class ResumeFlags(RunFlags):
     allow_changed: bool = option("go on where something was changed that touches no weight", False)
 
 
-def run(flags: ResumeFlags) -> int:
+def run(flags: ResumeFlags) -> None:
     """Go on, and name the run folder."""
     folder = RunFolder(Path(flags.run))
     how = {"epochs": flags.epochs, "allow_changed": flags.allow_changed, "quiet": flags.quiet}
-    if folder.holds_seeds:
-        from counterpoint.runs.seeds import resume_seeds  # deferred: loads torch
+    if not folder.holds_seeds:
+        open_run(folder.path, needs_status=False)
+    from counterpoint.runs.training import resume, resume_seeds  # deferred: loads torch
 
-        print_folder(resume_seeds(folder, **how).path)
-        return 0
-    open_run(folder.path, needs_status=False)
-    from counterpoint.runs.training import resume  # deferred: loads torch
-
-    print_folder(resume(folder.path, **how).path)
-    return 0
+    runs = resume_seeds(folder, **how) if folder.holds_seeds else resume(folder.path, **how)
+    print_folder(runs.path)

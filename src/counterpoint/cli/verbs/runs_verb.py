@@ -25,11 +25,10 @@ class RunsFlags(VerbFlags):
     as_json: Json = False
 
 
-def run(flags: RunsFlags) -> int:
+def run(flags: RunsFlags) -> None:
     """List them."""
     from counterpoint.runs.run_table import list_runs  # deferred: see `cli.verbs`
 
     print_found(
         list_runs(Path(flags.folder), where=flags.where, sort=flags.sort, reverse=flags.reverse), as_json=flags.as_json
     )
-    return 0

@@ -37,7 +37,7 @@ class SearchFlags(RunFlags, LookSettings):
     as_json: Json = False
 
 
-def run(flags: SearchFlags, settings: dict[str, Any]) -> int:
+def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
     """Answer, print, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
     if flags.duplicates == bool(flags.queries):
@@ -55,4 +55,3 @@ def run(flags: SearchFlags, settings: dict[str, Any]) -> int:
     else:
         found = search(flags.run, list(flags.queries), k=flags.k, **options)
     print_found(found, as_json=flags.as_json, page=write(found))
-    return 0

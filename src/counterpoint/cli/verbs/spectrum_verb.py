@@ -27,7 +27,7 @@ class SpectrumFlags(RunFlags, CurvatureSettings):
     as_json: Json = False
 
 
-def run(flags: SpectrumFlags) -> int:
+def run(flags: SpectrumFlags) -> None:
     """Compute the spectrum and print it."""
     open_run(Path(flags.run))  # before torch is loaded
     from counterpoint.runs.hessian_spectra import hessian_spectrum  # deferred: loads torch
@@ -35,4 +35,3 @@ def run(flags: SpectrumFlags) -> int:
     samples = {"data": array_or_name(flags.data), "labels": array_or_name(flags.labels)}
     found = hessian_spectrum(flags.run, **samples, quiet=flags.quiet, **given(flags, CurvatureSettings))
     print_found(found, as_json=flags.as_json)
-    return 0

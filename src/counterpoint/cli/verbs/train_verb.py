@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from counterpoint.cli.arguments import VerbFlags, option
+from counterpoint.cli.arguments import VerbFlags, given, option
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -42,19 +42,11 @@ class TrainFlags(VerbFlags):
     seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
 
 
-def run(flags: TrainFlags, settings: dict[str, Any]) -> int:
+def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
     """Train, and name the run folder."""
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
+    from counterpoint.runs.training import train_from  # deferred: loads torch
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
-    how = {"resume": flags.resume, "overwrite": flags.overwrite, "allow_changed": flags.allow_changed}
-    if flags.seeds is not None:
-        from counterpoint.runs.seeds import train_seeds  # deferred: loads torch
-
-        runs = train_seeds(settings, Given(), flags.seeds, reporter=Reporter(quiet=flags.quiet), **how)
-        print_folder(runs.path)
-        return 0
-    from counterpoint.runs.training import train_from  # deferred: loads torch
-
+    how = given(flags, TrainFlags, but=("config", "quiet"))
     print_folder(train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
-    return 0

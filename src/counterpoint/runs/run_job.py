@@ -1,0 +1,117 @@
+"""The training job of a run, from its parts: optimiser, schedule, batches, views, levels of the loss, loggers."""
+
+import json
+import math
+from typing import Any
+
+import torch
+
+from counterpoint.core.dist import broadcast_text, is_first_rank, ranks_that_differ, world_size
+from counterpoint.core.errors import DataError
+from counterpoint.core.rundir import RunFolder
+from counterpoint.data.loader import BatchLoader, Destination
+from counterpoint.data.order import Split
+from counterpoint.engine.engine import Engine
+from counterpoint.engine.job import Measurement, TrainingJob
+from counterpoint.engine.loggers import build_loggers
+from counterpoint.engine.optimisers import build_optimizer
+from counterpoint.engine.schedules import build_schedule
+from counterpoint.evaluation.online_knn import EpochKNN
+from counterpoint.evaluation.subject import view_drawer
+from counterpoint.runs.assembly import Assembled
+from counterpoint.runs.resuming import settings_hash
+from counterpoint.runs.warm_start import RECORD
+
+
+def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
+    """The training job that will write to a run folder; nothing is written yet.
+
+    Args:
+        assembled: its parts.
+        folder: of the run.
+
+    Raises:
+        UsageError: a logger is not installed, or the data do not allow what should be measured.
+    """
+    settings, engine = assembled.settings, assembled.settings.engine
+    method, order, placement = assembled.method, assembled.order, assembled.placement
+    method.to(placement.torch_device)
+    chance, floor = _levels(assembled)
+    return TrainingJob(
+        settings=settings,
+        method=method,
+        optimizer=build_optimizer(method, settings.optim, is_sharded=engine.strategy == "fsdp"),
+        schedule=build_schedule(
+            settings.optim, num_epochs=int(settings.epochs), batches_per_epoch=order.batches_per_epoch
+        ),
+        loader=_loader(assembled),
+        views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
+        engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
+        folder=folder,
+        chance=chance,
+        floor=floor,
+        measurements=_measurements(assembled),
+        loggers=build_loggers(engine, folder) if is_first_rank() else (),
+        facts=_facts(assembled),
+    )
+
+
+def check_alike(job: TrainingJob, assembled: Assembled) -> None:
+    """All ranks must have the same settings, samples and preparation: machines may hold copies of different age."""
+    facts, card = {**job.facts, "num_threads": None}, assembled.encoder.card  # machines may have other numbers of cores
+    if odd := ranks_that_differ(json.dumps([facts, assembled.part.split.fingerprint, card.mean, card.std])):
+        raise DataError(
+            f"rank {', '.join(map(str, odd))} sees other data or settings than rank 0 (rank 0's data have the "
+            f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
+            "and engine.precision where machines are unlike"
+        )
+
+
+def _loader(assembled: Assembled) -> BatchLoader:
+    """Batches of this rank's samples, on its device."""
+    engine, placement, source = assembled.settings.engine, assembled.placement, assembled.source
+    return BatchLoader(
+        source.store,
+        assembled.order,
+        # A loss that reads no labels is given none: they cannot have a say in its training.
+        labels=source.labels if assembled.loss.uses_labels else None,
+        second=source.second,
+        num_workers=engine.workers,
+        destination=Destination(placement.torch_device, placement.ranks.rank, placement.world_size, engine.accumulate),
+    )
+
+
+def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
+    """What the loss curve is read against: chance and floor, each None where a loss has no such level."""
+    is_nonnegative = assembled.settings.output.nonnegative != "none"
+    chance = assembled.loss.chance(assembled.loss_batch)
+    floor = assembled.loss.floor(assembled.loss_batch, nonnegative=is_nonnegative)
+    # Where collapse is the lowest loss (BYOL, SimSiam), what looks all alike is no level to come down from.
+    has_chance = math.isfinite(chance) and chance > floor
+    return chance if has_chance else None, floor if math.isfinite(floor) else None
+
+
+def _measurements(assembled: Assembled) -> tuple[Measurement, ...]:
+    """What joins each epoch's record."""
+    every = assembled.settings.engine.knn_every
+    if every == "none":
+        return ()
+    # The neighbours are those that are trained on, thinned or not; the queries are held out.
+    split = Split(assembled.part.positions, assembled.part.split.held_out)
+    return (EpochKNN(assembled.source, split, assembled.encoder, every=every),)
+
+
+def _facts(assembled: Assembled) -> dict[str, Any]:
+    """What a checkpoint should say about the run."""
+    return {
+        "seed": assembled.settings.seed,
+        "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told
+        "num_threads": torch.get_num_threads(),
+        "device": assembled.settings.engine.device,
+        "world_size": world_size(),
+        "settings": settings_hash(assembled.settings),
+        # Without the folder: checkpoints of one run are the same bytes wherever it is.
+        "resolved": assembled.settings.model_dump(mode="json", exclude={"out"}),
+        "data": assembled.source.fingerprint,
+        **({} if assembled.start is None else {RECORD: assembled.start.record()}),
+    }
