@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
-from counterpoint.evaluation import nearest as search
-from counterpoint.evaluation.nearest import DOT, SIMILARITIES, largest, nearest
+from counterpoint.evaluation import knn as search
+from counterpoint.evaluation.knn import DOT, SIMILARITIES, largest, nearest
 from oracles import class_votes as oracle
 from oracles.number_checks import assert_numbers
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
-from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.picture_pass import PictureStatistics
-from counterpoint.audit.set_evidence import Check, SetEvidence
+from counterpoint.audit.set_evidence import FILE_CUES, Check, SetEvidence
 from counterpoint.core.thread_parts import one_blas_thread
-from counterpoint.evaluation.nearest import nearest
+from counterpoint.evaluation.knn import nearest
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest

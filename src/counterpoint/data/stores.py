@@ -1,4 +1,4 @@
-"""Where samples lie: in memory, or encoded on disk, where each fetch verifies and decodes them."""
+"""Where samples lie: in memory, encoded on disk, where each fetch verifies and decodes them, or in other stores."""
 
 import hashlib
 import os
@@ -119,6 +119,42 @@ class RowsStore:
     def fetch(self, positions: Sequence[int] | Tensor) -> Tensor:
         """See ``Store.fetch``."""
         return whole(taken(self.rows, torch.as_tensor(positions, dtype=torch.int64)))
+
+
+@dataclass(frozen=True)
+class ChosenStore:
+    """Some samples of a store, in the order of their positions."""
+
+    store: Store
+    positions: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        return self.store.fetch([self.positions[position] for position in positions])
+
+
+@dataclass(frozen=True)
+class JoinedStore:
+    """The samples of one store, then those of another."""
+
+    first: Store
+    second: Store
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        border = len(self.first)
+        # Those of the first store before the others; then back into the order that was asked for.
+        order = sorted(range(len(positions)), key=lambda place: positions[place] >= border)
+        asked = [positions[place] for place in order]
+        num_first = sum(position < border for position in asked)
+        parts = [(self.first, asked[:num_first]), (self.second, [each - border for each in asked[num_first:]])]
+        return torch.cat([store.fetch(each) for store, each in parts if each])[torch.tensor(order).argsort()]
 
 
 @dataclass(frozen=True)

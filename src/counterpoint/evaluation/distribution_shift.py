@@ -15,10 +15,9 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import ON, UNDER, Metric
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
-from counterpoint.data.parts import ChosenStore
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
-from counterpoint.data.stores import Store
+from counterpoint.data.stores import ChosenStore, Store
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER, corruption_error
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE

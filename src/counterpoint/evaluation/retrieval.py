@@ -11,8 +11,8 @@ from torch import Tensor
 from counterpoint.core.checks import check_labels
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
+from counterpoint.evaluation.knn import nearest
 from counterpoint.evaluation.metric_types import Z_95, IntervalEstimate, Labelled, Score, check_known
-from counterpoint.evaluation.nearest import nearest
 
 RETRIEVED = 10
 

@@ -14,12 +14,10 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build
-from counterpoint.data.long_tail import is_thinned
-from counterpoint.data.order import Split
-from counterpoint.data.parts import joined
+from counterpoint.data.order import Split, is_thinned
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE as SETS
-from counterpoint.data.sources import open_source
+from counterpoint.data.sources import joined, open_source
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import choose_preset, plan_views

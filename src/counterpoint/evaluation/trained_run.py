@@ -15,8 +15,7 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
-from counterpoint.data.long_tail import thin
-from counterpoint.data.order import Split, split_source
+from counterpoint.data.order import Split, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ALL, ARRAY, NO_FILE, files_of, open_source
 from counterpoint.data.views.own_views import as_views

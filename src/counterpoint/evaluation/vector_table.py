@@ -22,9 +22,9 @@ from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
-from counterpoint.data.parts import ChosenStore, of_classes
 from counterpoint.data.source import Source, fingerprint, source_of
-from counterpoint.data.stores import RowsStore
+from counterpoint.data.sources import of_classes
+from counterpoint.data.stores import ChosenStore, RowsStore
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
 

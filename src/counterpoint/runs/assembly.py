@@ -17,8 +17,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.loader import BatchLoader, Destination
-from counterpoint.data.long_tail import thin
-from counterpoint.data.order import Order, Split, build_order, split_source
+from counterpoint.data.order import Order, Split, build_order, split_source, thin
 from counterpoint.data.source import Source
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.engine.engine import Engine

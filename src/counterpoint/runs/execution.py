@@ -24,7 +24,7 @@ from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import Named, RunStatus, SeedsRecord
 from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.data.long_tail import is_thinned
+from counterpoint.data.order import is_thinned
 from counterpoint.engine.checkpoint import remove_unfinished
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training

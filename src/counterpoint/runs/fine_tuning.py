@@ -15,11 +15,9 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
-from counterpoint.data.long_tail import thin
-from counterpoint.data.order import split_source
-from counterpoint.data.parts import joined
+from counterpoint.data.order import split_source, thin
 from counterpoint.data.source import Source
-from counterpoint.data.sources import ALL
+from counterpoint.data.sources import ALL, joined
 from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.presets import PRESETS, choose_preset
 from counterpoint.engine.progress import Reporter
