@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from counterpoint.audit.audit_record import MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
+from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.picture_pass import PictureStatistics
 from counterpoint.audit.set_evidence import FILE_CUES, Check, SetEvidence
 from counterpoint.core.thread_parts import one_blas_thread
@@ -170,7 +170,9 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 def check_cues(evidence: SetEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
-    strong = [cue for cue in evidence.cues if _is_strong(cue)]
+    # Better than chance, and any clear effect of files, half of the way to certainty by others.
+    least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in evidence.cues}
+    strong = [cue for cue in evidence.cues if (cue.low or 0.0) > (cue.majority or 0.0) and cue.skill >= least[cue.name]]
     if not strong:
         return None
     first = max(strong, key=lambda cue: cue.skill)
@@ -230,11 +232,6 @@ def check_few(evidence: SetEvidence) -> Observation | None:
         reference_name="what usually is enough to begin",
         count=number,
     )
-
-
-def _is_strong(cue: Cue) -> bool:
-    """Whether a cue is named: any clear effect of files, half of the way to certainty by others."""
-    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL)
 
 
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:

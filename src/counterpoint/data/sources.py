@@ -18,10 +18,11 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line, gone, nearest
+from counterpoint.core.stored_rows import taken
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, fingerprint, memory_source
-from counterpoint.data.stores import ChosenStore, JoinedStore, MemoryStore, Store
+from counterpoint.data.stores import ChosenStore, JoinedStore, MemoryStore, RowsStore, Store
 
 ARRAY = "array"
 ALL = "all"  # classes
@@ -44,7 +45,7 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
     """
     source = _open_all(data, settings, labels, progress)
     if settings.exclude != NO_FILE:
-        source = without(source, names_in(Path(settings.exclude)), settings.exclude)
+        source = without(source, settings.exclude)
     if settings.classes == ALL:
         return source
     return of_classes(source, settings.classes)
@@ -172,18 +173,24 @@ def of_classes(source: Source, classes: str) -> Source:
     return _some(source, positions, labels, [source.fingerprint.encode()])
 
 
-def without(source: Source, names: Sequence[str], origin: str) -> Source:
+def without(source: Source, origin: str) -> Source:
     """A source without some samples; classes keep their numbers.
 
     Args:
         source: all samples.
-        names: of samples to leave out; files that could not be read may be among them.
-        origin: what to call the list in errors.
+        origin: a text file with the name of a sample in each line; files that could not be read may be among them.
+            Empty lines and those that begin with # are passed over.
 
     Raises:
         UsageError: the list is empty, or names a sample that the source does not have, or all that it has.
+        DataError: it cannot be read as text.
     """
-    known, gone = set(source.sample_names), set(names)
+    try:
+        lines = read_text(Path(origin)).splitlines()
+    except (OSError, ValueError) as error:
+        raise DataError(f"source.exclude: {Path(origin)} cannot be read as text: {first_line(error)}") from None
+    known = set(source.sample_names)
+    gone = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
     if not gone:
         raise UsageError(f"source.exclude: {origin} names no sample; leave the setting out")
     odd = sorted(gone - known - {item.name for item in source.skipped})
@@ -201,25 +208,14 @@ def without(source: Source, names: Sequence[str], origin: str) -> Source:
     return replace(found, notes={**source.notes, "source.exclude": left_out})
 
 
-def names_in(path: Path) -> tuple[str, ...]:
-    """Names in a text file, one per line; empty lines and those that begin with # are passed over.
-
-    Raises:
-        DataError: it cannot be read as text.
-    """
-    try:
-        lines = read_text(path).splitlines()
-    except (OSError, ValueError) as error:
-        raise DataError(f"source.exclude: {path} cannot be read as text: {first_line(error)}") from None
-    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
-
-
 def _some(source: Source, positions: Tensor, labels: Labels | None, content: Sequence[bytes | np.ndarray]) -> Source:
     """Some samples of a source, with labels of theirs; its content is what makes the fingerprint beside them."""
     chosen = tuple(positions.tolist())
 
     def of(store: Store) -> Store:
-        # Those in memory stay one tensor, which loaders read fastest.
+        # Those in memory stay one tensor, which loaders read fastest, and rows on disk a table.
+        if isinstance(store, RowsStore):
+            return RowsStore(taken(store.rows, positions))
         return MemoryStore(store.fetch(positions)) if isinstance(store, MemoryStore) else ChosenStore(store, chosen)
 
     return replace(

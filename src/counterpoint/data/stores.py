@@ -1,9 +1,9 @@
 """Where samples lie: in memory, encoded on disk, where each fetch verifies and decodes them, or in other stores."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -61,15 +61,6 @@ def read_bytes(image: Located) -> bytes:
     except OSError as error:
         # Without the path, which the caller names in its own way.
         raise OSError(error.strerror or str(error)) from None
-
-
-def content_hash(content: bytes) -> str:
-    """Hex digest by which content is recognised.
-
-    >>> content_hash(b"")[:16]
-    'e3b0c44298fc1c14'
-    """
-    return hashlib.sha256(content).hexdigest()
 
 
 class UnreadableError(DataError):
@@ -204,7 +195,7 @@ class FileStore:
         except (OSError, ValueError) as error:
             raise DataError(f"{where} can no longer be read ({first_line(error)}); {remedy}") from None
         # Before decoding: a damaged JPEG may decode to other pixels without an error.
-        if content_hash(content) != self.hashes[position]:
+        if sha256(content).hexdigest() != self.hashes[position]:
             raise DataError(f"the content of {where} changed since it was indexed; {remedy}")
         try:
             return decode_square(content, self.side)
