@@ -7,13 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from sklearn.neighbors import NearestNeighbors
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.picture_pass import PictureStatistics
 from counterpoint.audit.set_evidence import FILE_CUES, Check, SetEvidence
 from counterpoint.core.thread_parts import one_blas_thread
-from counterpoint.evaluation.knn import nearest
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
@@ -279,10 +278,11 @@ def outliers(looks: PictureStatistics, ids: np.ndarray) -> Outliers | None:
     if len(ids) < FEWEST:
         return None
     with one_blas_thread():
-        features_ND = torch.from_numpy(_features(looks, ids))
-        found = nearest(features_ND, features_ND, NEIGHBOUR + 1, similarity="euclidean")
-    distance_N = np.sqrt(-2 * found.similarity_QK[:, -1].numpy())
-    return _beyond(distance_N, ids)
+        features_ND = _features(looks, ids).astype(np.float64)
+        # Each picture is the first of its own neighbours.
+        search = NearestNeighbors(n_neighbors=NEIGHBOUR + 1, algorithm="brute").fit(features_ND)
+        distance_NK, _ = search.kneighbors(features_ND)
+    return _beyond(distance_NK[:, -1], ids)
 
 
 def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Outliers | None:

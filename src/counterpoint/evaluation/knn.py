@@ -21,7 +21,6 @@ from counterpoint.core.stored_rows import Rows
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
 
-SIMILARITIES = ("cosine", "euclidean")
 DOT = "dot"  # of rows that are at unit length already
 QUERY_CHUNK = 256  # at most; one thread takes a chunk
 BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
@@ -49,18 +48,16 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     r"""Find the k bank samples that are most similar to each query.
 
     .. math:: s(q, b) = \frac{\langle q, b \rangle}{|q| |b|} \text{ (cosine)}, \quad
-        s(q, b) = -\tfrac12 |q - b|^2 \text{ (euclidean)}, \quad s(q, b) = \langle q, b \rangle \text{ (dot)}
+        s(q, b) = \langle q, b \rangle \text{ (dot)}
 
-    Of unit vectors the first two differ by 1, and so have the same neighbours, and the third, which copies no row of
-    the bank, is the first. Cosines have the precision of the features; distances are computed in float64, since they
-    are small differences of squared lengths. Similarities are equal where they are so as computed; those of copies of
-    one sample always are.
+    Of unit vectors the two are one, and the second copies no row of the bank. They have the precision of the features.
+    Similarities are equal where they are so as computed; those of copies of one sample always are.
 
     Args:
         bank_ND: finite features to choose from, which are read a block at a time.
         queries_QD: finite features to search for, as many each.
         k: neighbours, 1 <= k <= n.
-        similarity: ``cosine``, ``euclidean`` or ``dot``.
+        similarity: ``cosine`` or ``dot``.
 
     Returns:
         The same bits for any number of threads.
@@ -68,10 +65,8 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     >>> bank = torch.tensor([[0.0, 1.0], [2.0, 0.0], [2.0, 0.0]])
     >>> nearest(bank, torch.tensor([[1.0, 0.0]]), 2).positions_QK
     tensor([[1, 2]])
-    >>> nearest(bank, torch.tensor([[0.0, 0.0]]), 2, similarity="euclidean").similarity_QK
-    tensor([[-0.5000, -2.0000]], dtype=torch.float64)
     """
-    rows_QD = _as_queries(queries_QD, similarity)
+    rows_QD = queries_QD if similarity == DOT else rowwise(unit_rows, queries_QD)
     # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
     chunks = rows_QD.tensor_split(-(-len(rows_QD) // QUERY_CHUNK))
     num_rows = len(bank_ND)
@@ -83,7 +78,13 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
 
     def keys_of(own: range) -> Tensor:
         # The last block begins within the one before it: products of another size may have other bits.
-        return _as_keys(bank_ND[own.stop - size : own.stop], similarity)
+        block_BD = bank_ND[own.stop - size : own.stop]
+        if similarity != DOT:
+            block_BD = rowwise(unit_rows, block_BD)
+        if size % TILE == 0:
+            return block_BD
+        # Products round columns behind the last whole tile in another way, of which zeros are left over instead.
+        return torch.cat([block_BD, block_BD.new_zeros(-size % TILE, block_BD.shape[1])])
 
     best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
     if len(chunks) < FEW_CHUNKS:
@@ -98,41 +99,7 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
         for own in owns:
             work = partial(_of_block, keys_BD=keys_of(own), own=own, size=size, k=k)
             best = [_better(*both, k) for both in zip(best, side_by_side(work, chunks), strict=True)]
-    similarity_QK = torch.cat([each.similarity_QK for each in best])
-    if similarity == "euclidean":
-        similarity_QK = (similarity_QK - _half_squares(queries_QD)).clamp(max=0)  # rounding makes no distance negative
-    return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in best]))
-
-
-def _as_queries(queries_QD: Tensor, similarity: str) -> Tensor:
-    """What is multiplied with the keys."""
-    if similarity == DOT:
-        return queries_QD
-    if similarity == "cosine":
-        return rowwise(unit_rows, queries_QD)
-    return _lifted(queries_QD, torch.ones(len(queries_QD), 1))
-
-
-def _as_keys(block_BD: Tensor, similarity: str) -> Tensor:
-    """Rows of the bank as they are multiplied, in whole tiles."""
-    if similarity == "cosine":
-        block_BD = rowwise(unit_rows, block_BD)
-    elif similarity == "euclidean":
-        block_BD = _lifted(block_BD, -_half_squares(block_BD))
-    if len(block_BD) % TILE == 0:
-        return block_BD
-    # Products round the columns behind the last whole tile in another way, of which zeros are left over instead.
-    return torch.cat([block_BD, block_BD.new_zeros(-len(block_BD) % TILE, block_BD.shape[1])])
-
-
-def _half_squares(rows_ND: Tensor) -> Tensor:
-    """|x|^2 / 2 of each row, (n, 1) in float64."""
-    return rows_ND.double().square().sum(dim=1, keepdim=True) / 2
-
-
-def _lifted(rows_ND: Tensor, last_N1: Tensor) -> Tensor:
-    """Float64 rows with one entry more: <(q, 1), (b, -|b|^2 / 2)> is the euclidean similarity but for |q|^2 / 2."""
-    return torch.cat([rows_ND.double(), last_N1.double()], dim=1)
+    return Neighbours(torch.cat([each.similarity_QK for each in best]), torch.cat([each.positions_QK for each in best]))
 
 
 def _of_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
