@@ -31,8 +31,7 @@ from torch import Tensor
 
 from counterpoint.core.stored_rows import whole
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.evaluation.linear_probe import fit_scaling
-from counterpoint.evaluation.softmax_regression import SoftmaxRegression, fit
+from counterpoint.evaluation.linear_probe import SoftmaxRegression, fit, fit_scaling
 
 OURS = "Counterpoint"
 CLASSES, NEIGHBOURS, TEMPERATURE, INVERSE_PENALTY = 10, 200, 0.1, 0.1

@@ -12,6 +12,7 @@ command on; imports count as nothing, other threads do. Exit code: 0; 1 if a tar
 import argparse
 import collections
 import contextlib
+import inspect
 import io
 import sys
 import tempfile
@@ -77,7 +78,8 @@ def passed_by(words: list[str]) -> tuple[int, int, int]:
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(PACKAGE) and not code.co_name.startswith("<"):
+        is_function = code.co_flags & inspect.CO_OPTIMIZED  # and no body of a class, which runs while it is imported
+        if event == "call" and is_function and code.co_filename.startswith(PACKAGE) and code.co_name[0] != "<":
             calls[code.co_filename, code.co_qualname] += 1
 
     threading.setprofile(watch)

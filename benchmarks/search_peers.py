@@ -32,7 +32,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns  # noqa: E402
 
-from counterpoint.evaluation.nearest import DOT, nearest  # noqa: E402
+from counterpoint.evaluation.knn import DOT, nearest  # noqa: E402
 from counterpoint.search.vector_index import VectorIndex, build_index  # noqa: E402
 
 K, NUM_SINGLE = 10, 300

@@ -41,7 +41,7 @@ LOSS = """
 from collections.abc import Callable, Mapping
 
 from counterpoint.kernels.contract import EXPONENTIAL
-from counterpoint.losses.blocks import Negatives, Pairing
+from counterpoint.losses.pairs import Negatives, Pairing
 from counterpoint.losses.family import LINEAR, member
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss

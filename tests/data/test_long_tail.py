@@ -10,8 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.data.long_tail import Thinned, class_counts_for, class_sizes, thin
-from counterpoint.data.order import split_source
+from counterpoint.data.order import Thinned, class_counts_for, class_sizes, split_source, thin
 
 NAMES = tuple("abcdefghij")
 

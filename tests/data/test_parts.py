@@ -9,9 +9,8 @@ from silent_progress import silent
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.parts import joined
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
+from counterpoint.data.sources import joined, open_source
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
 

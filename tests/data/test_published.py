@@ -12,11 +12,11 @@ import torchvision.datasets as peers
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.parts import JoinedStore
 from counterpoint.data.sets import published as published_sets
 from counterpoint.data.sets.published import PublishedSet
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
+from counterpoint.data.stores import JoinedStore
 from data import published_files as published
 from data.silent_progress import silent
 

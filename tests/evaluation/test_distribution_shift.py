@@ -12,9 +12,9 @@ import counterpoint as cp
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.core.run_records import EvaluationRow, corruption_means
+from counterpoint.evaluation.distribution_shift import chosen_orders, selection_curve, selection_figures
 from counterpoint.evaluation.evaluation_result import corruption_lines
 from counterpoint.evaluation.metric_types import Labelled
-from counterpoint.evaluation.selection import chosen_orders, selection_curve, selection_figures
 
 # --- refusals, before anything is measured
 

@@ -13,15 +13,13 @@ import counterpoint as cp
 from counterpoint.core.stored_rows import StoredRows, whole
 from counterpoint.evaluation import (
     feature_tables,
+    knn,
     linear_probe,
-    nearest,
-    softmax_regression,
 )
 from counterpoint.evaluation.evaluation_result import CATALOGUE
 from counterpoint.evaluation.knn import Vote
 from counterpoint.evaluation.linear_probe import fit_probe, fit_scaling
 from counterpoint.evaluation.metric_types import Labelled
-from counterpoint.evaluation.nearest import SIMILARITIES
 
 
 def draw(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -33,9 +31,8 @@ def draw(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts so small that a table of 500 rows has several."""
-    monkeypatch.setattr(nearest, "BANK_BLOCK", 96)
-    monkeypatch.setattr(linear_probe, "ROWS", 64)
-    monkeypatch.setattr(softmax_regression, "BLOCK", 64)
+    monkeypatch.setattr(knn, "BANK_BLOCK", 96)
+    monkeypatch.setattr(linear_probe, "BLOCK", 64)
 
 
 @pytest.fixture
@@ -63,12 +60,12 @@ def test_the_probes_bits_are_those_of_a_bank_in_memory(small_parts: None, table:
     assert torch.equal(stored.predict(queries), held.predict(queries))
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("similarity", ["cosine", knn.DOT])
 def test_the_neighbours_bits_are_those_of_a_bank_in_memory(
     small_parts: None, table: StoredRows, similarity: str
 ) -> None:
     queries = torch.from_numpy(draw(40, 5)[0])
-    stored, held = (nearest.nearest(bank, queries, 7, similarity=similarity) for bank in (table, whole(table)))
+    stored, held = (knn.nearest(bank, queries, 7, similarity=similarity) for bank in (table, whole(table)))
     assert torch.equal(stored.similarity_QK, held.similarity_QK)
     assert torch.equal(stored.positions_QK, held.positions_QK)
 

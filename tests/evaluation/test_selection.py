@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
+from counterpoint.evaluation.distribution_shift import ORDERS, selection_curve
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import probe_score
 from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
-from counterpoint.evaluation.selection import ORDERS, selection_curve
 from oracles import selection_oracle as oracle
 from oracles.number_checks import assert_numbers
 

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from counterpoint.core.stored_rows import whole
-from counterpoint.evaluation import softmax_regression as solver
-from counterpoint.evaluation.softmax_regression import OPTIMALITY, Fit, SoftmaxRegression, fit
+from counterpoint.evaluation import linear_probe as solver
+from counterpoint.evaluation.linear_probe import OPTIMALITY, Fit, SoftmaxRegression, fit
 from oracles import penalised_logistic as oracle
 
 SAMPLE_LOSS = 1e-5  # by which an optimum may differ from scikit-learn's

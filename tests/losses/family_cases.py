@@ -15,8 +15,8 @@ from torch import Tensor
 
 from counterpoint.kernels.contract import SOFTPLUS
 from counterpoint.losses import DCL, InfoNCE, family
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.pair_loss import PairLoss
+from counterpoint.losses.pairs import Pairing
 from oracles import family_losses as oracle
 from oracles.family_losses import PerAnchor, Setting
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
-from counterpoint.losses.blocks import Negatives
+from counterpoint.losses.pairs import Negatives
 from oracles import family_losses as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close

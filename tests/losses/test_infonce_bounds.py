@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
-from counterpoint.losses.blocks import Negatives
 from counterpoint.losses.loss import Loss
+from counterpoint.losses.pairs import Negatives
 from oracles.number_checks import assert_numbers
 
 KINDS = ["two-view", "cross-view", "same-view"]

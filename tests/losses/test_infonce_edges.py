@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.losses import InfoNCE
-from counterpoint.losses.blocks import Negatives
+from counterpoint.losses.pairs import Negatives
 from oracles import family_losses as oracle
 from oracles.number_checks import assert_numbers
 

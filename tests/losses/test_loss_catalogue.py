@@ -17,9 +17,9 @@ from torch import Tensor
 from whole_batch_checks import BAD_INPUT, assert_half_precision_is_lifted, rotation
 
 from counterpoint.losses import CATALOGUE, InfoNCE, Loss, explain
-from counterpoint.losses.blocks import ANCHORS, NEGATIVES, Anchors, Negatives
 from counterpoint.losses.loss import ROWS
 from counterpoint.losses.pair_loss import REDUCTIONS, Reduction
+from counterpoint.losses.pairs import ANCHORS, NEGATIVES, Anchors, Negatives
 
 N, D = 6, 4
 LABELS = torch.tensor([0, 1, 2, 0, 1, 1])

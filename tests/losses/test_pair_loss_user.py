@@ -14,10 +14,9 @@ from whole_batch_checks import HESSIAN_LIMIT, draw_views, gradients
 import derivatives
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.kernels.contract import EXPONENTIAL
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.family import LiftedStructured, LinearTriplet, ModifiedTriplet, NPlusOneTuplet, SoftTriplet
 from counterpoint.losses.pair_loss import PairLoss
-from counterpoint.losses.pairs import Phi, Psi
+from counterpoint.losses.pairs import Pairing, Phi, Psi
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, relative_error
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.evaluation.nearest import nearest
+from counterpoint.evaluation.knn import nearest
 from document_blocks import ROOT, blocks_of, run_python
 from search.planted_rows import clustered
 

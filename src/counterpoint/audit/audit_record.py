@@ -92,11 +92,6 @@ class Cue(Record):
         chance = self.majority or 0.0
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
 
-    @property
-    def is_better_than_chance(self) -> bool:
-        """Whether its interval lies above the share of the largest class."""
-        return (self.low or 0.0) > (self.majority or 0.0)
-
 
 class Passport(Record):
     """What is there, counted.
@@ -208,12 +203,12 @@ class Audit(Record):
                 ]
                 is_shared = 0 < len(trained) < len(group.splits)
                 gone.update(dict.fromkeys(trained if is_shared else group.names[1:]))
-        return tuple(name for name in gone if self._is_trained_on(name))
-
-    def _is_trained_on(self, name: str) -> bool:
-        """Whether training on these data opens a sample: of several parts it opens the first."""
-        first = next(iter(self.passport.splits), None)
-        return first is None or (name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: "))
+        first = next(iter(self.passport.splits), None)  # of several parts, the one that training opens
+        if first is None:
+            return tuple(gone)
+        return tuple(
+            name for name in gone if (name.startswith(f"{first}/") if first else not name.startswith(f"{AGAINST}: "))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as the file has them."""

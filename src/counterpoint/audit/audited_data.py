@@ -105,7 +105,11 @@ def collect(
     shapes = dict.fromkeys(source.shape for _, source in opened)
     if kinds == {"vectors"} and len(shapes) > 1:
         raise UsageError(f"--against must have as many features as the data, got shapes {', '.join(map(str, shapes))}")
-    shares = [Share(name, _content(source), source.sample_names) for name, source in opened]
+    shares = []
+    for name, source in opened:
+        held = source.store.samples if isinstance(source.store, MemoryStore) else source.store
+        content = held if isinstance(held, FileStore | Tensor) else held.fetch(range(len(source)))
+        shares.append(Share(name, content, source.sample_names))
     labels_N, class_names = _joint_labels([source for _, source in opened])
     return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names)
 
@@ -118,12 +122,6 @@ def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
     if not path.is_dir() or not has_splits(path):
         return ["auto"]
     return ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]
-
-
-def _content(source: Source) -> FileStore | Tensor:
-    if isinstance(source.store, FileStore):
-        return source.store
-    return source.store.samples if isinstance(source.store, MemoryStore) else source.store.fetch(range(len(source)))
 
 
 def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[str, ...]]:

@@ -7,14 +7,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from sklearn.neighbors import NearestNeighbors
 
-from counterpoint.audit.audit_record import MOST_NAMED, Cue, Observation, amount, counted, needed_max_bad
-from counterpoint.audit.class_cues import FILE_CUES
+from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.picture_pass import PictureStatistics
-from counterpoint.audit.set_evidence import Check, SetEvidence
+from counterpoint.audit.set_evidence import FILE_CUES, Check, SetEvidence
 from counterpoint.core.thread_parts import one_blas_thread
-from counterpoint.evaluation.nearest import nearest
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
@@ -171,7 +169,9 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 def check_cues(evidence: SetEvidence) -> Observation | None:
     """Classes that can be told without looking at what the pictures show."""
-    strong = [cue for cue in evidence.cues if _is_strong(cue)]
+    # Better than chance, and any clear effect of files, half of the way to certainty by others.
+    least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in evidence.cues}
+    strong = [cue for cue in evidence.cues if (cue.low or 0.0) > (cue.majority or 0.0) and cue.skill >= least[cue.name]]
     if not strong:
         return None
     first = max(strong, key=lambda cue: cue.skill)
@@ -233,11 +233,6 @@ def check_few(evidence: SetEvidence) -> Observation | None:
     )
 
 
-def _is_strong(cue: Cue) -> bool:
-    """Whether a cue is named: any clear effect of files, half of the way to certainty by others."""
-    return cue.is_better_than_chance and cue.skill >= (FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL)
-
-
 def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
     """Groups of copies, of which all but the first of each count."""
     extra = [at for group in groups for at in group[1:]]
@@ -283,10 +278,11 @@ def outliers(looks: PictureStatistics, ids: np.ndarray) -> Outliers | None:
     if len(ids) < FEWEST:
         return None
     with one_blas_thread():
-        features_ND = torch.from_numpy(_features(looks, ids))
-        found = nearest(features_ND, features_ND, NEIGHBOUR + 1, similarity="euclidean")
-    distance_N = np.sqrt(-2 * found.similarity_QK[:, -1].numpy())
-    return _beyond(distance_N, ids)
+        features_ND = _features(looks, ids).astype(np.float64)
+        # Each picture is the first of its own neighbours.
+        search = NearestNeighbors(n_neighbors=NEIGHBOUR + 1, algorithm="brute").fit(features_ND)
+        distance_NK, _ = search.kneighbors(features_ND)
+    return _beyond(distance_NK[:, -1], ids)
 
 
 def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Outliers | None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.evaluation.nearest import nearest
+from counterpoint.evaluation.knn import nearest
 
 SIDE = 32  # of the grey pictures that are compared
 LOW = 8  # frequencies along each axis of the coarse structure

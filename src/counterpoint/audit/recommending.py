@@ -4,7 +4,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -178,7 +178,10 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
         for encoder, side in candidates:
             asked = {**known, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
             if side not in opened:
-                opened = {side: _opened(asked, reporter)}  # the last alone is kept
+                started = time.perf_counter()
+                settings = build(TrainSettings, nest(asked), "recommendation")
+                source = open_source(settings.data, settings.source, progress=reporter.bar)
+                opened = {side: (source, time.perf_counter() - started)}  # the last alone is kept
             source, seconds = opened[side]
             hopeless = HOPELESS * 60 * minutes / FEWEST_UPDATES
             tried.append(time_steps(asked, source, opening=seconds, hopeless=hopeless))
@@ -225,14 +228,6 @@ def _short_side(found: Audit) -> float:
 def _is_resized(found: Audit) -> bool:
     """Whether the pictures lie in files, which are brought to a size."""
     return found.passport.num_bytes is not None
-
-
-def _opened(asked: Mapping[str, Any], reporter: Reporter) -> tuple[Source, float]:
-    """The data at a size, and how long opening them takes."""
-    started = time.perf_counter()
-    settings = build(TrainSettings, nest(asked), "recommendation")
-    source = open_source(settings.data, settings.source, progress=reporter.bar)
-    return source, time.perf_counter() - started
 
 
 def _side(timing: Timing) -> int:

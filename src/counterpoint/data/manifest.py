@@ -18,14 +18,7 @@ from counterpoint.core.files import file_state, write_atomically
 FORMAT = "counterpoint manifest"
 VERSION = 2
 Status = Literal["ok", "bad"]
-
-
-@dataclass(frozen=True)
-class FileStamp:
-    """What tells cheaply that a file may have changed; (-1, -1) stands for a file that is not there."""
-
-    size: int
-    mtime_ns: int
+Stamp = tuple[int, int]  # size and time of a file, which tell cheaply that it may have changed; -1 of one not there
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class Manifest:
     """Rows in the source's order, the stamps of the files they lie in, and what else these files hold."""
 
     rows: tuple[Row, ...]
-    stamps: Mapping[str, FileStamp]
+    stamps: Mapping[str, Stamp]
     remarks: tuple[Remark, ...] = ()
 
 
@@ -108,13 +101,13 @@ def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
     return cache_folder() / "manifests" / f"{key}.json"
 
 
-def stamp_of(file: str) -> FileStamp:
+def stamp_of(file: str) -> Stamp:
     """Size and time of a file."""
     try:
         state = os.stat(file)
-        return FileStamp(state.st_size, state.st_mtime_ns)
+        return (state.st_size, state.st_mtime_ns)
     except OSError:  # a file that comes back later has another stamp, and is read
-        return FileStamp(-1, -1)
+        return (-1, -1)
 
 
 def stamp_of_files(places: Iterable[str]) -> str:
@@ -157,7 +150,7 @@ def read_manifest(path: Path) -> CachedManifest:
         known = json.loads(body)
         if (known["format"], known["version"], known["columns"]) != (FORMAT, VERSION, list(COLUMNS)):
             raise ValueError("header")
-        stamps = {file: FileStamp(size, mtime_ns) for file, size, mtime_ns in known["files"]}
+        stamps = {file: (size, mtime_ns) for file, size, mtime_ns in known["files"]}
         files = tuple(stamps)
         values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
         rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
@@ -176,7 +169,7 @@ def write_manifest(path: Path, manifest: Manifest) -> str:
         "format": FORMAT,
         "version": VERSION,
         "columns": COLUMNS,
-        "files": [(file, stamp.size, stamp.mtime_ns) for file, stamp in manifest.stamps.items()],
+        "files": [(file, *stamp) for file, stamp in manifest.stamps.items()],
         "rows": [[numbers[row.file] if name == "file" else getattr(row, name) for name in COLUMNS] for row in rows],
         "remarks": [(numbers[each.file], each.name, each.reason, each.is_lost) for each in manifest.remarks],
     }

@@ -1,22 +1,28 @@
-"""The one entry to data: a named set, a folder, a file, or an array.
+"""The one entry to data: a named set, a folder, a file, or an array; and sources made of sources.
 
 Modules of ``formats`` and ``sets`` end with literal records: ``CATALOGUE``, their named sets, and ``FORMS``, their
 forms of file or folder. A new source is a module there, and is found here.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError, gone, nearest
-from counterpoint.core.user_files import open_regular
-from counterpoint.data.formats.labels import number_labels
-from counterpoint.data.parts import names_in, of_classes, without
-from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, memory_source
+from counterpoint.core.errors import DataError, UsageError, first_line, gone, nearest
+from counterpoint.core.stored_rows import taken
+from counterpoint.core.user_files import open_regular, read_text
+from counterpoint.data.formats.labels import Labels, number_labels
+from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, fingerprint, memory_source
+from counterpoint.data.stores import ChosenStore, JoinedStore, MemoryStore, RowsStore, Store
 
 ARRAY = "array"
 ALL = "all"  # classes
@@ -39,7 +45,7 @@ def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, prog
     """
     source = _open_all(data, settings, labels, progress)
     if settings.exclude != NO_FILE:
-        source = without(source, names_in(Path(settings.exclude)), settings.exclude)
+        source = without(source, settings.exclude)
     if settings.classes == ALL:
         return source
     return of_classes(source, settings.classes)
@@ -133,6 +139,143 @@ def _known_forms() -> str:
     return (
         "a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
         f"{', '.join(sorted(suffixes))}"
+    )
+
+
+MOST_COMPARED_NAMES = 10_000  # for a hint at the nearest one
+
+
+def of_classes(source: Source, classes: str) -> Source:
+    """The samples of some classes, which are numbered anew in the order of the source.
+
+    Args:
+        source: labelled.
+        classes: names of them, separated by commas.
+
+    Raises:
+        UsageError: the source has no labels, or no class of that name.
+    """
+    if source.labels is None:
+        raise UsageError(f"source.classes picks samples by their labels, and {source.name} has none")
+    names = [name.strip() for name in classes.split(",")]
+    for name in names:
+        if name not in source.class_names:
+            some = ", ".join(source.class_names[:20])
+            raise UsageError(
+                f"source.classes: {source.name} has no class {name!r}{nearest(name, source.class_names)} ({some})"
+            )
+    kept = [number for number, name in enumerate(source.class_names) if name in names]
+    number_of = torch.full((len(source.class_names) + 1,), -1)  # the last place is that of -1
+    number_of[kept] = torch.arange(len(kept))
+    numbers = number_of[source.labels]
+    positions = (numbers >= 0).nonzero()[:, 0]
+    labels = Labels(numbers[positions], tuple(source.class_names[number] for number in kept))
+    return _some(source, positions, labels, [source.fingerprint.encode()])
+
+
+def without(source: Source, origin: str) -> Source:
+    """A source without some samples; classes keep their numbers.
+
+    Args:
+        source: all samples.
+        origin: a text file with the name of a sample in each line; files that could not be read may be among them.
+            Empty lines and those that begin with # are passed over.
+
+    Raises:
+        UsageError: the list is empty, or names a sample that the source does not have, or all that it has.
+        DataError: it cannot be read as text.
+    """
+    try:
+        lines = read_text(Path(origin)).splitlines()
+    except (OSError, ValueError) as error:
+        raise DataError(f"source.exclude: {Path(origin)} cannot be read as text: {first_line(error)}") from None
+    known = set(source.sample_names)
+    gone = {line.strip() for line in lines if line.strip() and not line.startswith("#")}
+    if not gone:
+        raise UsageError(f"source.exclude: {origin} names no sample; leave the setting out")
+    odd = sorted(gone - known - {item.name for item in source.skipped})
+    if odd:
+        more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        hint = nearest(odd[0], source.sample_names) if len(known) <= MOST_COMPARED_NAMES else ""
+        raise UsageError(f"source.exclude: {source.name} has no sample {odd[0]!r}{more}, named in {origin}{hint}")
+    positions = [place for place, name in enumerate(source.sample_names) if name not in gone]
+    if not positions:
+        raise UsageError(f"source.exclude: {origin} names all {len(source)} samples of {source.name}")
+    kept = torch.tensor(positions)
+    labels = None if source.labels is None else Labels(source.labels[kept], source.class_names)
+    found = _some(source, kept, labels, [source.fingerprint.encode(), kept.numpy()])
+    left_out = f"{len(source) - len(positions)} samples left out"
+    return replace(found, notes={**source.notes, "source.exclude": left_out})
+
+
+def _some(source: Source, positions: Tensor, labels: Labels | None, content: Sequence[bytes | np.ndarray]) -> Source:
+    """Some samples of a source, with labels of theirs; its content is what makes the fingerprint beside them."""
+    chosen = tuple(positions.tolist())
+
+    def of(store: Store) -> Store:
+        # Those in memory stay one tensor, which loaders read fastest, and rows on disk a table.
+        if isinstance(store, RowsStore):
+            return RowsStore(taken(store.rows, positions))
+        return MemoryStore(store.fetch(positions)) if isinstance(store, MemoryStore) else ChosenStore(store, chosen)
+
+    return replace(
+        source,
+        store=of(source.store),
+        labels=None if labels is None else labels.numbers,
+        class_names=() if labels is None else labels.class_names,
+        sample_names=tuple(source.sample_names[position] for position in chosen),
+        fingerprint=fingerprint(content, labels),
+        second=None if source.second is None else of(source.second),
+        factors=None if source.factors is None else source.factors[positions],
+    )
+
+
+def joined(bank: Source, queries: Source) -> Source:
+    """Two sources end to end; classes are those of the first, known by their names.
+
+    Args:
+        bank: the first.
+        queries: the second.
+
+    Raises:
+        DataError: samples of other shapes, labels on one side only, or a class that only the second has.
+    """
+    if bank.shape != queries.shape:
+        raise DataError(
+            f"samples of {queries.name} have the shape {queries.shape}, those of {bank.name} {bank.shape}; both must "
+            "be of one"
+        )
+    for source in (bank, queries):
+        if source.labels is None:
+            raise DataError(f"{source.name} has no labels, and accuracy needs them on both sides")
+    assert bank.labels is not None
+    assert queries.labels is not None
+    # A source may name a class that it has no sample of.
+    known = {bank.class_names[number] for number in bank.labels.unique().tolist() if number >= 0}
+    present = [queries.class_names[number] for number in queries.labels.unique().tolist() if number >= 0]
+    if foreign := [name for name in present if name not in known]:
+        common = ",".join(name for name in present if name in known)
+        remedy = f"; what both have: --source.classes {common}" if common else ""
+        listed = ", ".join(list(foreign)[:10])
+        raise DataError(
+            f"{len(foreign)} of {len(present)} classes of {queries.name} are not in {bank.name}: "
+            f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}"
+        )
+    factors = None
+    if bank.factors is not None and queries.factors is not None and bank.factors.shape[1] == queries.factors.shape[1]:
+        factors = torch.cat([bank.factors, queries.factors])
+    number_of = {name: number for number, name in enumerate(bank.class_names)}
+    # The last place is that of -1: an unknown label stays one.
+    numbers = torch.tensor([*(number_of.get(name, -1) for name in queries.class_names), -1])[queries.labels]
+    return replace(
+        bank,
+        store=JoinedStore(bank.store, queries.store),
+        labels=torch.cat([bank.labels, numbers]),
+        sample_names=(*bank.sample_names, *queries.sample_names),
+        skipped=(*bank.skipped, *queries.skipped),
+        fingerprint=fingerprint([bank.fingerprint.encode(), queries.fingerprint.encode()], None),
+        second=None,
+        factors=factors,
     )
 
 

@@ -1,9 +1,9 @@
-"""Where samples lie: in memory, or encoded on disk, where each fetch verifies and decodes them."""
+"""Where samples lie: in memory, encoded on disk, where each fetch verifies and decodes them, or in other stores."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -63,15 +63,6 @@ def read_bytes(image: Located) -> bytes:
         raise OSError(error.strerror or str(error)) from None
 
 
-def content_hash(content: bytes) -> str:
-    """Hex digest by which content is recognised.
-
-    >>> content_hash(b"")[:16]
-    'e3b0c44298fc1c14'
-    """
-    return hashlib.sha256(content).hexdigest()
-
-
 class UnreadableError(DataError):
     """A picture that nobody has read before cannot be read."""
 
@@ -122,6 +113,42 @@ class RowsStore:
 
 
 @dataclass(frozen=True)
+class ChosenStore:
+    """Some samples of a store, in the order of their positions."""
+
+    store: Store
+    positions: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        return self.store.fetch([self.positions[position] for position in positions])
+
+
+@dataclass(frozen=True)
+class JoinedStore:
+    """The samples of one store, then those of another."""
+
+    first: Store
+    second: Store
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.second)
+
+    def fetch(self, positions: Sequence[int]) -> Tensor:
+        """See ``Store.fetch``."""
+        border = len(self.first)
+        # Those of the first store before the others; then back into the order that was asked for.
+        order = sorted(range(len(positions)), key=lambda place: positions[place] >= border)
+        asked = [positions[place] for place in order]
+        num_first = sum(position < border for position in asked)
+        parts = [(self.first, asked[:num_first]), (self.second, [each - border for each in asked[num_first:]])]
+        return torch.cat([store.fetch(each) for store, each in parts if each])[torch.tensor(order).argsort()]
+
+
+@dataclass(frozen=True)
 class FileStore:
     """Encoded images on disk, for sets that do not fit in memory.
 
@@ -168,7 +195,7 @@ class FileStore:
         except (OSError, ValueError) as error:
             raise DataError(f"{where} can no longer be read ({first_line(error)}); {remedy}") from None
         # Before decoding: a damaged JPEG may decode to other pixels without an error.
-        if content_hash(content) != self.hashes[position]:
+        if sha256(content).hexdigest() != self.hashes[position]:
             raise DataError(f"the content of {where} changed since it was indexed; {remedy}")
         try:
             return decode_square(content, self.side)

@@ -1,6 +1,9 @@
-"""What is measured beside clean queries: under corruptions, on other sources, with a part of the features."""
+"""What is measured beside clean queries: under corruptions, on other sources, with a part of the features.
 
-# Q queries, C classes
+Of a part of the features there are the orders in which to keep them, and any figure against the number kept.
+"""
+
+# N bank samples, Q queries, D features, C classes
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.metric import ON, UNDER, Metric
+from counterpoint.core.checks import check_choice
+from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.metric import KEEPING, ON, UNDER, Metric
 from counterpoint.core.run_records import BASELINES, EvaluationRow
+from counterpoint.core.thread_parts import one_thread, side_by_side
 from counterpoint.data.corrupted import CorruptedStore, check_pictures, chosen_corruptions, chosen_severities
-from counterpoint.data.parts import ChosenStore
+from counterpoint.data.order import random_order
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from counterpoint.data.stores import Store
+from counterpoint.data.stores import ChosenStore, Store
+from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER, corruption_error
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
@@ -27,8 +32,7 @@ from counterpoint.evaluation.feature_sets import INITIAL, FeatureSet, Represent,
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
-from counterpoint.evaluation.selection import chosen_orders, selection_figures
-from counterpoint.evaluation.subject import Subject, name_skipped
+from counterpoint.evaluation.subject import Subject, open_samples
 
 SEED = 0  # of corruptions
 MOST_NAMED = 10  # classes that a sentence lists
@@ -111,6 +115,134 @@ def matched(other: Source, class_names: Sequence[str]) -> LabelledSamples:
     return LabelledSamples(other.store, positions, numbers[positions], left_out)
 
 
+Arrange = Callable[[Tensor], Tensor]
+ALL = "all"  # orders
+
+
+def selection_curve(
+    known: Labelled,
+    order: str,
+    measure: Callable[[Labelled], Score],
+    *,
+    sizes: Sequence[int] | None = None,
+    seed: int = 0,
+) -> dict[int, Score]:
+    """A metric with the first k features of an order, by k.
+
+    With ``knn_score``, ``probe_score`` or a metric of ``retrieval`` as ``measure`` these are the curves of ncl2024:
+    accuracy, and retrieval of dynamic length. Rows that are shorter after the selection are not scaled back here;
+    metrics of cosines do so themselves, as ncl2024 says (its code does not: it searches by Euclidean distance).
+
+    Source: ncl2024, section 5.1, appendices F.3 and G.4.
+
+    Args:
+        known: features with their classes; the order is made from those of the bank.
+        order: "first" (as they come), "random", "expected activation" (mean absolute value in the unit-length rows),
+            "non-negative expected activation" (the same of the positive parts, which are then what is kept),
+            "variance", or "pca" (principal components of the centred features).
+        measure: of a metric, as in its record.
+        sizes: numbers of features; None for 1, 2, 4, ... and all.
+        seed: of the random order.
+
+    Raises:
+        ValueError: an order that is not known, or sizes out of range.
+
+    >>> from counterpoint.evaluation.knn import knn_score
+    >>> bank, queries = torch.tensor([[1.0, 2.0, 9.0], [2.0, 1.0, -9.0]]), torch.tensor([[2.0, 1.0, 9.0]])
+    >>> known = Labelled(bank, torch.tensor([0, 1]), queries, torch.tensor([0]), k=1, temperature=0.1)
+    >>> found = selection_curve(known, "first", knn_score, sizes=[2, 3])
+    >>> {size: score.outcome.value for size, score in found.items()}
+    {2: 0.0, 3: 1.0}
+    """
+    check_choice(order, "order", ORDERS)
+    num_features = known.bank_ND.shape[1]
+    sizes = kept_sizes(num_features) if sizes is None else sizes
+    for size in sizes:
+        if not 1 <= size <= num_features:
+            raise ValueError(f"sizes must be between 1 and the number of features, {num_features}, got {size}")
+    with one_thread():
+        arrange = ORDERS[order](known.bank_ND, seed)
+        bank_ND, queries_QD = arrange(known.bank_ND), arrange(known.queries_QD)
+
+    def score(size: int) -> Score:
+        return measure(replace(known, bank_ND=bank_ND[:, :size], queries_QD=queries_QD[:, :size]))
+
+    return dict(zip(sizes, side_by_side(score, sizes), strict=True))
+
+
+def kept_sizes(num_features: int, step: int | None = None) -> list[int]:
+    """Numbers of features to keep: 1, 2, 4, ... or the multiples of a step; and all of them.
+
+    >>> kept_sizes(6), kept_sizes(70, 32)
+    ([1, 2, 4, 6], [32, 64, 70])
+    """
+    if step is not None:
+        return [*range(step, num_features, step), num_features]
+    return [*(2**power for power in range((num_features - 1).bit_length())), num_features]
+
+
+def chosen_orders(names: Sequence[str]) -> tuple[str, ...]:
+    """Orders by their names, also with hyphens for blanks; ``all`` for all of them.
+
+    Raises:
+        UsageError: a name that is not known.
+
+    >>> chosen_orders(["pca", "expected-activation"])
+    ('expected activation', 'pca')
+    """
+    known = {name.replace("-", " "): name for name in ORDERS}
+    asked = {name.replace("-", " ") for name in names}
+    for name in sorted(asked - known.keys() - {ALL}):
+        raise unknown_name("order of features", name, (ALL, *ORDERS))
+    return tuple(name for spelled, name in known.items() if asked & {spelled, ALL})
+
+
+def _at_random(fit_ND: Tensor, seed: int) -> Arrange:
+    places_D = random_order(seed, 0, fit_ND.shape[1])
+    return lambda z_ND: z_ND[:, places_D]
+
+
+def _by_positive_activation(fit_ND: Tensor, seed: int) -> Arrange:
+    arrange = _falling(expected_activation(fit_ND.relu()))
+    return lambda z_ND: arrange(z_ND.relu())
+
+
+def _by_components(fit_ND: Tensor, seed: int) -> Arrange:
+    """Principal components, the largest first."""
+    mean_D = fit_ND.double().mean(dim=0)
+    centred_ND = fit_ND.double() - mean_D
+    axes_DD = torch.linalg.eigh(centred_ND.T @ centred_ND).eigenvectors.flip(1)
+    return lambda z_ND: ((z_ND.double() - mean_D) @ axes_DD).to(z_ND.dtype)
+
+
+def _falling(weight_D: Tensor) -> Arrange:
+    """The features with the largest weights first; of equal ones the first."""
+    places_D = weight_D.argsort(descending=True, stable=True)
+    return lambda z_ND: z_ND[:, places_D]
+
+
+# Each makes an order from features and a seed.
+ORDERS: Mapping[str, Callable[[Tensor, int], Arrange]] = {
+    "first": lambda fit_ND, seed: lambda z_ND: z_ND,
+    "random": _at_random,
+    "expected activation": lambda fit_ND, seed: _falling(expected_activation(fit_ND)),
+    "non-negative expected activation": _by_positive_activation,
+    "variance": lambda fit_ND, seed: _falling(fit_ND.double().var(dim=0)),
+    "pca": _by_components,
+}
+
+
+def selection_figures(
+    name: str, known: Labelled, metric: Metric, order: str, step: int | None = None
+) -> list[EvaluationRow]:
+    """The curve of some features, called ``name``, in an order; sizes as those of ``kept_sizes``."""
+    figures, num_features = [], known.bank_ND.shape[1]
+    for size, score in selection_curve(known, order, metric.measure, sizes=kept_sizes(num_features, step)).items():
+        settings = {**score.settings, "kept": size, "features": num_features, "order": order}
+        figures.append(row_of(name, f"{metric.name} {KEEPING} {size} by {order}", replace(score, settings=settings)))
+    return figures
+
+
 @dataclass(frozen=True)
 class Clean:
     """What has been measured on clean queries, and with what.
@@ -144,6 +276,10 @@ class Clean:
         names = {metric.name for metric in self.metrics}
         return KNN if KNN in names and PROBE not in names else PROBE
 
+    def classifiers(self) -> dict[str, Frozen]:
+        """The frozen classifier of each of the features that were learned."""
+        return {each.name: frozen(self.labelled(each.name), self.protocol) for each in self.own}
+
     def asked(self) -> LabelledSamples:
         """The queries in the store that they come from, where their numbers do not depend on the bank."""
         labels, sources = self.subject.source.labels, self.subject.sources
@@ -161,7 +297,7 @@ def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) ->
 
     Raises:
         UsageError: names that are not known, or features that come without their encoder.
-        DataError: corruptions of what is no picture, or other data without a class that is known.
+        DataError: corruptions of what is no picture; or other data of another shape, or without a class that is known.
     """
     chosen_corruptions(asked.corruptions)
     chosen_severities(asked.severities)
@@ -173,9 +309,14 @@ def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) ->
         if subject.source.kind != "images":
             raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")
         check_pictures(subject.source.store.fetch([0]))
-    if asked.max_bad is not None:
-        subject = replace(subject, opens=subject.opens.model_copy(update={"max_bad": asked.max_bad}))
-    sources = [_opened(subject, data, reporter) for data in asked.ood]
+    opens = subject.opens.model_dump() | ({} if asked.max_bad is None else {"max_bad": asked.max_bad})
+    sources = [open_samples(data, opens, None, reporter) for data in asked.ood]
+    for source in sources:
+        if source.shape != subject.source.shape:
+            raise DataError(
+                f"samples of {source.name} have the shape {source.shape}, those of {subject.source.name} "
+                f"{subject.source.shape}; both must be of one"
+            )
     return [(source, matched(source, subject.source.class_names)) for source in sources]
 
 
@@ -190,7 +331,7 @@ def in_conditions(clean: Clean, ood: Ood, asked: EvaluationSettings, reporter: R
 def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     """Accuracies of the learned features under corruptions."""
     names, severities = chosen_corruptions(asked.corruptions), chosen_severities(asked.severities)
-    classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in clean.own}
+    classifiers = clean.classifiers()
     represent, queries = represent_as(clean.own, clean.subject.source), clean.asked()
     found = {name: dict[str, Score]() for name in classifiers}
     with reporter.bar(f"under {len(names)} corruptions", len(names) * len(severities)) as advance:
@@ -214,9 +355,8 @@ def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Re
     name = Path(other.name).name
     if found.left_out:
         reporter.say(f"{name}: {found.left_out}")
-    classifiers = {each.name: frozen(clean.labelled(each.name), clean.protocol) for each in clean.own}
     with reporter.bar(f"on {name}", 1) as advance:
-        scores = frozen_scores(classifiers, represent_as(clean.own, other), found)
+        scores = frozen_scores(clean.classifiers(), represent_as(clean.own, other), found)
         advance()
     num_classes = int(found.labels_Q.unique().numel())
     settings = {"source": name, "classes": num_classes, "left out": found.left_out or "nothing"}
@@ -237,19 +377,3 @@ def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list
             figures += selection_figures(each.name, clean.labelled(each.name), metric, order, asked.selection_step)
             advance()
     return figures
-
-
-def _opened(subject: Subject, data: str, reporter: Reporter) -> Source:
-    """Other data, as the encoder takes it.
-
-    Raises:
-        DataError: samples of another form.
-    """
-    source = open_source(data, subject.opens, progress=reporter.bar)
-    name_skipped(source, reporter)
-    if source.shape != subject.source.shape:
-        raise DataError(
-            f"samples of {source.name} have the shape {source.shape}, those of {subject.source.name} "
-            f"{subject.source.shape}; both must be of one"
-        )
-    return source

@@ -111,7 +111,10 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
         for layer in layers:
             name = f"{layer if layer in OUTPUTS else f'layer {layer}'}{ending}"
             own = _of_layer(name, found, Origin(encoder, layer))
-            sets.append(_with_classes(own, encoder, subject, found, reporter))
+            if name == EMBEDDING and encoder.classifier is not None:
+                r_ND = torch.cat([each.representation for each in found])
+                own = replace(own, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
+            sets.append(own)
     if subject.is_features:
         return FeatureSets((FeatureSet(FEATURES, sets[0].parts, {}),), np.concatenate(content))
     if subject.initial is not None:
@@ -146,16 +149,6 @@ def _passed(
     with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
         key = key_of(encoder) if cache else None
         return [extract(encoder, source, layers, key=key, advance=advance) for source in subject.sources]
-
-
-def _with_classes(
-    features: FeatureSet, encoder: Encoder, subject: Subject, found: Sequence[SampleFeatures], reporter: Reporter
-) -> FeatureSet:
-    """The embedding with the classes that the encoder's own classifier gives; other features, as they are."""
-    if features.name != EMBEDDING or encoder.classifier is None:
-        return features
-    r_ND = torch.cat([each.representation for each in found])
-    return replace(features, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
 
 
 def own_classes(

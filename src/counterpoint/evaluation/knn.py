@@ -1,8 +1,13 @@
-"""Weighted nearest-neighbour classification."""
+"""Exact nearest neighbours, and classification by their weighted vote.
 
-# N bank samples, Q queries, D features, K neighbours, C classes
+Every similarity is computed, block by block, and ties go to the smaller position.
+"""
 
+# N bank samples, Q queries, D features, K neighbours, B bank samples of a block, G groups of columns, C classes
+
+import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +16,156 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import accuracy_metric
+from counterpoint.core.numerics import rowwise, unit_rows
 from counterpoint.core.stored_rows import Rows
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
-from counterpoint.evaluation.nearest import QUERY_CHUNK, nearest
+
+DOT = "dot"  # of rows that are at unit length already
+QUERY_CHUNK = 256  # at most; one thread takes a chunk
+BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
+TILE = 192  # columns: tiles of 8 to 64 columns, and of 48, fit into it a whole number of times
+FEW_CHUNKS = 4  # of fewer, threads take blocks of the bank instead
+LEAST_BLOCKS, LEAST_BLOCK = 8, 4096  # so many blocks of a large bank, for threads, if they have so many rows
+LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest bank samples of each query, nearest first.
+
+    Attributes:
+        similarity_QK: in descending order.
+        positions_QK: rows of the bank, int64; of equal similarities the smaller first.
+    """
+
+    similarity_QK: Tensor
+    positions_QK: Tensor
+
+
+@torch.no_grad()
+def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cosine") -> Neighbours:
+    r"""Find the k bank samples that are most similar to each query.
+
+    .. math:: s(q, b) = \frac{\langle q, b \rangle}{|q| |b|} \text{ (cosine)}, \quad
+        s(q, b) = \langle q, b \rangle \text{ (dot)}
+
+    Of unit vectors the two are one, and the second copies no row of the bank. They have the precision of the features.
+    Similarities are equal where they are so as computed; those of copies of one sample always are.
+
+    Args:
+        bank_ND: finite features to choose from, which are read a block at a time.
+        queries_QD: finite features to search for, as many each.
+        k: neighbours, 1 <= k <= n.
+        similarity: ``cosine`` or ``dot``.
+
+    Returns:
+        The same bits for any number of threads.
+
+    >>> bank = torch.tensor([[0.0, 1.0], [2.0, 0.0], [2.0, 0.0]])
+    >>> nearest(bank, torch.tensor([[1.0, 0.0]]), 2).positions_QK
+    tensor([[1, 2]])
+    """
+    rows_QD = queries_QD if similarity == DOT else rowwise(unit_rows, queries_QD)
+    # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
+    chunks = rows_QD.tensor_split(-(-len(rows_QD) // QUERY_CHUNK))
+    num_rows = len(bank_ND)
+    num_blocks = max(-(-num_rows // BANK_BLOCK), min(LEAST_BLOCKS, num_rows // LEAST_BLOCK))
+    size = -(-num_rows // num_blocks)
+    if size > TILE:  # whole tiles: nothing is left over that would have to be filled up
+        size = min(num_rows, size + -size % TILE)
+    owns = [range(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]
+
+    def keys_of(own: range) -> Tensor:
+        # The last block begins within the one before it: products of another size may have other bits.
+        block_BD = bank_ND[own.stop - size : own.stop]
+        if similarity != DOT:
+            block_BD = rowwise(unit_rows, block_BD)
+        if size % TILE == 0:
+            return block_BD
+        # Products round columns behind the last whole tile in another way, of which zeros are left over instead.
+        return torch.cat([block_BD, block_BD.new_zeros(-size % TILE, block_BD.shape[1])])
+
+    best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
+    if len(chunks) < FEW_CHUNKS:
+
+        def of_block(own: range) -> list[Neighbours]:
+            keys_BD = keys_of(own)
+            return [_of_block(chunk, keys_BD, own, size, k) for chunk in chunks]
+
+        for found in side_by_side(of_block, owns):
+            best = [_better(*both, k) for both in zip(best, found, strict=True)]
+    else:
+        for own in owns:
+            work = partial(_of_block, keys_BD=keys_of(own), own=own, size=size, k=k)
+            best = [_better(*both, k) for both in zip(best, side_by_side(work, chunks), strict=True)]
+    return Neighbours(torch.cat([each.similarity_QK for each in best]), torch.cat([each.positions_QK for each in best]))
+
+
+def _of_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) -> Neighbours:
+    """The nearest of one block, whose own rows are the last of its first ``size``."""
+    # Of one query row after row: its product with the matrix of columns rounds some of them in another way than others.
+    similarity_QB = torch.mv(keys_BD, chunk_QD[0])[None] if len(chunk_QD) == 1 else chunk_QD @ keys_BD.T
+    found = largest(similarity_QB[:, size - len(own) : size], min(k, len(own)))
+    return Neighbours(found.similarity_QK, found.positions_QK + own.start)
+
+
+def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
+    """The nearest of those found so far and of a later block."""
+    if earlier.similarity_QK.shape[1] == 0:
+        return later
+    # Earlier ones stand first: ties stay in the order of the bank.
+    similarity_QK = torch.cat([earlier.similarity_QK, later.similarity_QK], dim=1)
+    positions_QK = torch.cat([earlier.positions_QK, later.positions_QK], dim=1)
+    best = largest(similarity_QK, min(k, similarity_QK.shape[1]))
+    return Neighbours(best.similarity_QK, positions_QK.gather(1, best.positions_QK))
+
+
+def largest(similarity_QN: Tensor, k: int) -> Neighbours:
+    """The k largest entries of each row and their columns, largest first; of equal ones the first come first.
+
+    ``torch.topk`` leaves open which of equal entries it takes.
+
+    >>> largest(torch.tensor([[1.0, 3.0, 2.0, 3.0, 2.0]]), 3).positions_QK
+    tensor([[1, 3, 2]])
+    """
+    if k == similarity_QN.shape[1]:
+        return Neighbours(*similarity_QN.sort(dim=1, descending=True, stable=True))
+    # One more than asked for, which tells whether the last one has an equal that is left out.
+    found = _topk(similarity_QN, k + 1)
+    is_tied_Q = (found.similarity_QK[:, 1:] == found.similarity_QK[:, :-1]).any(dim=1)
+    similarity_QK, columns_QK = found.similarity_QK[:, :k], found.positions_QK[:, :k]
+    if bool(is_tied_Q.any()):
+        columns_QK[is_tied_Q] = _first_of_equals(similarity_QN[is_tied_Q], similarity_QK[is_tied_Q, -1:], k)
+    return Neighbours(similarity_QK, columns_QK)
+
+
+def _topk(similarity_QN: Tensor, k: int) -> Neighbours:
+    """The k largest entries, ties in any order: first the k best groups of columns, then the best of their entries."""
+    num_columns = similarity_QN.shape[1]
+    size = math.isqrt(num_columns // k)  # then both searches are about as long
+    if size < LEAST_GROUP:
+        return Neighbours(*similarity_QN.topk(k, dim=1))
+    num_groups = num_columns // size
+    # Group g has the columns g, g + G, ...: the maxima are those of whole rows, which is fast.
+    most_QG = similarity_QN[:, : size * num_groups].unflatten(1, (size, num_groups)).amax(dim=1)
+    # No entry of another group exceeds the maximum of any of these k.
+    groups_QK1 = most_QG.topk(k, dim=1, sorted=False).indices[:, :, None]
+    columns = (groups_QK1 + num_groups * torch.arange(size)).flatten(1)
+    in_no_group = torch.arange(size * num_groups, num_columns).expand(len(columns), -1)
+    columns = torch.cat([columns, in_no_group], dim=1)
+    best = similarity_QN.gather(1, columns).topk(k, dim=1)
+    return Neighbours(best.values, columns.gather(1, best.indices))
+
+
+def _first_of_equals(similarity_QN: Tensor, least_Q1: Tensor, k: int) -> Tensor:
+    """Columns of the k largest entries of rows with ties, of which the k-th is known."""
+    is_above_QN, is_equal_QN = similarity_QN > least_Q1, similarity_QN == least_Q1
+    room_Q1 = k - is_above_QN.sum(dim=1, keepdim=True)
+    is_taken_QN = is_above_QN | (is_equal_QN & (is_equal_QN.cumsum(dim=1, dtype=torch.int32) <= room_Q1))
+    columns_QK = is_taken_QN.nonzero()[:, 1].view(-1, k)
+    order_QK = similarity_QN.gather(1, columns_QK).argsort(dim=1, descending=True, stable=True)
+    return columns_QK.gather(1, order_QK)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.user_objects import CUSTOM, is_origin
 from counterpoint.core.validation import build
 from counterpoint.data.order import split_source
-from counterpoint.data.sources import ALL, open_source
+from counterpoint.data.sources import ALL
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, name_skipped, open_queries
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, open_queries, open_samples
 from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
 from counterpoint.evaluation.vector_table import Table, features_source
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -144,12 +144,7 @@ def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSe
     if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
         asked["image_size"] = side
         reporter.say(f"images are brought to {side} px, the size {encoder} was made for; see --source.image-size")
-    in_memory = labels
-    if isinstance(labels, str | Path):
-        asked, in_memory = {**asked, "labels": str(labels)}, None
-    settings = build(SourceSettings, asked, "source")
-    source = open_source(data, settings, labels=in_memory, progress=reporter.bar)
-    name_skipped(source, reporter)
+    source = open_samples(data, asked, labels, reporter)
     known = build_foreign(encoder, source.shape, weights=look.weights)
     for remark in known.remarks:
         reporter.say(f"{known.name}: {remark}")
@@ -161,7 +156,7 @@ def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSe
     facts |= {"remarks": list(known.remarks)}
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
     name = known.name if look.weights is None else f"{known.name} {Path(look.weights).stem}"
-    opens = settings.model_copy(update={"labels": "auto", "split": "auto", "classes": ALL})
+    opens = build(SourceSettings, {**asked, "labels": "auto", "split": "auto", "classes": ALL}, "source")
     return Subject(name, prepared, source, split, (source,), opens=opens, facts=facts)
 
 

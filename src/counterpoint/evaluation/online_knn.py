@@ -81,12 +81,8 @@ class EpochKNN:
         backbone = moment.method.backbone
         assert isinstance(backbone, nn.Module)
         with unchanged(moment.method):
-            return {FIGURE: self._accuracy(backbone.eval())}
-
-    def _accuracy(self, backbone: nn.Module) -> float:
-        """Share of the queries that get their own class."""
-        bank, queries = (self._represent(backbone, positions) for positions in (self.bank, self.queries))
-        return vote_accuracy((bank, self._labels[self.bank]), (queries, self._labels[self.queries]))
+            bank, queries = (self._represent(backbone.eval(), positions) for positions in (self.bank, self.queries))
+        return {FIGURE: vote_accuracy((bank, self._labels[self.bank]), (queries, self._labels[self.queries]))}
 
     @torch.no_grad()
     def _represent(self, backbone: nn.Module, positions: Tensor) -> Tensor:

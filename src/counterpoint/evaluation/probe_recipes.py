@@ -15,9 +15,8 @@ from counterpoint.core.thread_parts import one_thread
 from counterpoint.data.order import random_order
 from counterpoint.engine.optimisers import LARS
 from counterpoint.engine.schedules import Schedule
-from counterpoint.evaluation.linear_probe import fit_scaling, numbered
+from counterpoint.evaluation.linear_probe import errors, fit_scaling, numbered
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
-from counterpoint.evaluation.softmax_regression import errors
 
 MOMENTUM = 0.9  # of SGD and LARS
 TRUST = 0.02  # of LARS

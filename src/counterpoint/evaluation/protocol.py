@@ -99,25 +99,15 @@ def evaluate(
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
-    asked = checked_settings(settings)
-    reporter = Reporter(quiet=quiet)
-    subject = open_subject(run, Samples(data, labels, test_data, test_labels), asked, reporter)
-    return evaluate_opened(subject, asked, reporter)
-
-
-def checked_settings(settings: Mapping[str, Any]) -> EvaluationSettings:
-    """Settings of ``evaluate``, with those that its protocols say.
-
-    Raises:
-        UsageError: one of them is out of range or not known.
-    """
-    asked = build(EvaluationSettings, with_protocols(dict(settings)), "evaluate")
+    asked = build(EvaluationSettings, with_protocols(settings), "evaluate")
     chosen_metrics(asked.metrics)  # before any data are read
     try:
         check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
-    return asked
+    reporter = Reporter(quiet=quiet)
+    subject = open_subject(run, Samples(data, labels, test_data, test_labels), asked, reporter)
+    return evaluate_opened(subject, asked, reporter)
 
 
 def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
@@ -203,7 +193,10 @@ def _figures(
         def figure(place: int) -> EvaluationRow | None:
             features, metric = tasks[place]
             try:
-                row = _row(features, metric, known[features.name])
+                own = known[features.name]
+                score = metric.measure(own if metric.in_parts else own.in_memory())
+                score = replace(score, settings={**score.settings, **features.about})
+                row = row_of(features.name, metric.name, score, own.class_names)
             except CounterpointError as error:
                 if not takes_all:
                     raise
@@ -250,13 +243,6 @@ def _labelled(
         predicted_Q=None if features.predicted is None else features.predicted[queries],
         class_names=source.class_names,
     )
-
-
-def _row(features: FeatureSet, metric: Metric, known: Labelled) -> EvaluationRow:
-    """One metric on one set of features."""
-    score = metric.measure(known if metric.in_parts else known.in_memory())
-    score = replace(score, settings={**score.settings, **features.about})
-    return row_of(features.name, metric.name, score, known.class_names)
 
 
 def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:

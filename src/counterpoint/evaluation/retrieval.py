@@ -11,8 +11,8 @@ from torch import Tensor
 from counterpoint.core.checks import check_labels
 from counterpoint.core.errors import DataError
 from counterpoint.core.metric import Metric
+from counterpoint.evaluation.knn import nearest
 from counterpoint.evaluation.metric_types import Z_95, IntervalEstimate, Labelled, Score, check_known
-from counterpoint.evaluation.nearest import nearest
 
 RETRIEVED = 10
 
@@ -114,11 +114,6 @@ def map_score(known: Labelled) -> Score:
     return _score(known, lambda hits: average_precision(hits, relevant_C[known.labels_Q.long()]), "pytorch-geometric")
 
 
-def precision_score(known: Labelled) -> Score:
-    """Precision@10 of the queries."""
-    return _score(known, lambda hits_QK: hits_QK.mean(dim=1), "ncl2024")
-
-
 METRICS = (
     Metric(
         name="mAP@10",
@@ -142,7 +137,7 @@ METRICS = (
         short="precision@10",
         definition="Mean share of the query's class among its 10 nearest labelled samples. ncl2024 calls it mAP@10.",
         source="ncl2024",
-        measure=precision_score,
+        measure=lambda known: _score(known, lambda hits_QK: hits_QK.mean(dim=1), "ncl2024"),
         low=0.0,
         high=1.0,
         interval="95 % normal interval over the queries",

@@ -14,12 +14,10 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.validation import build
-from counterpoint.data.long_tail import is_thinned
-from counterpoint.data.order import Split
-from counterpoint.data.parts import joined
+from counterpoint.data.order import Split, is_thinned
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE as SETS
-from counterpoint.data.sources import open_source
+from counterpoint.data.sources import joined, open_source
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import choose_preset, plan_views
@@ -140,13 +138,16 @@ def open_queries(
     chosen = {name: value for name, value in part.items() if name != "split"}
     if isinstance(data, str) and data in SETS:
         chosen["split"] = SETS[data].test_split
-    in_memory = labels
+    return open_samples(data, {**opens.model_dump(), **chosen}, labels, reporter)
+
+
+def open_samples(data: Any, asked: Mapping[str, Any], labels: Any, reporter: Reporter) -> Source:
+    """Open samples by the settings of ``source``, with labels of each or a file of them; what was left out is named."""
     if isinstance(labels, str | Path):
-        chosen, in_memory = {**chosen, "labels": str(labels)}, None
-    asked = build(SourceSettings, {**opens.model_dump(), **chosen}, "source")
-    queries = open_source(data, asked, labels=in_memory, progress=reporter.bar)
-    name_skipped(queries, reporter)
-    return queries
+        asked, labels = {**asked, "labels": str(labels)}, None
+    source = open_source(data, build(SourceSettings, asked, "source"), labels=labels, progress=reporter.bar)
+    name_skipped(source, reporter)
+    return source
 
 
 def beside(subject: Subject, queries: Source) -> Subject:

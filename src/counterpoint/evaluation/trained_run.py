@@ -15,14 +15,13 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
-from counterpoint.data.long_tail import thin
-from counterpoint.data.order import Split, split_source
+from counterpoint.data.order import Split, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.sources import ALL, ARRAY, NO_FILE, files_of, open_source
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, name_skipped
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, open_samples
 from counterpoint.losses.loss import as_loss
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH
@@ -118,12 +117,9 @@ def open_trained(
         labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    asked = _source_settings(settings, trained.card.in_shape, labels, part, is_own_data=is_own_data)
+    asked = _source_settings(settings, trained.card.in_shape, part, is_own_data=is_own_data)
     is_own_data &= not part  # unless the content turns out to be that of the run
-    # A file of labels goes into the settings instead (``_source_settings``).
-    in_memory = None if isinstance(labels, str | Path) else labels
-    source = open_source(data, asked, labels=in_memory, progress=reporter.bar)
-    name_skipped(source, reporter)
+    source = open_samples(data, asked.model_dump(), labels, reporter)
     began = status.data_fingerprint or source.fingerprint
     if source.fingerprint != began and not is_own_data and not part and not isinstance(data, str | Path):
         own = _own_array(data, known.labels, began)
@@ -161,7 +157,7 @@ def files_of_samples(run: Run, data: Any, part: Mapping[str, Any]) -> tuple[str,
     name = settings.data if data is None else data
     if not isinstance(name, str | Path) or name == ARRAY:
         return None
-    return files_of(name, _source_settings(settings, (), None, part, is_own_data=str(name) == settings.data))
+    return files_of(name, _source_settings(settings, (), part, is_own_data=str(name) == settings.data))
 
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
@@ -176,18 +172,16 @@ def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
 
 def for_other_data(settings: TrainSettings, in_shape: tuple[int, ...]) -> SourceSettings:
     """How a run's encoder takes samples that are not its own."""
-    return _source_settings(settings, in_shape, None, {}, is_own_data=False)
+    return _source_settings(settings, in_shape, {}, is_own_data=False)
 
 
 def _source_settings(
-    settings: TrainSettings, in_shape: tuple[int, ...], labels: Any, part: Mapping[str, Any], *, is_own_data: bool
+    settings: TrainSettings, in_shape: tuple[int, ...], part: Mapping[str, Any], *, is_own_data: bool
 ) -> SourceSettings:
     """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
     asked["image_size"] = source_side(in_shape)
-    if isinstance(labels, str | Path):
-        asked["labels"] = str(labels)
-    elif not is_own_data and settings.source.labels != "none":
+    if not is_own_data and settings.source.labels != "none":
         asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
     if not is_own_data:  # as do its part of a data set and its columns
         asked |= {"split": "auto", "image_column": "auto", "label_column": "auto", "classes": ALL}

@@ -5,7 +5,7 @@
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,12 @@ from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
-from counterpoint.core.stored_rows import taken
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
-from counterpoint.data.parts import ChosenStore, of_classes
 from counterpoint.data.source import Source, fingerprint, source_of
+from counterpoint.data.sources import of_classes
 from counterpoint.data.stores import RowsStore
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
@@ -81,10 +80,6 @@ def is_table(path: Path) -> bool:
 
 
 Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors
-
-
-def _read_npy(path: Path) -> Columns:
-    return (), (), read_npy(path)
 
 
 def _read_npz(path: Path) -> Columns:
@@ -170,7 +165,7 @@ WRITERS: Mapping[str, Callable[[Table, Path], None]] = {
     ".parquet": _write_parquet,
 }
 READERS: Mapping[str, Callable[[Path], Columns]] = {
-    ".npy": _read_npy,
+    ".npy": lambda path: ((), (), read_npy(path)),
     ".npz": _read_npz,
     ".csv": _read_csv,
     ".parquet": _read_parquet,
@@ -193,11 +188,7 @@ def features_source(features: Any, labels: Any, classes: str | None) -> Source:
     names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
     found = _labels(labels, names, None if table is None else table.labels)
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
-    if classes is None:
-        return source
-    chosen = of_classes(source, classes)
-    assert isinstance(chosen.store, ChosenStore)
-    return replace(chosen, store=RowsStore(taken(rows, torch.tensor(chosen.store.positions))))
+    return source if classes is None else of_classes(source, classes)
 
 
 def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:

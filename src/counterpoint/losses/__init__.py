@@ -9,7 +9,6 @@ from counterpoint.core.catalogues import loaded
 from counterpoint.losses.alpha_rules import Direct, Entropy, FixedInverse, InversePower, Square
 from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
 from counterpoint.losses.family import (
     MINE,
@@ -26,7 +25,7 @@ from counterpoint.losses.infonce import DCL, DCLW, InfoNCE
 from counterpoint.losses.loss import Loss, LossCard, Part, explain
 from counterpoint.losses.noncontrastive import BarlowTwins, Regression, VICReg
 from counterpoint.losses.pair_loss import Attention, PairLoss
-from counterpoint.losses.pairs import Phi, Psi
+from counterpoint.losses.pairs import Pairing, Phi, Psi
 from counterpoint.losses.sigmoid_pair import SigmoidPair
 from counterpoint.losses.spectral import CrossModalSpectral, SpectralContrastive
 from counterpoint.losses.supervised import MultiPositive, SupCon

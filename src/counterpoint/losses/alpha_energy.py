@@ -18,9 +18,9 @@ from torch.utils.checkpoint import checkpoint
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.core.thread_parts import in_order
 from counterpoint.losses.alpha_rules import AlphaRule
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.inputs import can_read
 from counterpoint.losses.loss import first_order
+from counterpoint.losses.pairs import Pairing
 
 BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
 MIN_BLOCK_ROWS = 32  # takes over beyond 2^15 keys: products of fewer rows are slow

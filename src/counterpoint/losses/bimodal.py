@@ -13,11 +13,11 @@ from counterpoint.core.checks import check_positive
 from counterpoint.core.numerics import unit_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
-from counterpoint.losses.blocks import Pairing, ScoreBlock
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pair_loss import reduce_block
+from counterpoint.losses.pairs import Pairing, ScoreBlock
 
 
 class CrossModal(Loss):

@@ -28,10 +28,10 @@ from counterpoint.kernels.contract import (
 )
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pairs import Pairing, own_sample
 
 
 class BinaryContrast(Loss):
@@ -137,9 +137,7 @@ class BinaryContrast(Loss):
     def _scores(self, z0: Tensor, z1: Tensor, part: Part | None) -> PairScores:
         """All 2n vectors, or those of a part, against the vectors of other samples."""
         keys_MD = torch.cat([z0, z1])
-        sample_M = torch.arange(len(keys_MD), device=z0.device) % len(z0)
-        # The anchor itself and its positive: the keys m = n, n' that the sums leave out.
-        both_M2 = torch.stack([sample_M, sample_M + len(z0)], dim=1)
+        both_M2 = own_sample(len(z0), 2, z0.device)  # the keys m = n, n' that the sums leave out
         scale = z0.new_full((), 1.0 / self.temperature)
         if part is None:
             return PairScores(ScoreTerms(keys_MD, None, scale), PairMask(both_M2))

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
-from counterpoint.losses.blocks import Negatives, Pairing
 from counterpoint.losses.inputs import check_temperature
 from counterpoint.losses.pair_loss import PairLoss, Reduction
-from counterpoint.losses.pairs import LINEAR, Phi, Psi, log_plus
+from counterpoint.losses.pairs import LINEAR, Negatives, Pairing, Phi, Psi, log_plus
 
 
 def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:

@@ -16,11 +16,11 @@ from counterpoint.core.thread_parts import in_order
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, SOFTPLUS, PairMask
 from counterpoint.kernels.differentiable import PerSlice, reduce, written_out
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import can_read, check_temperature, prepare_views
 from counterpoint.losses.labelled import LabelledVectors, label_vectors
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pairs import Pairing
 
 STRIP_NUMBERS = 1 << 20  # 4 MiB of float32
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energy, held_energy
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
-from counterpoint.losses.blocks import Negatives, Pairing
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pairs import Negatives, Pairing
 
 
 class AlphaCL(Loss):

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL
-from counterpoint.losses.blocks import Anchors, Negatives, Pairing
 from counterpoint.losses.family import member
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part, first_order
 from counterpoint.losses.pair_loss import Attention, PairLoss, Reduction
-from counterpoint.losses.pairs import Psi, log_plus
+from counterpoint.losses.pairs import Anchors, Negatives, Pairing, Psi, log_plus
 
 
 def InfoNCE(

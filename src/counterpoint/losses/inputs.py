@@ -9,7 +9,6 @@ gathered and read once, at its end. While a CUDA graph is recorded nothing can b
 import math
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,19 +19,8 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS, rowwise, take_radial, u
 READS_ARE_FREE = ("cpu",)
 
 
-@dataclass(frozen=True)
-class Condition:
-    """One of a call.
-
-    Attributes:
-        is_met: boolean scalar.
-        complain: raises, and may read what it likes for it.
-    """
-
-    is_met: Tensor
-    complain: Callable[[], None]
-
-
+# Of a call: a boolean scalar, and what raises where it does not hold, which may read what it likes for it.
+Condition = tuple[Tensor, Callable[[], None]]
 # A context variable: calls of other threads gather conditions of their own.
 _gathered: ContextVar[list[Condition] | None] = ContextVar("counterpoint_conditions", default=None)
 
@@ -44,12 +32,17 @@ def can_read(like: Tensor) -> bool:
 
 def is_number(value: Tensor) -> bool:
     """Whether a scalar is finite; taken for granted under torch.func.vmap, where no value can be looked at."""
+    return math.isfinite(seen(value, 0.0))
+
+
+def seen(value: Tensor, unseen: float) -> float:
+    """The value of a scalar; something else under torch.func.vmap, where no value can be looked at."""
     try:
-        return math.isfinite(value.item())
+        return value.item()
     except RuntimeError as error:
-        if "vmap" not in str(error):
+        if "vmap" not in str(error) and not value.is_meta:
             raise
-        return True
+        return unseen
 
 
 def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
@@ -65,8 +58,8 @@ def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
         # Nothing may be read: a CUDA graph that is recorded outside of a call.
         torch._assert_async(is_met, words)  # pyright: ignore[reportPrivateImportUsage]
     elif gathered is not None and is_met.device.type not in READS_ARE_FREE:
-        gathered.append(Condition(is_met, complain))
-    elif not _holds(is_met):
+        gathered.append((is_met, complain))
+    elif not seen(is_met, True):  # under torch.func.vmap the loss itself carries the NaN
         complain()
 
 
@@ -84,31 +77,21 @@ def gathering(function: Callable[[], Tensor]) -> Tensor:
         _gathered.reset(token)
     if not gathered:
         return value
-    all_met = torch.stack([condition.is_met for condition in gathered]).all()
+    all_met = torch.stack([is_met for is_met, _ in gathered]).all()
     if is_captured(all_met):
         words = "a loss or its inputs are not finite, or its labels are out of range"
         torch._assert_async(all_met, words)  # pyright: ignore[reportPrivateImportUsage]
-    elif not _holds(all_met):
+    elif not seen(all_met, True):
         # Only a failed call pays for more reads: the first condition that is not met names the fault.
-        for condition in gathered:
-            if not _holds(condition.is_met):
-                condition.complain()
+        for is_met, complain in gathered:
+            if not seen(is_met, True):
+                complain()
     return value
 
 
 def is_captured(like: Tensor) -> bool:
     """Work is being recorded as a CUDA graph, in which nothing can be read."""
     return like.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def _holds(is_met: Tensor) -> bool:
-    """Whether it is met; taken for granted under torch.func.vmap: the loss itself then carries the NaN."""
-    try:
-        return bool(is_met)
-    except RuntimeError as error:
-        if "vmap" not in str(error):
-            raise
-        return True
 
 
 def check_temperature(temperature: float) -> None:
@@ -164,7 +147,8 @@ def prepare_both(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normal
     if not can_read(z_2ND):
         return _prepared_unseen(z_2ND, z0, z1, normalize=normalize)
     length_2N1 = rowwise(_lengths, z_2ND.detach())
-    shortest, longest = (_number(length) for length in torch.aminmax(length_2N1))
+    # NaN, where no value can be looked at, takes the careful way.
+    shortest, longest = (seen(length, math.nan) for length in torch.aminmax(length_2N1))
     if not normalize:
         if not longest < ORDINARY_LENGTHS[1]:  # true of NaN, too
             _name_bad_row(z0, z1)
@@ -215,16 +199,6 @@ def lift(z_ND: Tensor) -> Tensor:
     return z_ND if z_ND.dtype in (torch.float32, torch.float64) else z_ND.float()
 
 
-def _number(value: Tensor) -> float:
-    """A value to look at; NaN under torch.func.vmap, where there is none: the careful path is then taken."""
-    try:
-        return float(value)
-    except RuntimeError as error:
-        if "vmap" not in str(error) and not value.is_meta:
-            raise
-        return math.nan
-
-
 def _name_bad_row(z0: Tensor, z1: Tensor) -> None:
     """Raise for the first row that is not finite; under torch.func.vmap the loss itself carries the NaN."""
     try:
@@ -236,7 +210,7 @@ def _name_bad_row(z0: Tensor, z1: Tensor) -> None:
 
 def _name_long_row(length_2N1: Tensor, n: int) -> None:
     """Raise for a row whose square leaves float32, if values can be looked at."""
-    longest = _number(length_2N1.max())
+    longest = seen(length_2N1.max(), math.nan)
     if length_2N1.dtype == torch.float64 or math.isnan(longest):
         return
     row = int(length_2N1.argmax())

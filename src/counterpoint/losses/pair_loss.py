@@ -31,11 +31,10 @@ from counterpoint.kernels.contract import (
 from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.losses.blocks import Pairing, ScoreBlock, blocks_of
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Phi, Psi, user_phi, user_psi
+from counterpoint.losses.pairs import Pairing, Phi, Psi, ScoreBlock, blocks_of, user_phi, user_psi
 
 
 @dataclass(frozen=True)

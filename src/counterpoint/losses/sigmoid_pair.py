@@ -18,10 +18,10 @@ from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreT
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.cpu.small_batch import OneOperation, is_small, ordinary_lengths
 from counterpoint.losses.bimodal import LogitScale
-from counterpoint.losses.blocks import Pairing
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.pairs import Pairing
 
 
 class SigmoidPair(Loss):

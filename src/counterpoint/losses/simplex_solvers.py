@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from counterpoint.losses.inputs import can_read
+from counterpoint.losses.inputs import can_read, seen
 
 MAX_STEPS = 128  # each step halves the residual or the bracket; a handful do in practice
 # Taken where nobody can look whether they were enough. The water level needs one step for each key that leaves alone,
@@ -170,9 +170,4 @@ def _num_steps(like: Tensor, most: int, unseen: int) -> int:
 
 def _holds(is_done_B: Tensor) -> bool:
     """All rows are known to be done; where nobody can tell, every step is taken."""
-    if not can_read(is_done_B):
-        return False
-    try:
-        return bool(is_done_B.all())
-    except RuntimeError:  # under torch.func.vmap
-        return False
+    return can_read(is_done_B) and bool(seen(is_done_B.all(), False))

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_weight
-from counterpoint.losses.blocks import blocks_of
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.losses.pair_loss import Attention, PairLoss, reduce_block
-from counterpoint.losses.pairs import Phi, Psi
+from counterpoint.losses.pairs import Phi, Psi, blocks_of
 
 
 class HardNegatives(Loss):

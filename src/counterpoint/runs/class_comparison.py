@@ -16,7 +16,7 @@ from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
-from counterpoint.data.long_tail import thin
+from counterpoint.data.order import thin
 from counterpoint.diagnostics.class_geometry import (
     class_cosines,
     class_geometry,

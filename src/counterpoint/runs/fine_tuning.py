@@ -15,7 +15,7 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
-from counterpoint.data.parts import joined
+from counterpoint.data.sources import joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_result import PROBE, Evaluation

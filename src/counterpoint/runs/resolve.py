@@ -10,8 +10,7 @@ from torch import Tensor
 from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
-from counterpoint.data.long_tail import thin
-from counterpoint.data.order import Split, split_source
+from counterpoint.data.order import Split, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import Pictures, look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews

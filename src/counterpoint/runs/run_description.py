@@ -19,7 +19,7 @@ from counterpoint.core.run_records import Continuation, Named, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
-from counterpoint.data.long_tail import is_thinned
+from counterpoint.data.order import is_thinned
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.runs.active_settings import without_idle

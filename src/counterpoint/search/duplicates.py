@@ -20,7 +20,7 @@ from counterpoint.core.search_records import Copies, CopyGroup
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
-from counterpoint.evaluation.nearest import DOT, nearest
+from counterpoint.evaluation.knn import DOT, nearest
 from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.run_index import RunIndex, open_run_index
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.stored_rows import Rows, row_slices, taken, whole
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.nearest import DOT, nearest
+from counterpoint.evaluation.knn import DOT, nearest
 
 CONNECTIVITY = 16  # neighbours of a row in the graph
 EXPANSION_ADD = 64

@@ -23,7 +23,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text
-from counterpoint.evaluation.nearest import DOT, Neighbours, nearest
+from counterpoint.evaluation.knn import DOT, Neighbours, nearest
 from counterpoint.search.hnsw_graph import build_graph, has_usearch, look_up_graph, open_graph
 
 FORMAT = 3

@@ -9,11 +9,10 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,8 +43,8 @@ WEBP_BYTES = 12  # libwebp's own canvas, and two copies on the way to Pillow
 COEFFICIENT_BYTES = 2  # of each colour, where a JPEG's pixels are spread over several scans
 MOST_BYTES = 24  # per pixel, of any format
 ROW_BYTES = 16  # a pointer to each row, of a picture and its copy
-MAP_SIZE = 64  # items per call of a thread: handing over one takes as long as decoding a small image
-MAP_PARTS = 64  # calls waiting at once: one per file would take a gigabyte for a million
+# Items per call of a thread: handing over one takes as long as decoding a small image, and a kilobyte while it waits.
+MAP_SIZE = 64
 EXIF_ORIENTATION = 0x0112
 PILLOW_ERRORS = (  # with damaged headers
     OSError,
@@ -184,23 +183,19 @@ def read_size(encoded: Encoded) -> ImageSize | None:
         return None
 
 
-def map_files(function: Callable[[Item], Result], items: Iterable[Item], advance: Callable[[], None]) -> list[Result]:
+def map_files(function: Callable[[Item], Result], items: Sequence[Item], advance: Callable[[], None]) -> list[Result]:
     """Apply a function to many files in threads (Pillow decodes outside the interpreter's lock), in order."""
 
-    def apply(part: list[Item]) -> list[Result]:
+    def apply(part: Sequence[Item]) -> list[Result]:
         results = []
         for item in part:
             results.append(function(item))
             advance()
         return results
 
-    results: list[Result] = []
-    remaining = iter(items)
+    parts = [items[first : first + MAP_SIZE] for first in range(0, len(items), MAP_SIZE)]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        while waiting := [part for _ in range(MAP_PARTS) if (part := list(islice(remaining, MAP_SIZE)))]:
-            for done in pool.map(apply, waiting):
-                results += done
-    return results
+        return [result for done in pool.map(apply, parts) for result in done]
 
 
 @contextmanager

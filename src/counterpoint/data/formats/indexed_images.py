@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from os import fsencode
 from os.path import abspath
 
@@ -29,10 +30,10 @@ from counterpoint.data.formats.image_files import (
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.manifest import (
     CachedManifest,
-    FileStamp,
     Manifest,
     Remark,
     Row,
+    Stamp,
     Status,
     manifest_path,
     read_manifest,
@@ -40,7 +41,7 @@ from counterpoint.data.manifest import (
     write_manifest,
 )
 from counterpoint.data.source import Progress, Source, fingerprint, source_of
-from counterpoint.data.stores import NOT_THERE, FileStore, Located, MemoryStore, Read, content_hash, read_bytes
+from counterpoint.data.stores import NOT_THERE, FileStore, Located, MemoryStore, Read, read_bytes
 
 MEMORY_BUDGET_BYTES = 2 << 30  # images that fit when decoded are kept in memory
 LARGEST_AUTO_SIDE = 64
@@ -78,8 +79,8 @@ class Known:
     """What an earlier index says of the samples, and the stamps of their files then and now."""
 
     rows: Mapping[tuple[str, str], Row]  # by file and name
-    then: Mapping[str, FileStamp]
-    now: Mapping[str, FileStamp]
+    then: Mapping[str, Stamp]
+    now: Mapping[str, Stamp]
 
     def unchanged(self, image: Located) -> Row | None:
         """The earlier row, if neither the file's stamp nor the place of the image changed."""
@@ -191,7 +192,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
             return ImageSize(picture.height, picture.width)
 
         file = abspath(image.path)
-        held = known.now[file].size if image.size is None else image.size  # bytes in memory while it is read
+        held = known.now[file][0] if image.size is None else image.size  # bytes in memory while it is read
         content, shape, reason = b"", ImageSize(0, 0), ""
         with ENCODED.taken(min(held, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
             try:
@@ -199,7 +200,8 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
                 shape = decode(content, keep)
             except (OSError, ValueError) as error:
                 shape, reason = read_size(content) or shape, first_line(error)
-            size, digest = len(content) if image.size is None else image.size, content_hash(content) if content else ""
+            size = len(content) if image.size is None else image.size
+            digest = sha256(content).hexdigest() if content else ""
         status: Status = "bad" if reason else "ok"
         place = (image.name, file, image.offset, size, digest, image.label)
         return Row(None, *place, status, reason, shape.height, shape.width)

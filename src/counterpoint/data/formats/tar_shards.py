@@ -202,7 +202,7 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
         remarks.append(Remark(str(path), path.name, error.strerror or str(error), is_lost=True))
     images: list[Located] = []
     for members in samples.values():
-        suffixes = [suffix for suffix in members if _is_image(suffix)]
+        suffixes = [suffix for suffix in members if f".{suffix.rsplit('.', 1)[-1]}".lower() in SUFFIXES]
         # A sample is its first image; further ones of the key, and keys without an image, are named as left out.
         spare = members if not suffixes else suffixes[1:]
         reason = "no image has this key" if not suffixes else f"its key's image is {members[suffixes[0]].name}"
@@ -212,10 +212,6 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
             image, label = members[suffixes[0]], next((label for label in labels if label is not None), None)
             images.append(replace(image, name=prefix + image.name, label=label))
     return ShardLayout(tuple(images), tuple(replace(each, name=prefix + each.name) for each in remarks))
-
-
-def _is_image(suffix: str) -> bool:
-    return f".{suffix.rsplit('.', 1)[-1]}".lower() in SUFFIXES
 
 
 def _read_label(member: Located, label_field: str) -> str | None:

@@ -19,7 +19,6 @@ from counterpoint.core.user_files import open_regular, read_regular
 from counterpoint.data.formats.indexed_images import MEMORY_BUDGET_BYTES
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.formats.pickled_arrays import read_pickled
-from counterpoint.data.parts import JoinedStore
 from counterpoint.data.source import (
     NamedSource,
     Progress,
@@ -32,7 +31,7 @@ from counterpoint.data.source import (
     root_folder,
     source_of,
 )
-from counterpoint.data.stores import MemoryStore
+from counterpoint.data.stores import JoinedStore, MemoryStore
 
 MAX_FILE_BYTES = 1 << 30  # CIFAR-100's largest has 155 MB; STL-10's are never read whole
 # A pickled number may have any length; one beyond int64 would end in an OverflowError.
