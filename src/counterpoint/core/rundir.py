@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
-from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
+from counterpoint.core.files import read_json, read_sealed, run_named_in, write_sealed
 from counterpoint.core.run_lock import is_locked
 from counterpoint.core.sealed_lines import Lines, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
@@ -59,7 +59,6 @@ class RunFolder:
     collection = Inside("collection.npz")  # samples for the map and the table of dimensions (``core.map_samples``)
     map_layout = Inside("map.json")  # positions on the map, made from ``collection`` by ``report``
     spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
-    eigenvectors = Inside("eigenvectors.npz")  # at both ends of that spectrum, where they were asked for
     indexes = Inside("indexes")  # folder of what ``search`` asks, one for each layer, checkpoint and data
     report = Inside("report.html")  # default place of the report
     seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is no run itself
@@ -222,13 +221,6 @@ def _step(values: dict[str, Any]) -> float:
     """Step of a line; one without a step belongs to none."""
     step = values.get("step")
     return step if isinstance(step, int | float) else 0
-
-
-def exported_folder(path: Any) -> RunFolder | None:
-    """The files of an encoder in a folder that ``counterpoint export`` wrote; None where it is none."""
-    if not isinstance(path, str | Path) or not (Path(path) / EXPORT_RECORD).is_file():
-        return None
-    return RunFolder(Path(path), EXPORT_WEIGHTS)
 
 
 def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = False) -> RunFolder:

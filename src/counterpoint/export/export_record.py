@@ -9,7 +9,7 @@ from pydantic import Field
 from counterpoint.core.data_settings import Settings
 from counterpoint.core.run_records import Listed, Record
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
+from counterpoint.core.written_tables import aligned, markdown_table
 
 ALL = "all"
 FORMATS: Mapping[str, str] = {
@@ -113,23 +113,12 @@ class Exported(Record):
         """Plain values, as in ``export.json``, with the folder."""
         return {"path": None if self.path is None else str(self.path), **self.model_dump(mode="json")}
 
-    def to_csv(self) -> str:
-        """A line for each format."""
-        return csv_table(HEAD, [each.cells() for each in self.formats])
-
     def table(self) -> str:
         """A line for each format, as Markdown."""
         return markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
 
-    def to_markdown(self) -> str:
-        """The table, and what was left out."""
-        return "\n\n".join([self.table(), SCALE, *map(in_markdown, self.remarks())]) + "\n"
-
-    def remarks(self) -> list[str]:
-        """What was left out, and why."""
-        return [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
-
     def __str__(self) -> str:
         lines = aligned([HEAD, *(each.cells() for each in self.formats)], "llllll")
+        left_out = [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         title = f"{shown(self.run)} in {shown(self.path)}, compared with torch on samples of {shown(self.samples)}"
-        return "\n".join([title, *lines, SCALE, *self.remarks()])
+        return "\n".join([title, *lines, SCALE, *left_out])
