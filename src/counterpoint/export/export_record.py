@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterpoint.core.data_settings import Settings
+from counterpoint.core.data_settings import Settings, option
 from counterpoint.core.run_records import Listed, Record
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.written_tables import aligned, markdown_table
@@ -22,14 +22,10 @@ FORMATS: Mapping[str, str] = {
 class ExportSettings(Settings):
     """What of an encoder is exported, and how it is checked."""
 
-    layer: Literal["both", "representation", "embedding"] = Field(
-        default="both", description="what the graph of onnx returns"
-    )
-    checkpoint: str | None = Field(
-        default=None, description="step of a kept checkpoint whose encoder is taken (default: the last state)"
-    )
-    root: str | None = Field(default=None, description="folder of the named data sets, where it has moved")
-    licence: str | None = Field(default=None, description="licence of the weights for the model card, such as mit")
+    layer: Literal["both", "representation", "embedding"] = option("what the graph of onnx returns", "both")
+    checkpoint: str | None = option("step of a kept checkpoint whose encoder is taken (default: the last state)")
+    root: str | None = option("folder of the named data sets, where it has moved")
+    licence: str | None = option("licence of the weights for the model card, such as mit")
 
 
 HEAD = ("format", "file", "MB", "largest difference", "rows compared", "versions")
