@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, RunError, UsageError, first_line
+from counterpoint.core.errors import DataError, RunError, first_line
 from counterpoint.core.files import file_state, read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run_records import Record, read_record
@@ -97,17 +97,7 @@ class VectorIndex:
 
         Returns:
             Cosines, float64, and rows. A graph may find fewer than k: then rows of -1 end a line.
-
-        Raises:
-            UsageError: k is out of range.
-            DataError: queries of another width, or that are not finite.
         """
-        if not 1 <= k <= len(self):
-            raise UsageError(f"k must be between 1 and {len(self):,}, the rows of the collection, got {k}")
-        if queries_QD.ndim != 2 or queries_QD.shape[1] != self.card.width:
-            raise DataError(f"queries must have shape (n, {self.card.width}), got {tuple(queries_QD.shape)}")
-        if not bool(torch.isfinite(queries_QD).all()):
-            raise DataError("queries must be finite, but hold NaN or infinity")
         unit_QD = unit_rows(queries_QD.float())
         wanted = min(k + SPARE, len(self))
         parts = []
