@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
-from counterpoint.core.files import read_json, read_sealed, run_named_in, write_sealed
+from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
 from counterpoint.core.run_lock import is_locked
 from counterpoint.core.sealed_lines import Lines, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
@@ -221,6 +221,13 @@ def _step(values: dict[str, Any]) -> float:
     """Step of a line; one without a step belongs to none."""
     step = values.get("step")
     return step if isinstance(step, int | float) else 0
+
+
+def exported_folder(path: Any) -> RunFolder | None:
+    """The files of an encoder in a folder that ``counterpoint export`` wrote; None where it is none."""
+    if not isinstance(path, str | Path) or not (Path(path) / EXPORT_RECORD).is_file():
+        return None
+    return RunFolder(Path(path), EXPORT_WEIGHTS)
 
 
 def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = False) -> RunFolder:

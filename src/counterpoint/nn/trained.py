@@ -14,10 +14,10 @@ from counterpoint.core.array_layout import Kind, check_finite, fit_images, to_sa
 from counterpoint.core.checks import check_held
 from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
-from counterpoint.core.files import EXPORT_RECORD, read_sealed, sha256_of, write_atomically
+from counterpoint.core.files import read_sealed, sha256_of, write_atomically
 from counterpoint.core.numerics import is_readable
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder
+from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
 from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.core.user_objects import CUSTOM
@@ -245,8 +245,8 @@ def load(run: Run | str | Path, *, encoder: nn.Module | None = None, second: boo
     Raises:
         RunError: not a run, nothing trained yet, or a damaged file.
     """
-    if isinstance(run, str | Path) and (Path(run) / EXPORT_RECORD).is_file():
-        return load_encoder(RunFolder(Path(run), EXPORT_WEIGHTS), encoder)
+    if (exported := exported_folder(run)) is not None:
+        return load_encoder(exported, encoder)
     known = as_run(run)
     if second and not known.folder.second.encoder_card.exists():
         raise RunError(f"{known.path} holds no second encoder; only cross-modal runs have one")
