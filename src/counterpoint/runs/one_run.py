@@ -19,7 +19,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.torch_state import require_float32
 from counterpoint.core.user_files import shown_name
-from counterpoint.core.validation import dump_yaml, leaves, read_yaml_mapping
+from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.placement import Placement, from_first_rank, on_all_ranks, on_first_rank, place
 from counterpoint.engine.progress import Reporter
@@ -263,7 +263,7 @@ def _check_alike(job: TrainingJob, assembled: Assembled) -> None:
 
 def _describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
     """Write what is known of a run before the first step."""
-    asked = _recipe_comment(settings) + dump_yaml(settings.model_dump(mode="json", exclude_unset=True))
+    asked = _recipe_comment(settings) + as_yaml(settings, only_set=True)
     write_text(folder.config, sealed_text(with_run(asked, status.run_id)))
     from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
     resolution.reasons.update(from_recipe)
