@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,9 +77,3 @@ def test_what_was_not_tested_is_not_counted_among_the_tests() -> None:
     assert_numbers(sure.p, 2 / 128)
     assert found[1].is_told_apart
     assert found[1].p <= LEVEL < found[3].p
-
-
-@pytest.mark.parametrize("counts", [(-1, 2, 5), (3, 3, 5), (0, -1, 5)])
-def test_impossible_counts_are_refused(counts: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="counts of queries must be >= 0 and at most all"):
-        score_interval(*counts)

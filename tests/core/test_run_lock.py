@@ -1,6 +1,5 @@
 """One process per run folder: a second is refused, a dead one's lock is taken over, nothing is left behind."""
 
-import contextlib
 import errno
 import fcntl
 import json
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_lock import LOCK, Holder, is_locked, lock_run
+from counterpoint.core.run_lock import LOCK, is_locked, lock_run
 
 HOLD = """
 import sys
@@ -83,22 +82,6 @@ def test_a_second_process_is_refused_by_number_and_time(tmp_path: Path) -> None:
         assert f"{tmp_path} is in use by process {process.pid} on {socket.gethostname()} (since 2" in str(caught.value)
         assert "--out" in str(caught.value)
         assert (tmp_path / LOCK).read_bytes() == before
-
-
-def test_who_may_wait_gets_the_lock_when_it_is_free(tmp_path: Path) -> None:
-    holders: list[Holder | None] = []
-    with contextlib.ExitStack() as first:
-        first.enter_context(lock_run(tmp_path))
-
-        def wait(holder: Holder | None) -> None:
-            holders.append(holder)
-            if len(holders) == 2:
-                first.close()
-
-        with lock_run(tmp_path, wait):
-            assert is_locked(tmp_path)
-    assert [holder.pid for holder in holders if holder is not None] == [os.getpid()] * 2
-    assert not (tmp_path / ".lock").exists()
 
 
 def test_the_lock_of_a_killed_process_is_taken_over_with_a_note(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from counterpoint.core import thread_parts
-from counterpoint.core.thread_parts import blocks, each_block, in_order, in_parts, in_turn
+from counterpoint.core.thread_parts import blocks, each_block, in_order, in_turn
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.data.views.presets import PRESETS
 
@@ -16,14 +16,6 @@ def own_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize("num_rows", [0, 1, 31, 64, 65, 200])
-@pytest.mark.parametrize("num_threads", [1, 2, 3])
-def test_every_row_comes_once_and_in_order(num_rows: int, num_threads: int) -> None:
-    torch.set_num_threads(num_threads)
-    assert torch.equal(in_parts(lambda rows: torch.arange(num_rows)[rows], num_rows), torch.arange(num_rows))
-    assert torch.get_num_threads() == num_threads
 
 
 def test_views_have_the_same_bits_for_any_number_of_threads() -> None:

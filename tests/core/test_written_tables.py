@@ -10,7 +10,6 @@ from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, Evalu
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.written_tables import markdown_table
 from counterpoint.evaluation.evaluation_result import Evaluation
-from counterpoint.export.export_record import Exported, ExportedFormat
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
@@ -31,14 +30,6 @@ def hit(name: str) -> Hit:
     return Hit(3, name, name, 0.5, 0.25, (SharedConcept(1, 0.5),))
 
 
-def exported(name: str) -> Exported:
-    kept = ExportedFormat(name=name, files=(name,), bytes=3, difference=0.0, num_rows=2, versions={name: name})
-    return Exported(
-        run=name, version="1", samples=name, fingerprint="", input="", tolerance=0.1, formats=(kept,),
-        left_out={name: name},
-    )  # fmt: skip
-
-
 def evaluation(name: str) -> Evaluation:
     split = EvaluationSplit(source=name, num_queries=2, num_bank=2, num_classes=2, num_unlabelled=0, how=name)
     row = EvaluationRow(features=name, protocol="knn", accuracy=0.5, low=0.1, high=0.9, correct=1, total=2)
@@ -49,7 +40,6 @@ RECORDS = {
     "evaluation": evaluation,
     "search": lambda name: SearchAnswer(name, {"data": name}, (name,), (Asked(name, 1, name, (hit(name),)),)),
     "copies": lambda name: Copies(name, {}, (name,), (CopyGroup((1, 2), (name, name), (name, None), 0.5, "pixels"),)),
-    "export": exported,
 }
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, InstanceOf, Strict
 from pydantic.fields import FieldInfo
 
 from counterpoint.cli.parsers import Parser, load_verb
-from counterpoint.core.data_settings import PartSettings, Settings
+from counterpoint.core.data_settings import PartSettings, Settings, option
 from counterpoint.core.errors import UsageError, gone, nearest
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
@@ -22,18 +22,6 @@ from counterpoint.runs.recipes import with_recipe
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]
-
-
-def option(description: str, default: Any = None, **extra: Any) -> Any:
-    """A field of a verb's settings.
-
-    Args:
-        description: help; a field without one has no flag.
-        default: ``...`` where it must be given.
-        extra: what it says of its flag beside its type: ``place`` (it is given by its place, under this name), ``flag``
-            (its own), ``whole`` (commas belong to the name), ``alone`` (what the flag without a value means).
-    """
-    return Field(default=default, description=description, json_schema_extra=extra)
 
 
 class VerbFlags(Settings):

@@ -5,7 +5,7 @@ id, and their files are read without one. Loads without torch.
 """
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,24 +69,6 @@ def read_derived(folder: RunFolder | None, path: Path, *, must_be_sealed: bool =
     if folder is not None:
         check_origin(folder, path, origin)
     return values
-
-
-def read_earlier(folder: RunFolder | None, path: Path, say: Callable[[str], object]) -> dict[str, Any]:
-    """What a file holds that is about to be written again; nothing where it is missing, or of another origin.
-
-    Args:
-        folder: the run, or None.
-        path: of the file.
-        say: hears of a file of another run or of other weights.
-
-    Raises:
-        RunError: it is damaged.
-    """
-    try:
-        return read_derived(folder, path) if path.exists() else {}
-    except StaleFileError as error:
-        say(f"{str(error).partition(';')[0]}; it is replaced")
-        return {}
 
 
 def check_origin(folder: RunFolder, path: Path, found: Any) -> None:

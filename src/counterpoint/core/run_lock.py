@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -42,12 +42,11 @@ def host_name() -> str:
 
 
 @contextlib.contextmanager
-def lock_run(folder: Path, wait: Callable[[Holder | None], object] | None = None) -> Iterator[str | None]:
+def lock_run(folder: Path) -> Iterator[str | None]:
     """Hold a run folder for this process while the block runs.
 
     Args:
         folder: the run; must exist. Its lock is the file ``.lock``, which is removed at the end.
-        wait: called again and again while another process holds the run; None refuses a run that is held.
 
     Yields:
         A note for the user where a lock was left behind by a process that died; None otherwise.
@@ -59,13 +58,11 @@ def lock_run(folder: Path, wait: Callable[[Holder | None], object] | None = None
     lock = FileLock(path, thread_local=False)
     try:
         os.stat(folder)  # filelock would make it, and a folder that is being deleted must not come back
-        while not _is_taken(lock):
-            holder = holder_of(folder)
-            if wait is None:
-                by = holder or "another process"
-                raise RunError(f"{folder} is in use by {by}; wait until it ends or stop it, or choose another --out")
-            wait(holder)
+        lock.acquire(timeout=GLANCE_SECONDS, poll_interval=GLANCE_SECONDS / 10)
         left = None if isinstance(lock, SoftFileLock) else _sign(path)
+    except Timeout:
+        by = holder_of(folder) or "another process"
+        raise RunError(f"{folder} is in use by {by}; wait until it ends or stop it, or choose another --out") from None
     except OSError as error:
         raise RunError(f"cannot lock {folder}: {error.strerror or error}") from error
     try:
@@ -117,14 +114,6 @@ def is_running(pid: int) -> bool:
         return False
     except (OSError, OverflowError):  # another user's process, no /proc, or a number that tells nothing
         return True
-
-
-def _is_taken(lock: FileLock) -> bool:
-    try:
-        lock.acquire(timeout=GLANCE_SECONDS, poll_interval=GLANCE_SECONDS / 10)
-    except Timeout:
-        return False
-    return True
 
 
 def _sign(path: Path) -> Holder | None:

@@ -9,237 +9,190 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from counterpoint.core.data_settings import Auto, Count, Off, Settings, SourceSettings, ViewSettings, hint
+from counterpoint.core.data_settings import Auto, Count, Off, Settings, SourceSettings, ViewSettings, option
 
 
 class ProjectorSettings(Settings):
     """The head between representation and loss."""
 
-    kind: Literal["auto", "none", "linear", "mlp", "low-rank", "diagonal"] = Field(
-        default="auto",
-        description="auto: as the method has it; low-rank is fixed at random, diagonal a trained scale per dimension",
+    kind: Literal["auto", "none", "linear", "mlp", "low-rank", "diagonal"] = option(
+        "auto: as the method has it; low-rank is fixed at random, diagonal a trained scale per dimension", "auto"
     )
-    layers: Annotated[int, Field(ge=2, le=8)] | Auto = Field(
-        default="auto", description="layers of the mlp (auto: as the method has it)"
+    layers: Annotated[int, Field(ge=2, le=8)] | Auto = option("layers of the mlp (auto: as the method has it)", "auto")
+    hidden: Count | Auto = option("hidden width of the mlp (auto: the larger of both ends)", "auto")
+    features: Annotated[int, Field(ge=2)] | Auto = option("dimensions of the embedding (auto: 128)", "auto")
+    norm: Literal["auto", "none", "batch", "batch-plain"] = option(
+        "BatchNorm after the mlp's hidden layers, plain without trained scale and shift (auto: as the method has it)",
+        "auto",
     )
-    hidden: Count | Auto = Field(default="auto", description="hidden width of the mlp (auto: the larger of both ends)")
-    features: Annotated[int, Field(ge=2)] | Auto = Field(
-        default="auto", description="dimensions of the embedding (auto: 128)"
+    output_norm: Literal["auto", "none", "batch", "batch-plain"] = option(
+        "the same after its last layer, where its hidden layers have one (auto: as the method has it)", "auto"
     )
-    norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
-        default="auto",
-        description="BatchNorm after the mlp's hidden layers, plain without trained scale and shift (auto: as the "
-        "method has it)",
-    )
-    output_norm: Literal["auto", "none", "batch", "batch-plain"] = Field(
-        default="auto",
-        description="the same after its last layer, where its hidden layers have one (auto: as the method has it)",
-    )
-    rank: Count | Auto = Field(default="auto", description="rank of the low-rank projector (auto: half the width)")
+    rank: Count | Auto = option("rank of the low-rank projector (auto: half the width)", "auto")
 
 
 class TargetSettings(Settings):
     """The other branch of methods that have one: momentum encoder, queue, predictor."""
 
-    momentum: Annotated[float, Field(ge=0, le=1)] | Auto = Field(
-        default="auto", description="share of the momentum encoder that a step keeps (auto: as the method has it)"
+    momentum: Annotated[float, Field(ge=0, le=1)] | Auto = option(
+        "share of the momentum encoder that a step keeps (auto: as the method has it)", "auto"
     )
-    queue_size: Count | Auto = Field(
-        default="auto", description="past keys that MoCo contrasts with (auto: 4096, or what the data allow)"
-    )
-    predictor_hidden: Count | Auto = Field(
-        default="auto", description="hidden width of the predictor of byol and simsiam (auto: as the method has it)"
+    queue_size: Count | Auto = option("past keys that MoCo contrasts with (auto: 4096, or what the data allow)", "auto")
+    predictor_hidden: Count | Auto = option(
+        "hidden width of the predictor of byol and simsiam (auto: as the method has it)", "auto"
     )
 
 
 class OutputSettings(Settings):
     """The map from projector output to the vectors the loss compares."""
 
-    nonnegative: Literal["auto", "none", "relu", "softplus", "sigmoid", "relu-gelu"] = Field(
-        default="auto", description="map onto non-negative values (relu-gelu: forward ReLU, gradient of GELU)"
+    nonnegative: Literal["auto", "none", "relu", "softplus", "sigmoid", "relu-gelu"] = option(
+        "map onto non-negative values (relu-gelu: forward ReLU, gradient of GELU)", "auto"
     )
-    d0: Annotated[int, Field(ge=1)] | Literal["auto", "all"] = Field(
-        default="auto", description="use only the first d0 dimensions (DirectCLR's sub-vector)"
+    d0: Annotated[int, Field(ge=1)] | Literal["auto", "all"] = option(
+        "use only the first d0 dimensions (DirectCLR's sub-vector)", "auto"
     )
 
 
 class LossSettings(Settings):
     """The contrastive loss."""
 
-    name: str = Field(
-        default="auto",
-        description="a member of the loss catalogue, see `counterpoint list losses` (auto: the method's), or "
+    name: str = option(
+        "a member of the loss catalogue, see `counterpoint list losses` (auto: the method's), or "
         "package.module:name of a function of your own that makes one",
+        "auto",
     )
-    epsilon: Annotated[float, Field(ge=0)] = Field(
-        default=1.0, description="weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL"
+    epsilon: Annotated[float, Field(ge=0)] = option(
+        "weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL", 1.0
     )
-    negatives: Literal["auto", "two-view", "cross-view", "same-view"] = Field(
-        default="auto", description="which other vectors repel an anchor (auto: as the method has it)"
+    negatives: Literal["auto", "two-view", "cross-view", "same-view"] = option(
+        "which other vectors repel an anchor (auto: as the method has it)", "auto"
     )
-    options: dict[str, bool | int | float | str | None] = Field(
-        default={}, description="further arguments of the loss, such as {margin: 0.5} for triplet"
+    options: dict[str, bool | int | float | str | None] = option(
+        "further arguments of the loss, such as {margin: 0.5} for triplet", {}
     )
 
 
 class OptimSettings(Settings):
     """The optimiser and its schedule."""
 
-    name: Literal["adamw", "adam", "sgd", "lars"] = Field(default="adamw", description="optimiser")
-    learning_rate: Annotated[float, Field(gt=0)] | Auto = Field(
-        default="auto",
-        description="peak learning rate (auto: 2e-3 for adamw and adam; 0.06 x batch / 128 for sgd; 0.3 x batch / 256 "
-        "for lars)",
-        json_schema_extra=hint("common values are 1e-3 for adamw and 0.06 for sgd"),
+    name: Literal["adamw", "adam", "sgd", "lars"] = option("optimiser", "adamw")
+    learning_rate: Annotated[float, Field(gt=0)] | Auto = option(
+        "peak learning rate (auto: 2e-3 for adamw and adam; 0.06 x batch / 128 for sgd; 0.3 x batch / 256 for lars)",
+        "auto",
+        hint="common values are 1e-3 for adamw and 0.06 for sgd",
     )
-    weight_decay: Annotated[float, Field(ge=0)] | Auto = Field(
-        default="auto", description="decay of matrices and kernels, not of biases and norms"
+    weight_decay: Annotated[float, Field(ge=0)] | Auto = option(
+        "decay of matrices and kernels, not of biases and norms", "auto"
     )
-    decay_all: bool = Field(
-        default=False, description="decay biases, scales and shifts as well, as torch's optimisers do by themselves"
+    decay_all: bool = option("decay biases, scales and shifts as well, as torch's optimisers do by themselves", False)
+    momentum: Annotated[float, Field(ge=0, lt=1)] = option("momentum of sgd and lars", 0.9)
+    trust: Annotated[float, Field(gt=0)] = option(
+        "trust coefficient of lars: length of a layer's step over that of its weights", 1e-3
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.9, description="momentum of sgd and lars")
-    trust: Annotated[float, Field(gt=0)] = Field(
-        default=1e-3, description="trust coefficient of lars: length of a layer's step over that of its weights"
+    trust_clip: bool = option("lars: never step longer than the learning rate alone would (as NCL's code)", False)
+    schedule: Literal["cosine", "epoch-cosine", "constant"] = option(
+        "after the warm-up: cosine per step, cosine per epoch, or as it is", "cosine"
     )
-    trust_clip: bool = Field(
-        default=False, description="lars: never step longer than the learning rate alone would (as NCL's code)"
+    warmup_epochs: Annotated[float, Field(ge=0)] | Auto = option("epochs of linear warm-up (auto: 5 % of all)", "auto")
+    peak_epochs: Annotated[float, Field(ge=0)] = option("epochs at the peak, between warm-up and cosine", 0.0)
+    cosine_epochs: Annotated[float, Field(gt=0)] | Off = option(
+        "epochs from the peak to the cosine's end, after which the rate rises again (none: all that are left)", "none"
     )
-    schedule: Literal["cosine", "epoch-cosine", "constant"] = Field(
-        default="cosine", description="after the warm-up: cosine per step, cosine per epoch, or as it is"
-    )
-    warmup_epochs: Annotated[float, Field(ge=0)] | Auto = Field(
-        default="auto", description="epochs of linear warm-up (auto: 5 % of all)"
-    )
-    peak_epochs: Annotated[float, Field(ge=0)] = Field(
-        default=0.0, description="epochs at the peak, between warm-up and cosine"
-    )
-    cosine_epochs: Annotated[float, Field(gt=0)] | Off = Field(
-        default="none",
-        description="epochs from the peak to the cosine's end, after which the rate rises again (none: all that are "
-        "left)",
-    )
-    final_share: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="where the cosine ends, as a share of the peak"
-    )
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0,
-        description="factor of the learning rate from each layer of the encoder to the one before it; the last layer "
+    final_share: Annotated[float, Field(ge=0, le=1)] = option("where the cosine ends, as a share of the peak", 0.0)
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = option(
+        "factor of the learning rate from each layer of the encoder to the one before it; the last layer "
         "has it once, heads have the full rate",
-        json_schema_extra=hint("0.65 to 0.9 are common in fine-tuning"),
+        1.0,
+        hint="0.65 to 0.9 are common in fine-tuning",
     )
-    clip: Annotated[float, Field(gt=0)] | Off = Field(
-        default="none", description="largest norm of the gradient; a longer one is scaled down to it"
+    clip: Annotated[float, Field(gt=0)] | Off = option(
+        "largest norm of the gradient; a longer one is scaled down to it", "none"
     )
 
 
 class EngineSettings(Settings):
     """Where and how the run is computed."""
 
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: the GPU if there is one")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        default="auto",
-        description="of the encoder; losses and normalisation stay in float32 (auto: bf16 mixed precision on a GPU "
+    device: Literal["auto", "cpu", "cuda"] = option("auto: the GPU if there is one", "auto")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = option(
+        "of the encoder; losses and normalisation stay in float32 (auto: bf16 mixed precision on a GPU "
         "that has it, else fp32)",
+        "auto",
     )
-    compile: bool = Field(default=False, description="compile the encoder with torch.compile (needs a C++ compiler)")
-    strategy: Literal["auto", "ddp", "fsdp"] = Field(
-        default="auto", description="several ranks: a copy of the encoder on each (auto: ddp), or shards of it (fsdp)"
+    compile: bool = option("compile the encoder with torch.compile (needs a C++ compiler)", False)
+    strategy: Literal["auto", "ddp", "fsdp"] = option(
+        "several ranks: a copy of the encoder on each (auto: ddp), or shards of it (fsdp)", "auto"
     )
-    sync_norm: bool = Field(
-        default=True,
-        description="several ranks: BatchNorm over the whole batch, as one process has it; without it BatchNorm is "
-        "refused",
+    sync_norm: bool = option(
+        "several ranks: BatchNorm over the whole batch, as one process has it; without it BatchNorm is refused", True
     )
-    accumulate: Count = Field(
-        default=1, description="sub-batches whose gradients are added up per step; this adds no negatives"
+    accumulate: Count = option("sub-batches whose gradients are added up per step; this adds no negatives", 1)
+    chunk_size: Count | Off = option(
+        "samples encoded at once by gradient caching: large batches, with all their negatives, on little memory", "none"
     )
-    chunk_size: Count | Off = Field(
-        default="none",
-        description="samples encoded at once by gradient caching: large batches, with all their negatives, on little "
-        "memory",
+    chunk_norm: bool = option("with chunk_size: allow BatchNorm, with the statistics of each chunk", False)
+    encode_views: Literal["auto", "together", "apart"] = option(
+        "both views in one pass of the encoder, with BatchNorm statistics of both, or in one each", "auto"
     )
-    chunk_norm: bool = Field(
-        default=False, description="with chunk_size: allow BatchNorm, with the statistics of each chunk"
+    workers: Annotated[int, Field(ge=0, le=64)] = option("threads that fetch ahead; changes no bit of the result", 0)
+    checkpoint_every: Count | Auto = option("epochs between checkpoints (auto: about ten per run)", "auto")
+    checkpoint_steps: Count | Off = option(
+        "save every so many steps, too, in the middle of an epoch or at its end", "none"
     )
-    encode_views: Literal["auto", "together", "apart"] = Field(
-        default="auto",
-        description="both views in one pass of the encoder, with BatchNorm statistics of both, or in one each",
+    checkpoint_at: list[Count] | Off = option(
+        "epochs after which a checkpoint is saved that stays, such as [100, 300, 500]", "none"
     )
-    workers: Annotated[int, Field(ge=0, le=64)] = Field(
-        default=0, description="threads that fetch ahead; changes no bit of the result"
+    keep: Count = option("number of newest checkpoints kept", 2)
+    knn_every: Count | Off = option(
+        "epochs between kNN checks on held-out samples while training (needs labels)", "none"
     )
-    checkpoint_every: Count | Auto = Field(
-        default="auto", description="epochs between checkpoints (auto: about ten per run)"
-    )
-    checkpoint_steps: Count | Off = Field(
-        default="none", description="save every so many steps, too, in the middle of an epoch or at its end"
-    )
-    checkpoint_at: list[Count] | Off = Field(
-        default="none", description="epochs after which a checkpoint is saved that stays, such as [100, 300, 500]"
-    )
-    keep: Count = Field(default=2, description="number of newest checkpoints kept")
-    knn_every: Count | Off = Field(
-        default="none", description="epochs between kNN checks on held-out samples while training (needs labels)"
-    )
-    tensorboard: bool = Field(default=False, description="write TensorBoard events to RUN/tensorboard (extra)")
-    wandb: bool = Field(default=False, description="log to Weights & Biases (extra)")
+    tensorboard: bool = option("write TensorBoard events to RUN/tensorboard (extra)", False)
+    wandb: bool = option("log to Weights & Biases (extra)", False)
 
 
 class TrainSettings(Settings):
     """Train an encoder by contrast."""
 
-    data: str | None = Field(
-        default=None,
-        description="a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
-        ".npy, .npz, .tar, .parquet, .arrow",
+    data: str | None = option(
+        "a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
+        ".npy, .npz, .tar, .parquet, .arrow"
     )
-    recipe: str | None = Field(
-        default=None,
-        description="settings of a published table, see `counterpoint list recipes`, or a .yaml file of that form; "
-        "whatever is given beside it wins",
+    recipe: str | None = option(
+        "settings of a published table, see `counterpoint list recipes`, or a .yaml file of that form; "
+        "whatever is given beside it wins"
     )
-    method: str = Field(default="simclr", description="see `counterpoint list methods`")
-    out: str | None = Field(
-        default=None, description="run folder to create (default: runs/DATA-METHOD, or runs/DATA-RECIPE)"
+    method: str = option("see `counterpoint list methods`", "simclr")
+    out: str | None = option("run folder to create (default: runs/DATA-METHOD, or runs/DATA-RECIPE)")
+    encoder: str = option(
+        "convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and size of data)",
+        "auto",
     )
-    encoder: str = Field(
-        default="auto",
-        description="convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and "
-        "size of data)",
-    )
-    stem: Literal["auto", "small", "small-padded", "small-cut", "large"] = Field(
-        default="auto",
-        description="of the built-in ResNets: small keeps the side of the images, padded adds two pixels to it and cut "
+    stem: Literal["auto", "small", "small-padded", "small-cut", "large"] = option(
+        "of the built-in ResNets: small keeps the side of the images, padded adds two pixels to it and cut "
         "takes two, large leaves a quarter of it (auto: large above 64 px)",
+        "auto",
     )
-    initial: Literal["uniform", "normal", "normal-zero"] = Field(
-        default="uniform",
-        description="how kernels of the built-in ResNets are drawn: uniform as torch does, normal as torchvision, zero "
+    initial: Literal["uniform", "normal", "normal-zero"] = option(
+        "how kernels of the built-in ResNets are drawn: uniform as torch does, normal as torchvision, zero "
         "with residual branches that begin at 0",
+        "uniform",
     )
-    init: str | None = Field(
-        default=None,
-        description="weights to begin with: a run folder, a file of any framework (.safetensors, .pth, .ckpt) for "
-        "--encoder, or timm:NAME with --pretrained-weights",
+    init: str | None = option(
+        "weights to begin with: a run folder, a file of any framework (.safetensors, .pth, .ckpt) for "
+        "--encoder, or timm:NAME with --pretrained-weights"
     )
-    pretrained_weights: str | None = Field(
-        default=None, description="file with the weights of --init timm:NAME; nothing is ever downloaded"
+    pretrained_weights: str | None = option("file with the weights of --init timm:NAME; nothing is ever downloaded")
+    epochs: Annotated[int, Field(ge=1)] | Auto = option("passes over the training samples", "auto")
+    batch_size: Annotated[int, Field(ge=2)] | Auto = option(
+        "distinct samples per step; each is seen in two views",
+        "auto",
+        hint="a contrastive loss needs at least one other sample to repel; common values are 128 to 1024",
     )
-    epochs: Annotated[int, Field(ge=1)] | Auto = Field(default="auto", description="passes over the training samples")
-    batch_size: Annotated[int, Field(ge=2)] | Auto = Field(
-        default="auto",
-        description="distinct samples per step; each is seen in two views",
-        json_schema_extra=hint(
-            "a contrastive loss needs at least one other sample to repel; common values are 128 to 1024"
-        ),
+    temperature: Annotated[float, Field(gt=0)] | Auto = option(
+        "similarity scale of the loss", "auto", hint="common values are 0.1 to 0.5"
     )
-    temperature: Annotated[float, Field(gt=0)] | Auto = Field(
-        default="auto",
-        description="similarity scale of the loss",
-        json_schema_extra=hint("common values are 0.1 to 0.5"),
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="fixes order, views and weights")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = option("fixes order, views and weights", 0)
     source: SourceSettings = SourceSettings()
     views: ViewSettings = ViewSettings()
     projector: ProjectorSettings = ProjectorSettings()

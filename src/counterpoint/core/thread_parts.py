@@ -18,7 +18,6 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-SMALLEST_PART = 32  # rows below which a second thread does not pay
 BLOCK = 512  # most rows of a block; smaller ones cost more calls than a second thread gains
 FOR_A_THREAD = 1 << 24  # multiplications below which waking another thread does not pay
 LEAST_NUMBER = 5e-324  # the least subnormal of float64
@@ -26,23 +25,6 @@ LEAST_NUMBER = 5e-324  # the least subnormal of float64
 Task = TypeVar("Task")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def in_parts(work: Callable[[slice], Tensor], num_rows: int) -> Tensor:
-    """Rows worked on in as many parts as torch has threads; the result is that of one part.
-
-    Args:
-        work: gives the rows of a slice, each independent of the others.
-        num_rows: of the batch.
-
-    >>> in_parts(lambda rows: torch.arange(100)[rows], 100).sum()
-    tensor(4950)
-    """
-    num_parts = min(torch.get_num_threads(), num_rows // SMALLEST_PART)
-    if num_parts < 2:
-        return work(slice(0, num_rows))
-    edges = [num_rows * number // num_parts for number in range(num_parts + 1)]
-    return torch.cat(side_by_side(work, [slice(first, last) for first, last in itertools.pairwise(edges)]))
 
 
 def in_turn(

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from counterpoint.core.derived_files import read_earlier, write_derived
-from counterpoint.core.errors import UsageError
+from counterpoint.core.derived_files import read_derived, write_derived
+from counterpoint.core.errors import StaleFileError, UsageError
 from counterpoint.core.metric import Metric, is_apart, loaded_metrics, metric_under
 from counterpoint.core.run_records import (
     EvaluationRecord,
@@ -201,7 +201,12 @@ def _earlier_rows(
     record: EvaluationRecord, path: Path, subject: Subject, asked: EvaluationSettings, reporter: Reporter
 ) -> list[EvaluationRow]:
     """Rows of an earlier record that stay: of the same encoder and split, where their metric was not asked for."""
-    earlier = read_record(EvaluationRecord, read_earlier(subject.folder, path, reporter.say), str(path))
+    try:
+        values = read_derived(subject.folder, path) if path.exists() else {}
+    except StaleFileError as error:  # of another run, or of other weights
+        reporter.say(f"{str(error).partition(';')[0]}; it is replaced")
+        values = {}
+    earlier = read_record(EvaluationRecord, values, str(path))
     measured = {(row.features, row.protocol) for row in record.rows}
     # A record of an earlier version has no fingerprint of all samples, or none at all.
     unknown = {"data_fingerprint": None}, {"data_fingerprint": None, "query_fingerprint": None}

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterpoint.core.data_settings import Settings
+from counterpoint.core.data_settings import Settings, option
 from counterpoint.core.run_records import Listed, Record
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
+from counterpoint.core.written_tables import aligned, markdown_table
 
 ALL = "all"
 FORMATS: Mapping[str, str] = {
@@ -22,14 +22,10 @@ FORMATS: Mapping[str, str] = {
 class ExportSettings(Settings):
     """What of an encoder is exported, and how it is checked."""
 
-    layer: Literal["both", "representation", "embedding"] = Field(
-        default="both", description="what the graph of onnx returns"
-    )
-    checkpoint: str | None = Field(
-        default=None, description="step of a kept checkpoint whose encoder is taken (default: the last state)"
-    )
-    root: str | None = Field(default=None, description="folder of the named data sets, where it has moved")
-    licence: str | None = Field(default=None, description="licence of the weights for the model card, such as mit")
+    layer: Literal["both", "representation", "embedding"] = option("what the graph of onnx returns", "both")
+    checkpoint: str | None = option("step of a kept checkpoint whose encoder is taken (default: the last state)")
+    root: str | None = option("folder of the named data sets, where it has moved")
+    licence: str | None = option("licence of the weights for the model card, such as mit")
 
 
 HEAD = ("format", "file", "MB", "largest difference", "rows compared", "versions")
@@ -113,23 +109,12 @@ class Exported(Record):
         """Plain values, as in ``export.json``, with the folder."""
         return {"path": None if self.path is None else str(self.path), **self.model_dump(mode="json")}
 
-    def to_csv(self) -> str:
-        """A line for each format."""
-        return csv_table(HEAD, [each.cells() for each in self.formats])
-
     def table(self) -> str:
         """A line for each format, as Markdown."""
         return markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
 
-    def to_markdown(self) -> str:
-        """The table, and what was left out."""
-        return "\n\n".join([self.table(), SCALE, *map(in_markdown, self.remarks())]) + "\n"
-
-    def remarks(self) -> list[str]:
-        """What was left out, and why."""
-        return [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
-
     def __str__(self) -> str:
         lines = aligned([HEAD, *(each.cells() for each in self.formats)], "llllll")
+        left_out = [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         title = f"{shown(self.run)} in {shown(self.path)}, compared with torch on samples of {shown(self.samples)}"
-        return "\n".join([title, *lines, SCALE, *self.remarks()])
+        return "\n".join([title, *lines, SCALE, *left_out])

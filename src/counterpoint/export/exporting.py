@@ -19,9 +19,17 @@ from counterpoint.core.errors import (
     gone,
     unknown_name,
 )
-from counterpoint.core.files import check_target, files_in, new_folder, sha256_of, write_sealed, write_text
+from counterpoint.core.files import (
+    EXPORT_RECORD,
+    check_target,
+    files_in,
+    new_folder,
+    sha256_of,
+    write_sealed,
+    write_text,
+)
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.rundir import EXPORT_RECORD, EXPORT_WEIGHTS
+from counterpoint.core.rundir import EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter

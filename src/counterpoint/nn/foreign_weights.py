@@ -65,7 +65,7 @@ def read_torch_file(path: Path) -> dict[str, Tensor]:
             _check_archive(file)
     names = torch.serialization.get_unsafe_globals_in_checkpoint(path) if is_archive else []
     try:
-        stand_ins = [(_Never("LeftAside", (LeftAside,), {"name": name}), name) for name in names]
+        stand_ins: list[Any] = [(_Never("LeftAside", (LeftAside,), {"name": name}), name) for name in names]
         with torch.serialization.safe_globals(stand_ins):
             held = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
     except pickle.UnpicklingError as error:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from counterpoint.core.data_settings import Auto, Count, Settings
+from counterpoint.core.data_settings import Auto, Count, Settings, option
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError
 from counterpoint.core.rundir import RunFolder
@@ -28,30 +28,25 @@ StepRate = tuple[int, float]  # updates done, and the learning rate of the last 
 class CurvatureSettings(Settings):
     """Which operator, and how much of its spectrum."""
 
-    steps: Count = Field(default=100, description="Lanczos steps, each one Hessian-vector product")
-    probes: Count = Field(default=1, description="random vectors that Lanczos starts from")
-    batch_size: Annotated[int, Field(ge=2)] | Auto = Field(
-        default="auto", description="pairs of views in the batch, on which the loss depends; auto is 256, or all"
+    steps: Count = option("Lanczos steps, each one Hessian-vector product", 100)
+    probes: Count = option("random vectors that Lanczos starts from", 1)
+    batch_size: Annotated[int, Field(ge=2)] | Auto = option(
+        "pairs of views in the batch, on which the loss depends; auto is 256, or all", "auto"
     )
-    checkpoint: str | None = Field(
-        default=None, description="step of a saved checkpoint, or all (default: the last state)"
+    checkpoint: str | None = option("step of a saved checkpoint, or all (default: the last state)")
+    threshold: Annotated[float, Field(ge=0)] = option(
+        "tau: eigenvalues are counted below -tau, from -tau to tau, and above tau", 1.0
     )
-    threshold: Annotated[float, Field(ge=0)] = Field(
-        default=1.0, description="tau: eigenvalues are counted below -tau, from -tau to tau, and above tau"
+    top: Count = option("eigenvalues at each end that are named with their errors", 5)
+    batch_norm: Literal["batch", "frozen"] = option(
+        "BatchNorm with the statistics of the batch, as in training, or with its running ones", "batch"
     )
-    top: Count = Field(default=5, description="eigenvalues at each end that are named with their errors")
-    batch_norm: Literal["batch", "frozen"] = Field(
-        default="batch",
-        description="BatchNorm with the statistics of the batch, as in training, or with its running ones",
+    precision: Literal["float64", "float32"] = option("of the products", "float64")
+    chunk_size: Count = option("pairs encoded at once, at least, where the whole graph does not fit", 64)
+    memory: Annotated[float, Field(ge=0)] | Auto = option(
+        "MiB that the graph of the whole batch may keep; auto is half of what is free", "auto"
     )
-    precision: Literal["float64", "float32"] = Field(default="float64", description="of the products")
-    chunk_size: Count = Field(
-        default=64, description="pairs encoded at once, at least, where the whole graph does not fit"
-    )
-    memory: Annotated[float, Field(ge=0)] | Auto = Field(
-        default="auto", description="MiB that the graph of the whole batch may keep; auto is half of what is free"
-    )
-    seed: Annotated[int, Field(ge=0)] = Field(default=0, description="of the probes")
+    seed: Annotated[int, Field(ge=0)] = option("of the probes", 0)
 
 
 @dataclass(frozen=True)

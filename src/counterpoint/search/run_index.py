@@ -11,10 +11,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
-
 from counterpoint.core import __version__
-from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.data_settings import LookSettings, option
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import TEMPORARY, new_folder, read_sealed, write_sealed
 from counterpoint.core.run import Run, as_run
@@ -69,8 +67,8 @@ class IndexedRun(Record):
 class SearchSettings(LookSettings):
     """What is searched, and how."""
 
-    layer: str = Field(default="auto", description="which layer is compared")
-    rebuild: bool = Field(default=False, description="make the index again")
+    layer: str = option("which layer is compared", "auto")
+    rebuild: bool = option("make the index again", False)
 
 
 @dataclass

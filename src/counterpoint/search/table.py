@@ -1,5 +1,11 @@
-"""Write embeddings as a table: .npz, .csv, or .parquet (extra ``search``)."""
+"""Write embeddings: as a table (.npz, .csv, or .parquet, extra ``search``), or as shards of one by many processes."""
 
+# N rows, D features
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +13,24 @@ from torch import nn
 
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
+from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.user_files import is_shard_folder
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import extract, num_pieces
+from counterpoint.evaluation.feature_tables import Tables, key_of, software_of, weights_hash
+from counterpoint.evaluation.features import PIECE, extract, num_pieces, pass_rows
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, make_shards, open_shards
+from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
+
+SHARD_ROWS = 80 * PIECE  # 10,240; where shards begin at whole pieces, no sample passes twice
 
 
 @usual_modes()
@@ -69,3 +82,133 @@ def embed(
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
         reporter.say(f"wrote {len(table):,} x {table.vectors.shape[1]} {layer}s to {path}")
     return table
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Where shards go, and which of them this process makes.
+
+    Attributes:
+        out: folder; new, empty, or with shards of the same table, which stay.
+        rows: of a shard; None takes those of shards that are there, else ``SHARD_ROWS``.
+        part: this process's; parts need share no disk.
+    """
+
+    out: Path
+    rows: int | None = None
+    part: WorkPart = field(default_factory=WorkPart)
+
+    def __post_init__(self) -> None:
+        """Refuse shards without rows."""
+        if self.rows is not None and self.rows < 1:
+            raise UsageError(f"shards must have at least 1 row, got {self.rows}; 10,000 to 1,000,000 are usual")
+
+
+@usual_modes()
+def embed_shards(
+    run: Run | str | Path | nn.Module,
+    data: Any = None,
+    *,
+    shards: Shards,
+    layer: str = REPRESENTATION,
+    quiet: bool = False,
+    **look: Any,
+) -> bool:
+    """Make a part's shards of a table that are not there yet; the same bytes for any number of processes.
+
+    Args:
+        run: as for ``embed``.
+        data: as for ``embed``.
+        shards: where to, and which.
+        layer: as for ``embed``.
+        quiet: show no progress.
+        look: as for ``embed``; the cache of features takes no part.
+
+    Returns:
+        Whether all shards are there.
+
+    Raises:
+        UsageError: unknown layer, or a missing extra.
+        RunError: the folder holds something else or another table, or cannot be written.
+    """
+    asked = build(LookSettings, look, "embed")
+    require_arrow(PARQUET_SUFFIX)
+    reporter = Reporter(quiet=quiet)
+    subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
+    check_layers(subject.encoder, [layer])
+    rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
+    folder = make_shards(shards.out, plan_of(subject, layer, rows))
+    _make(folder, subject, shards.part, reporter)
+    missing = folder.finish()
+    if own := sorted({*missing} & {*shards.part.of(folder.plan.num_shards)}):
+        raise RunError(f"{folder.path}: shards {', '.join(map(str, own))} cannot be read back; run the command again")
+    if missing:
+        reporter.say(f"part {shards.part}: its shards are there; those of other parts are missing")
+        return False
+    reporter.say(f"all {folder.plan.num_shards} shards of {folder.plan.num_rows:,} samples are in {folder.path}")
+    return True
+
+
+def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
+    """What the shards of a table are of: a function of encoder, samples, layer and size, never of processes."""
+    source, facts = subject.source, subject.facts or {}
+    # Of an encoder from elsewhere the facts know the file of its weights, which need not be parameters of a module.
+    of_encoder = [weights_hash(subject.encoder), json.dumps(facts, default=str, sort_keys=True)]
+    of_data = [source.fingerprint, repr(source.shape), *source.class_names, *source.sample_names]
+    return TablePlan(
+        num_rows=len(source),
+        shard_rows=shard_rows,
+        layer=layer,
+        encoder=_digest(of_encoder),
+        data=_digest(of_data),
+        software=software_of(subject.encoder),
+        has_labels=source.labels is not None,
+    )
+
+
+def _digest(texts: list[str]) -> str:
+    """Short hash of some texts."""
+    digest = hashlib.blake2b(digest_size=8)
+    for text in texts:
+        digest.update(text.encode(errors="surrogateescape") + b"\0")
+    return digest.hexdigest()
+
+
+def _make(folder: ShardFolder, subject: Subject, part: WorkPart, reporter: Reporter) -> None:
+    """Make the shards of a part that are missing or have not the hash they had."""
+    plan = folder.plan
+    own = part.of(plan.num_shards)
+    missing = [number for number in own if not _is_sound(folder, number, reporter)]
+    title = f"part {part}: {len(own)} of {plan.num_shards} shards, {len(missing)} of them to be made"
+    with reporter.bar(title, len(missing)) as advance:
+        for number in missing:
+            begun = time.perf_counter()
+            folder.write(number, _block(subject, plan, number))
+            rows = plan.rows(number)
+            rate = (rows.stop - rows.start) / (time.perf_counter() - begun)
+            span = f"rows {rows.start:,} to {rows.stop - 1:,}"
+            advance(f"shard {number} of {plan.num_shards}: {span}, {rate:,.0f} a second")
+
+
+def _is_sound(folder: ShardFolder, number: int, reporter: Reporter) -> bool:
+    """Whether a shard is there with its hash; one that is there without it is named."""
+    complaint = folder.complaint(number)
+    if complaint and folder.file(number).with_suffix(".json").exists():
+        reporter.say(f"{complaint}; it is made again")
+    return not complaint
+
+
+def _block(subject: Subject, plan: TablePlan, number: int) -> ShardBlock:
+    """Names, labels and vectors of a shard's samples."""
+    source, rows = subject.source, plan.rows(number)
+    made = Tables(rows.stop - rows.start, None)
+    pass_rows(
+        subject.encoder,
+        source,
+        [plan.layer],
+        rows=rows,
+        write=lambda first, parts: made.write(first - rows.start, parts),
+    )
+    return ShardBlock(
+        source.sample_names[rows], source.classes(rows) or [None] * made.num_rows, made.arrays[plan.layer]
+    )

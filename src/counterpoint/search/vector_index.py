@@ -1,11 +1,13 @@
 """An index of vectors in a folder: built a block at a time, read back against its hashes, asked for nearest rows.
 
 Similarity is the cosine. Every row is compared; above ``MOST_COMPARED`` numbers a graph proposes candidates, whose
-similarities are computed again, so that both methods give the same numbers, and the same order.
+similarities are computed again, so that both methods give the same numbers, and the same order. The one module that
+imports usearch (extra ``search``).
 """
 
 # N rows, Q queries, D features, K neighbours, W candidates
 
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +19,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.errors import DataError, RunError, first_line
 from counterpoint.core.files import file_state, read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
 from counterpoint.core.user_files import available_memory, read_text
+from counterpoint.data.order import random_order
 from counterpoint.evaluation.knn import DOT, Neighbours, nearest
-from counterpoint.search.hnsw_graph import build_graph, has_usearch, look_up_graph, open_graph
 
 FORMAT = 3
 INSTALL = "pip install 'counterpoint[search]'"
@@ -35,6 +37,10 @@ CARD, VECTORS, NAMES, GRAPH = "index.json", "vectors.npy", "names.json", "graph.
 BLOCK = 1 << 16  # rows that are read at a time
 SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
 RESCORED = 256  # queries at a time
+CONNECTIVITY = 16  # neighbours of a row in the graph
+EXPANSION_ADD = 64
+EXPANSION_SEARCH = 512  # rows that a query keeps in sight
+NUM_QUERIES, NEAR = 256, 10  # by which recall is measured
 
 
 class IndexCard(Record):
@@ -91,17 +97,7 @@ class VectorIndex:
 
         Returns:
             Cosines, float64, and rows. A graph may find fewer than k: then rows of -1 end a line.
-
-        Raises:
-            UsageError: k is out of range.
-            DataError: queries of another width, or that are not finite.
         """
-        if not 1 <= k <= len(self):
-            raise UsageError(f"k must be between 1 and {len(self):,}, the rows of the collection, got {k}")
-        if queries_QD.ndim != 2 or queries_QD.shape[1] != self.card.width:
-            raise DataError(f"queries must have shape (n, {self.card.width}), got {tuple(queries_QD.shape)}")
-        if not bool(torch.isfinite(queries_QD).all()):
-            raise DataError("queries must be finite, but hold NaN or infinity")
         unit_QD = unit_rows(queries_QD.float())
         wanted = min(k + SPARE, len(self))
         parts = []
@@ -242,7 +238,14 @@ def _opened(folder: Path, card: IndexCard) -> VectorIndex:
     for texts, kinds in ((held["names"], str), (labels, str | None)):  # the file may be forged
         if texts is not None and (len(texts) != card.num_rows or not all(isinstance(each, kinds) for each in texts)):
             raise ValueError(f"{NAMES} does not name each of {card.num_rows} rows")
-    graph = open_graph(folder / GRAPH) if card.method == "hnsw" and has_usearch() else None
+    graph = None
+    if card.method == "hnsw" and has_usearch():
+        from usearch.index import Index  # deferred: as above
+
+        try:
+            graph = Index.restore(str(folder / GRAPH))
+        except (RuntimeError, OSError, ValueError) as error:
+            raise RunError(f"{folder / GRAPH} is damaged: {first_line(error)}; make it again with --rebuild") from None
     return VectorIndex(folder, card, tuple(held["names"]), labels, _table(folder / VECTORS), graph)
 
 
@@ -251,3 +254,54 @@ def _table(path: Path) -> Rows:
     if path.stat().st_size < available_memory() // 2:
         return torch.from_numpy(np.load(path))
     return StoredRows(path)
+
+
+def has_usearch() -> bool:
+    """Whether usearch is installed."""
+    return importlib.util.find_spec("usearch") is not None
+
+
+def build_graph(rows_ND: Rows, path: Path) -> float:
+    """Add all rows, a part at a time, and write the graph.
+
+    Args:
+        rows_ND: at unit length.
+        path: of the file.
+
+    Returns:
+        Recall: the mean share of the ten nearest rows that it finds of some of its own rows, which do not count
+        themselves.
+    """
+    from usearch.index import Index  # deferred: the extra `search` may be absent
+
+    graph = Index(
+        ndim=rows_ND.shape[1], metric="ip", dtype="f16", connectivity=CONNECTIVITY, expansion_add=EXPANSION_ADD
+    )
+    for part in row_slices(len(rows_ND), BLOCK):
+        keys = np.arange(part.start, part.stop, dtype=np.uint64)
+        graph.add(keys, rows_ND[part].numpy(), threads=torch.get_num_threads())
+    graph.save(str(path))
+    chosen = random_order(0, 2, len(rows_ND))[:NUM_QUERIES]
+    queries_QD, k = whole(taken(rows_ND, chosen)), min(NEAR + 1, len(rows_ND))
+    truth_QK = nearest(rows_ND, queries_QD, k, similarity=DOT).positions_QK
+    found_QK, counts_QK = look_up_graph(graph, queries_QD, k), truth_QK != chosen[:, None]
+    is_found_QK = (truth_QK[:, :, None] == found_QK[:, None, :]).any(dim=2) & counts_QK
+    return float((is_found_QK.sum(dim=1).double() / counts_QK.sum(dim=1).clamp(min=1)).mean())
+
+
+def look_up_graph(graph: Any, queries_QD: Tensor, num_found: int) -> Tensor:
+    """The rows that the graph leads to, (q, num_found); where it finds fewer, places of -1 follow.
+
+    Args:
+        graph: of usearch.
+        queries_QD: at unit length.
+        num_found: how many of each query.
+    """
+    graph.expansion_search = max(EXPANSION_SEARCH, num_found)
+    found = graph.search(queries_QD.numpy(), num_found, threads=torch.get_num_threads())
+    # One query gives no axis of queries.
+    keys = torch.from_numpy(np.atleast_2d(found.keys).astype(np.int64))
+    places = torch.full((len(queries_QD), num_found), -1)
+    places[:, : keys.shape[1]] = keys
+    counts = torch.as_tensor(np.atleast_1d(getattr(found, "counts", keys.shape[1]))).reshape(-1, 1)
+    return torch.where(torch.arange(num_found) < counts, places, -1)

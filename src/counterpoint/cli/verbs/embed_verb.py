@@ -57,7 +57,7 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
         if Path(flags.out).is_file():
             raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
         part = part_of_ranks(flags.share)
-        from counterpoint.search.embedding_shards import Shards, embed_shards  # deferred: loads torch
+        from counterpoint.search.table import Shards, embed_shards  # deferred: loads torch
 
         embed_shards(subject, flags.data, shards=Shards(Path(flags.out), flags.shards, part), **look)
         print_folder(Path(flags.out))

@@ -2,6 +2,7 @@
 
 # B samples, C channels, H height, W width, D features, K random numbers
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
-from counterpoint.core.thread_parts import in_parts
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.views.colour import (
     Change,
     Jitter,
@@ -49,6 +50,7 @@ BLUR = GRAYSCALE + 1
 BLUR_SIGMA = BLUR + 1
 SOLARIZE = BLUR_SIGMA + 1
 NUM_DRAWS = SOLARIZE + 1
+SMALLEST_PART = 32  # images below which a second thread does not pay
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,12 @@ class ViewDrawer:
             uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
             return image_views(samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
 
-        is_on_cpu = samples.device.type == "cpu"
-        return in_parts(draw, len(samples)) if is_on_cpu else draw(slice(0, len(samples)))
+        num_samples = len(samples)
+        num_parts = min(torch.get_num_threads(), num_samples // SMALLEST_PART) if samples.device.type == "cpu" else 1
+        if num_parts < 2:
+            return draw(slice(0, num_samples))
+        edges = [num_samples * number // num_parts for number in range(num_parts + 1)]
+        return torch.cat(side_by_side(draw, [slice(*part) for part in itertools.pairwise(edges)]))
 
     def _vector_views(self, plan: ViewPlan, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
