@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoint.cli.verbs.geometry_verb import GeometryFlags
+from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.terminal_text import shown_lines

@@ -1,6 +1,7 @@
 """Open a finished run with its data, as every evaluation and diagnosis needs it; its encoder at a checkpoint."""
 
 import copy
+import errno
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,22 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
             f"{shlex.quote(str(folder.path))}"
         )
     return settings_of(values, str(folder.resolved))
+
+
+def recorded_values(folder: RunFolder) -> dict[str, Any]:
+    """What ``resolved.yaml`` holds, as plain values; nothing where it is missing or damaged.
+
+    Raises:
+        RunError: the disk refuses to read it, so that nobody knows what it holds.
+    """
+    try:
+        return read_yaml_mapping(folder.resolved)
+    except UsageError as error:
+        cause = error.__context__
+        # None: it is no regular file. ELOOP: it is a link to itself.
+        if isinstance(cause, OSError) and cause.errno not in (None, errno.ENOENT, errno.ELOOP):
+            raise RunError(f"{folder.resolved} cannot be read: {cause.strerror}") from None
+        return {}
 
 
 def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:

@@ -27,10 +27,10 @@ from counterpoint.core.sealed_lines import keep_lines
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import with_threads
 from counterpoint.core.user_files import read_text
-from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
+from counterpoint.core.validation import build, leaf_fields, merge, nest
 from counterpoint.engine.checkpoint import Memory, Position, newest_memory
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.trained_run import read_resolved, settings_of
+from counterpoint.evaluation.trained_run import read_resolved, recorded_values, settings_of
 from counterpoint.nn.trained import is_saved
 
 CONTINUATIONS = "continuations"  # in run.json, and in what checkpoints say of the run
@@ -116,11 +116,7 @@ def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -
 
 def former_settings(folder: RunFolder) -> dict[str, str]:
     """What a run recorded of settings that are gone, by path."""
-    try:
-        # Read as plain YAML: the settings of this version refuse the key.
-        engine = read_yaml_mapping(folder.resolved).get("engine")
-    except UsageError:  # missing or damaged
-        return dict(FORMER)
+    engine = recorded_values(folder).get("engine")  # plain: the settings of this version refuse the key
     backend = engine.get("backend") if isinstance(engine, dict) else None
     return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}
 
@@ -147,12 +143,10 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
 
     Raises:
         UsageError: the file was changed; what differs is named.
-        RunError: the file cannot be read, and no checkpoint holds the settings.
+        RunError: the disk refuses the file; or it holds no settings, and no checkpoint does.
     """
     memory, known = newest_memory(folder.checkpoints), continuations_of(folder)
-    values: dict[str, Any] = {}
-    with contextlib.suppress(UsageError):  # missing, or no settings
-        values = read_yaml_mapping(folder.resolved)
+    values = recorded_values(folder)
     if memory is None or "resolved" not in memory.facts:
         if not values:
             raise RunError(
