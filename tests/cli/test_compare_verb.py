@@ -45,6 +45,7 @@ def test_compare_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["ncl", "simclr", "--out", "ncl/run.json"], "ncl/run.json exists and is not a page of a comparison"),
         (["ncl", "simclr", "--out", "no/page.html"], "no is not a folder; make it first or choose another --out"),
         (["ncl", "simclr", "--csv"], "csv is gone: "),
+        (["ncl", "simclr", "--evaluation", "other"], "compare --evaluation is gone: name the files"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(

@@ -11,6 +11,7 @@ GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
     "csv": "--json has everything",
     "markdown": "--json has everything",
+    "compare --evaluation": "name the files themselves, RUN/evaluations/NAME.json",
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "engine.average": "the encoder has the weights of the last update",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
