@@ -8,9 +8,9 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,8 +30,6 @@ IN_MEMORY = 1 << 29  # bytes of a table up to which it is read as a whole
 MOST_BYTES = 20 << 30  # of all tables; the one unused for longest goes first
 Write = Callable[[int, Mapping[str, np.ndarray]], None]  # takes the first row of a part, and its arrays by name
 Compute = Callable[[Sequence[str], Write], None]  # writes all rows of some arrays, part by part
-# Makes an array of a name, shape and type; what it returns takes the first row of a part, and the part.
-Make = Callable[[str, tuple[int, ...], np.dtype[Any]], Callable[[int, np.ndarray], None]]
 
 
 def key_of(encoder: Encoder) -> str | None:
@@ -62,19 +60,45 @@ def software_of(encoder: Encoder) -> str:
     return ", ".join([*versions, encoder.device.type])
 
 
-def _fill(names: Sequence[str], num_rows: int, compute: Compute, make: Make) -> None:
-    """Compute arrays part by part, each of which is made as soon as its first part says how wide its rows are."""
-    fills: dict[str, Callable[[int, np.ndarray], None]] = {}
-    lock = threading.Lock()
+@dataclass
+class Tables:
+    """Arrays that are filled part by part, in memory or in a folder of the cache.
 
-    def write(first: int, parts: Mapping[str, np.ndarray]) -> None:
+    Attributes:
+        num_rows: of each.
+        folder: None keeps them in memory.
+    """
+
+    num_rows: int
+    folder: Path | None
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    _writers: dict[str, Callable[[int, np.ndarray], None]] = field(default_factory=dict)
+    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def write(self, first: int, parts: Mapping[str, np.ndarray]) -> None:
+        """Take some rows; several threads may call it."""
         for name, part in parts.items():
-            with lock:  # several threads may come with a part
-                if name not in fills:
-                    fills[name] = make(name, (num_rows, *part.shape[1:]), part.dtype)
-            fills[name](first, part)
+            with self._lock:  # the first part says how wide the rows are
+                if name not in self._writers:
+                    self._writers[name] = self._begin(name, part)
+            self._writers[name](first, part)
 
-    compute(names, write)
+    def close(self) -> None:
+        """Close the files."""
+        self._open.close()
+
+    def _begin(self, name: str, part: np.ndarray) -> Callable[[int, np.ndarray], None]:
+        """Make room for an array."""
+        shape = (self.num_rows, *part.shape[1:])
+        if self.folder is not None:
+            return self._open.enter_context(new_array(_file(self.folder, name), shape, part.dtype))
+        array = self.arrays[name] = np.empty(shape, part.dtype)
+
+        def fill(first: int, part: np.ndarray) -> None:
+            array[first : first + len(part)] = part
+
+        return fill
 
 
 def stored_or_computed(
@@ -93,18 +117,9 @@ def stored_or_computed(
     """
     base = None if key is None else _cache_base()
     if base is None or key is None:
-        arrays: dict[str, np.ndarray] = {}
-
-        def in_memory(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Callable[[int, np.ndarray], None]:
-            array = arrays[name] = np.empty(shape, dtype)
-
-            def fill(first: int, part: np.ndarray) -> None:
-                array[first : first + len(part)] = part
-
-            return fill
-
-        _fill(names, num_rows, compute, in_memory)
-        return {name: _as_rows(arrays[name]) for name in names}
+        tables = Tables(num_rows, None)
+        compute(names, tables.write)
+        return {name: _as_rows(tables.arrays[name]) for name in names}
     target = base / hashlib.sha256(key.encode()).hexdigest()[:32]
     missing = [name for name in names if not _is_sound(target, name)]
     if missing:
@@ -122,12 +137,11 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
         shutil.rmtree(leftover, ignore_errors=True)
     try:
         made.mkdir(parents=True)
-        with contextlib.ExitStack() as files:
-
-            def on_disk(name: str, *form: Any) -> Callable[[int, np.ndarray], None]:
-                return files.enter_context(new_array(_file(made, name), *form))
-
-            _fill(names, num_rows, compute, on_disk)
+        tables = Tables(num_rows, made)
+        try:
+            compute(names, tables.write)
+        finally:
+            tables.close()
         target.mkdir(exist_ok=True)
         for name in names:
             seal = {"hash": _content_hash(_file(made, name))}
