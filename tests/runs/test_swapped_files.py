@@ -25,7 +25,7 @@ INDEX = "indexes/representation"
 # What a verb is told beside the run; they stand for all that read a file.
 READERS = {
     "compare": ["compare", "RUN", "OTHER"],
-    "compare another": ["compare", "RUN", "OTHER", "--evaluation", "EVALUATION"],
+    "compare another": ["compare", "EVALUATION", "OTHERS"],
     "report": ["report", "RUN", "--bare", "--out", "page.html", "-q"],
     "diagnose": ["diagnose", "RUN", "-q"],
     "fix": ["diagnose", "RUN", "--fix", "fixed.yaml", "-q"],
@@ -113,8 +113,8 @@ def failed(run: Path) -> dict[str, str]:
 
 
 def put_in(words: list[str], run: Path, other: Path) -> list[str]:
-    evaluation = next((run / "evaluations").glob("*.json")).stem
-    known = {"RUN": str(run), "OTHER": str(other), "EVALUATION": evaluation}
+    files = [str(next(folder.glob("evaluations/*.json"))) for folder in (run, other)]
+    known = {"RUN": str(run), "OTHER": str(other), "EVALUATION": files[0], "OTHERS": files[1]}
     return [known.get(word, word) for word in words]
 
 
