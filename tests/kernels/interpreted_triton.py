@@ -291,7 +291,7 @@ def test_two_derivatives_under_autograd(kind: str) -> None:
         gradient = torch.autograd.grad(value, there, create_graph=True)
         return (*gradient, *torch.autograd.grad(sum(part.square().sum() for part in gradient), there))  # pyright: ignore[reportArgumentType, reportCallIssue]
 
-    for ours, theirs in zip(second_derivative(triton_pairs), second_derivative(dense), strict=True):
+    for ours, theirs in zip(second_derivative(TritonPairs()), second_derivative(dense), strict=True):
         assert_close(ours, theirs)
 
 

@@ -17,6 +17,7 @@ from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, Pair
 from counterpoint.kernels.cpu import tiled
 from counterpoint.kernels.cpu.tiles import Tiles
 from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.select import use
 from oracles.number_checks import assert_numbers
 
 SIDE = 16
@@ -89,6 +90,12 @@ def test_no_tensor_of_all_pairs_is_ever_made(kind: str, psi: PairFunction) -> No
 
     largest = largest_of(lambda: derive_twice(large_scores(kind), value_of))
     assert COUNT <= largest <= 8 * COUNT < COUNT**2 // 10
+
+
+def test_the_measure_sees_a_matrix_of_all_pairs() -> None:
+    """The two tests above can fail."""
+    with use("dense"):
+        assert largest_of(lambda: reduce(large_scores("self"), EXPONENTIAL)) >= COUNT**2
 
 
 @each_kind
