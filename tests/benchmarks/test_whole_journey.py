@@ -71,6 +71,16 @@ def test_every_fault_is_there_as_listed(planted: Planted) -> None:
     assert {Path(name).parts[0] for name in named} == {"train", "test"}
 
 
+def test_near_copies_are_near_and_no_copies(planted: Planted) -> None:
+    assert len(planted.near) == NUM_EACH * len(NEAR)
+    for names in planted.near:
+        one, other = (
+            np.asarray(Image.open(planted.folder / name).convert("L").resize((32, 32)), dtype=float) for name in names
+        )
+        assert np.corrcoef(one.ravel(), other.ravel())[0, 1] > 0.95
+        assert (planted.folder / names[0]).read_bytes() != (planted.folder / names[1]).read_bytes()
+
+
 def test_a_step_that_fails_ends_the_journey_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def audit(journey: Journey) -> Iterator[Check]:
         yield Check("faults are named", False)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 from counterpoint import losses
 from counterpoint.losses.loss import Loss
@@ -117,3 +118,19 @@ def test_risk_is_the_sum_over_all_draws(family: str, num_classes: int, k: int, s
     problem = Problem(tuple(np.arange(1, num_classes + 1) / (num_classes * (num_classes + 1) / 2)), psi, k, supervised)
     found = ours(loss, problem)
     assert found.risk == pytest.approx(cvx_geometry.enumerated_risk(problem, found.gram.numpy()), rel=1e-10, abs=1e-10)
+
+
+def test_cvxpy_finds_a_lower_risk_where_ours_is_spoilt() -> None:
+    """The comparison can fail: a geometry 0.02 off the optimum is told from it."""
+    problem = Problem((0.5, 0.25, 0.25))
+    found = ours(None, problem)
+    spoilt = found.gram + 0.02 * (torch.ones(3, 3, dtype=torch.float64) - torch.eye(3, dtype=torch.float64))
+    assert cvx_geometry.risk(problem, cvx_geometry.made_feasible(spoilt.numpy())) > found.risk + 10 * AGREEMENT
+
+
+@pytest.mark.parametrize("supervised", [False, True], ids=["UCL", "SCL"])
+def test_oracle_sums_agree(supervised: bool, rng: np.random.Generator) -> None:
+    for psi in (LogSum(0.3), LogSum(0.5, 0.0, is_mean=False), PairSum("hinge", 1.0, 0.2, is_mean=False)):
+        problem = Problem((0.5, 0.3, 0.2), psi, 4, supervised)
+        gram = cvx_geometry.random_gram(rng, 3)
+        assert cvx_geometry.risk(problem, gram) == pytest.approx(cvx_geometry.enumerated_risk(problem, gram), rel=1e-12)

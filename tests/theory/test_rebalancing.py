@@ -98,6 +98,17 @@ def test_where_no_weights_are_exact_the_plan_says_how_near_they_come(proportions
     assert f"{weighting.deviation:.3g} from it, the nearest that was found" in str(plan)
 
 
+@pytest.mark.thorough
+def test_the_text_says_what_to_do() -> None:
+    text = str(rebalance([0.6, 0.2, 0.2]))
+    assert text.startswith("the optimum is 0.475 from the simplex (0.05 allowed)")
+    assert "sample in proportion to lambda^0.1" in text
+    assert "the simplex, exactly" in str(rebalance([0.4, 0.35, 0.25]))
+    many = torch.full((9,), 0.08)
+    many[0] = 0.36
+    assert ", ...)" in str(rebalance(many))
+
+
 @pytest.mark.parametrize("proportions", [[0.25] * 4, [0.9, 0.1], [0.34, 0.33, 0.33]])
 def test_nothing_to_do(proportions: list[float]) -> None:
     plan = rebalance(proportions)

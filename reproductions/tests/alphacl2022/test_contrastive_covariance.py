@@ -138,3 +138,15 @@ def test_moving_everything_changes_nothing_even_far_from_the_origin() -> None:
     there = contrastive_covariance(alpha, x[0] + 2.0**20, x[1] + 2.0**20)
     assert float((here - there).abs().max()) < 1e-7  # x itself lost 20 bits by the move
     assert torch.equal(here, here.T) or float((here - here.T).abs().max()) < 1e-12
+
+
+def test_bad_input_is_refused_in_words() -> None:
+    z = torch.eye(3).double()
+    with pytest.raises(ValueError, match=r"alpha must have shape \(3, 3\), got \(2, 2\)"):
+        energy(torch.ones(2, 2), z, z)
+    with pytest.raises(ValueError, match="one shape"):
+        energy(torch.ones(3, 3), z, z[:, :2])
+    with pytest.raises(TypeError, match="got BarlowTwins; Theorem 1 needs"):
+        weigh(losses.BarlowTwins(), z, z)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="held fixed"):
+        weigh(AlphaCL(backpropagate_alpha=True), z, z)

@@ -125,3 +125,15 @@ def test_erratum_the_eigenvalue_in_lemma_12_is_a_squared_norm() -> None:
     w = torch.outer(sign, v / v.norm())  # rows of norm 1 / sqrt(2), all along v
     assert_close(w @ torch.outer(v, v), v.square().sum() * w)
     assert float((w @ torch.outer(v, v) - w).norm()) > 0.1
+
+
+def test_bad_input_is_refused_in_words() -> None:
+    x_alpha, layers = torch.eye(3), draw_layers([3, 2], generator=seeded(9))
+    with pytest.raises(ValueError, match="must have a positive eigenvalue, got -1"):
+        ascend(-x_alpha, layers)
+    with pytest.raises(ValueError, match="X_alpha must be symmetric"):
+        twice_energy(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), [torch.eye(2)])
+    with pytest.raises(ValueError, match="layer 2 takes 3 inputs, but layer 1 gives 2"):
+        twice_energy(x_alpha, [*layers, torch.ones(1, 3)])
+    with pytest.raises(ValueError, match="layer 1 has nothing but zeros"):
+        ascend(x_alpha, [torch.zeros(2, 3)])

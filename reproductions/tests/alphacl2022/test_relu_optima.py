@@ -124,3 +124,13 @@ def test_what_a_first_layer_looks_at() -> None:
     assert (found.rank, found.modes, found.single_mode) == (2, (0, 1, 2), None)
     assert found.concentration == pytest.approx(0.9)  # (0.8 + 1) / 2; the silent node does not count
     assert found.coverage == pytest.approx((0.6 + 0.8 + 1) / 3)
+
+
+def test_bad_input_is_refused_in_words() -> None:
+    x_alpha = torch.tensor([[2.0, -1.0], [-1.0, 1.0]])
+    with pytest.raises(ValueError, match="w must have a positive entry"):
+        follow_single_node(x_alpha, -torch.ones(2))
+    with pytest.raises(ValueError, match="negative off-diagonal entries"):
+        follow_single_node(torch.ones(2, 2), torch.ones(2))
+    with pytest.raises(ValueError, match="W_1 must have a positive entry"):
+        describe_first_layer(-torch.eye(2))

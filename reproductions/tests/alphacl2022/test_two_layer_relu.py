@@ -138,3 +138,11 @@ def test_drawn_mixtures_obey_assumption_1() -> None:
     assert torch.equal(checked.mode_N, made.mode_N)
     assert made.covers_all_modes
     assert float((made.first_NM - made.second_NM).abs().max()) > 0.1
+
+
+def test_bad_input_is_refused_in_words() -> None:
+    generator = torch.Generator()
+    with pytest.raises(ValueError, match="at least the number of modes 2, got 1"):
+        draw_mixture(torch.ones(2), 1, generator=generator)
+    with pytest.raises(ValueError, match="W_1 must be >= 0"):
+        sticky_velocities(torch.eye(2), -torch.eye(2), torch.eye(2))

@@ -176,3 +176,11 @@ def test_equal_singular_values_are_judged_as_a_block(generator: torch.Generator)
     blocks = alignment_blocks(below_DD, above_DD)
     assert [(block.first, block.last) for block in blocks] == [(0, 2), (2, 3)]
     assert [block.share for block in blocks] == pytest.approx([1.0, 1.0], abs=1e-12)
+
+
+def test_mistakes_are_explained() -> None:
+    eye_DD = torch.eye(3)
+    with pytest.raises(UsageError, match="above takes 2 inputs, but below gives 3"):
+        alignment_matrix(eye_DD, torch.eye(2))
+    with pytest.raises(UsageError, match="num_live must be between 1 and 3, got 4"):
+        live_alignment(eye_DD, eye_DD, 4)

@@ -183,3 +183,11 @@ def test_the_flow_with_relu_lowers_the_loss_and_keeps_the_balance_of_each_hidden
     (before_DD,), (after_DD,) = conserved(network.weights), conserved(flow.last.weights)
     assert float((after_DD - before_DD).diagonal().abs().max()) < 1e-6
     assert conservation_drift(network.weights, flow.last.weights) > 1e-3
+
+
+def test_mistakes_are_explained() -> None:
+    one, times_T = torch.ones(1), torch.tensor([0.0, 1.0])
+    with pytest.raises(UsageError, match="singular values must be > 0"):
+        aligned_growth(0 * one, one, one, times_T)
+    with pytest.raises(UsageError, match="W_2 takes 3 inputs, but W_1 gives 2"):
+        ToyNetwork((torch.zeros(2, 2), torch.zeros(2, 3)))

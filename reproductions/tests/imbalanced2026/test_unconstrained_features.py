@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from counterpoint.core.errors import UsageError
 from counterpoint.losses import CrossModalSpectral, GeneralizedContrastive, InfoNCE, MIOv1, SpectralContrastive, Triplet
 from counterpoint.losses.loss import Loss
 from reproductions.imbalanced2026.feature_training import (
@@ -63,6 +64,20 @@ def test_with_all_negatives_the_loss_ends_at_the_risk_of_the_optimum(lengths) ->
     assert made.deviation < 1e-3
     assert made.loss == pytest.approx(made.optimum.risk, abs=1e-6)
     assert made.excess_risk == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.thorough
+def test_balanced_classes_form_a_simplex() -> None:
+    made = simulate_features([0.2] * 5, supervised=True, training=SMALL)
+    off_diagonal = made.gram[~torch.eye(5, dtype=torch.bool)]
+    assert float((off_diagonal + 0.25).abs().max()) < 1e-3  # -1 / (C - 1)
+
+
+@pytest.mark.thorough
+def test_heavy_imbalance_merges_the_minorities_opposite_the_majority() -> None:
+    made = simulate_features([0.9, 0.05, 0.05], supervised=True, training=SMALL)
+    assert corner(made) == pytest.approx([-1.0, -1.0, 1.0], abs=1e-3)
+    assert torch.bincount(made.labels).tolist() == [36, 2, 2]
 
 
 @pytest.mark.thorough
@@ -237,9 +252,45 @@ def test_no_batch_has_a_single_sample() -> None:
     assert sizes == [3, 2]
 
 
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"proportions": [0.5, 0.6]}, "proportions must sum to 1"),
+        ({"dimension": "wide"}, "dimension must be a whole number >= 2, got 'wide'"),
+        ({"proportions": [0.99, 0.01]}, r"num_samples must leave every class a sample, got 40, .* use 100 or more"),
+        ({"loss": InfoNCE(), "supervised": True}, "supervised goes with loss=None, got InfoNCE"),
+    ],
+)
+def test_refuses_what_cannot_be_simulated(named: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        simulate_features(**{"proportions": PAPER, "training": SMALL, **named})
+
+
+def test_supervised_needs_positives_of_the_class() -> None:
+    with pytest.raises(UsageError, match="supervised needs labels"):
+        simulate_features(PAPER, supervised=True, training=FeatureTraining(positives="itself"))
+
+
 def test_a_given_loss_brings_its_own_setting() -> None:
     training = FeatureTraining(num_samples=12, epochs=3)
     given_loss = simulate_features(PAPER, loss=GeneralizedContrastive(supervised=True), training=training)
     asked = simulate_features(PAPER, supervised=True, training=training)
     assert torch.equal(given_loss.features, asked.features)
     assert float((given_loss.optimum.gram - asked.optimum.gram).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"epochs": 1.5}, "epochs must be a whole number >= 1, got 1.5; 300 is common"),
+        ({"batch_size": 1}, "batch_size must be a whole number from 2 to num_samples, 200, got 1"),
+        ({"learning_rate": 0}, "learning_rate must be > 0, got 0"),
+        ({"lengths": "cube"}, "lengths must be one of sphere, ball, got 'cube'"),
+    ],
+)
+def test_refuses_training_that_makes_no_sense(named: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FeatureTraining(**named)

@@ -1,6 +1,7 @@
 """Sums over cosine schedules and what they leave of the convergence that mio2021 claims."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -75,3 +76,16 @@ def test_a_quadratic_obeys_the_bound_and_its_last_steps_do_better(horizon: int) 
     assert min(found) <= cosine_gradient_bound(0.5, horizon, excess=1.0, **NOISE)
     if horizon == 1000:
         assert found[-1] < noise_floor(0.5, **NOISE) / 5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cosine_step_sums(0.1, 1), "num_steps must be >= 2, got 1"),
+        (lambda: noise_floor(1.0, smoothness=2.0, noise_variance=1.0), "largest must be < 2 / smoothness = 1, got 1.0"),
+        (lambda: cosine_gradient_bound(0.1, 10, excess=-1.0, **NOISE), "excess must be >= 0"),
+    ],
+)
+def test_values_out_of_range(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.errors import UsageError
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
 from oracles import mio_bounds_oracle as oracle
 from reproductions.mio2021.information_bounds import (
@@ -279,3 +280,28 @@ def test_second_derivatives_need_equal_columns_and_raw_products(version: int, rn
     assert float((ours - printed).abs().max()) > 1e-2 * float(ours.abs().max())
     of_cosines = torch.from_numpy(hessian_of(version, *tensors, tau, normalize=True))
     assert float((ours - of_cosines).abs().max()) > 1e-2 * float(ours.abs().max())
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("joint", "message"),
+    [
+        (torch.ones(2, 2), "joint must sum to 1, got 4; divide by the sum"),
+        (torch.tensor([[1.5, -0.5]]), "joint must be a matrix of probabilities"),
+    ],
+)
+def test_no_joint_distribution(joint: Tensor, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        information(joint)
+
+
+def test_other_arguments_out_of_range() -> None:
+    joint = torch.eye(2) / 2
+    with pytest.raises(UsageError, match=r"scores must be finite and of shape \(2, 2\), got \(3, 2\)"):
+        population_terms(torch.zeros(3, 2), joint)
+    with pytest.raises(UsageError, match="version must be 1, 2 or 3, got 4"):
+        best_scores(joint, version=4)
+    with pytest.raises(UsageError, match=r"similarities must be \(2n, 2n\) with n >= 2, got \(3, 3\)"):
+        batch_terms(torch.eye(3), temperature=0.2)

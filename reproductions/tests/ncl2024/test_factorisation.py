@@ -187,9 +187,24 @@ def test_least_losses_of_a_known_model() -> None:
     assert abs(constant(pairs) - 3.0) < EXACT
 
 
+# --- what is refused
+
+
 @pytest.mark.parametrize(("is_symmetric", "num_encoders"), [(False, 1), (True, 3), (True, 0)])
 def test_one_encoder_needs_one_kind_of_views(is_symmetric: bool, num_encoders: int) -> None:
     model = one_hot_model()
     pairs = cooccurrence(model) if is_symmetric else paired_cooccurrence(model, model)
     with pytest.raises(UsageError, match=f"num_encoders must be 2, or 1 .*, got {num_encoders}"):
         least_error(pairs, 1, num_encoders=num_encoders)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (torch.ones(3, 2), None, "one row per view"),
+        (torch.ones(4, 2), torch.ones(4, 3), "one width"),
+    ],
+)
+def test_features_fit_the_views(first: Tensor, second: Tensor | None, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        spectral_loss(cooccurrence(one_hot_model()), first, second)

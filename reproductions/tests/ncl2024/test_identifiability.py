@@ -2,11 +2,13 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.errors import UsageError
 from reproductions.ncl2024.factorisation import constant, evaluate_features, source_features
 from reproductions.ncl2024.identifiability import (
     identifiability,
@@ -99,6 +101,19 @@ def test_order_and_scales_are_found(order: list[int], scales: list[float]) -> No
     assert [order[place] for place in match.order_K.tolist()] == [0, 1, 2, 3]
     assert_close(match.scale_K, 1 / torch.tensor(scales, dtype=torch.float64)[match.order_K])
     assert match_features(features_XK, features_XK[:, order]).error == 0.0
+
+
+def test_what_cannot_be_turned_or_matched() -> None:
+    shared = LatentModel(torch.tensor([0.5, 0.5]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+    with pytest.raises(UsageError, match="source 1 has no view of its own; use nonnegative_features"):
+        unique_features(shared, cooccurrence(shared))
+    own = LatentModel(torch.tensor([0.5, 0.5]), torch.eye(2))
+    with pytest.raises(UsageError, match="two kinds of views are scaled"):
+        unique_features(own, paired_cooccurrence(own, own))
+    with pytest.raises(UsageError, match="must have one shape"):
+        match_features(torch.eye(2), torch.eye(3))
+    with pytest.raises(UsageError, match="num_features must be >= 1, got 0"):
+        identifiability(own, 0)
 
 
 @given(identifiable_models)

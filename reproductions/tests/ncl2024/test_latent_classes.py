@@ -1,10 +1,12 @@
 """Finite models of augmentation: co-occurrence against enumeration, and a linear classifier of ideal features."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.core.errors import UsageError
 from oracles import ncl_theory_oracle as oracle
 from reproductions.ncl2024.factorisation import second_moment, source_features, spectral_features
 from reproductions.ncl2024.latent_classes import (
@@ -12,6 +14,7 @@ from reproductions.ncl2024.latent_classes import (
     bayes_weights,
     classify,
     cooccurrence,
+    group_members,
     label_posterior,
     paired_cooccurrence,
 )
@@ -84,6 +87,26 @@ def test_grouped_sources_pair_views_of_all_their_members() -> None:
                 expected_XX += drawn.prior[c] * drawn.prior[d] / share * torch.outer(row_X, other_X)
     assert_close(cooccurrence(grouped).joint_XY, expected_XX)
     assert_close(grouped.marginal, drawn.model.marginal)
+
+
+@pytest.mark.parametrize(
+    ("prior", "views", "message"),
+    [
+        (torch.tensor([0.5, 0.6]), torch.eye(2), "prior must sum to 1, got 1.1; divide by the sum"),
+        (torch.tensor([1.0, 0.0]), torch.eye(2), "prior must be > 0, got 0 at source 1; leave that source out"),
+        (HALF, torch.tensor([[1.0, 0.0], [0.5, 0.4]]), "views of source 1 must sum to 1, got 0.9"),
+        (HALF, torch.eye(3), r"must have shapes \(m,\) and \(m, x\), got \(2,\) and \(3, 3\)"),
+    ],
+)
+def test_no_model(prior: Tensor, views: Tensor, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        LatentModel(prior, views)
+
+
+@pytest.mark.parametrize("groups", [[0, 2], [-1, 0], [0], [0.0, 1.0]])
+def test_groups_are_whole_numbers_without_a_gap(groups: list) -> None:
+    with pytest.raises(UsageError, match="groups must be"):
+        group_members(torch.tensor(groups), 2)
 
 
 def labels_of(num_sources: int) -> Tensor:
