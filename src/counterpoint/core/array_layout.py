@@ -76,7 +76,7 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
     return to_samples(kept, "vectors", name=name), is_finite_N
 
 
-def check_finite(samples: Tensor, name: str) -> None:
+def check_finite(samples: Tensor, name: str, remedy: str = "") -> None:
     """Require real numbers that are finite; nothing is asked of what holds whole numbers.
 
     Raises:
@@ -92,7 +92,7 @@ def check_finite(samples: Tensor, name: str) -> None:
     finite_N = torch.isfinite(samples.reshape(len(samples), -1)).all(dim=1)
     if not bool(finite_N.all()):
         first = int((~finite_N).nonzero()[0])
-        raise DataError(f"{name} must be finite, but sample {first} holds NaN or infinity in {samples.dtype}")
+        raise DataError(f"{name} must be finite, but sample {first} holds NaN or infinity in {samples.dtype}{remedy}")
 
 
 def to_unit_float(images_NCHW: Tensor) -> Tensor:

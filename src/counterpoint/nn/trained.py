@@ -26,6 +26,7 @@ from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 
 CHUNK = 512  # samples per forward pass
+TOO_LARGE = "; scale the samples down, or look for damaged weights"  # of sums that float32 cannot hold
 CARD_FORMAT = 2  # sealed
 CARD_FORMATS = (1, CARD_FORMAT)  # 1: of 0.1.0, without a seal
 
@@ -129,7 +130,9 @@ class Encoder(nn.Module):
         if is_readable(samples):
             # What is too large for float32 is infinite there.
             check_finite(samples.float() if samples.dtype == torch.float64 else samples, "samples")
-            return _finite(self.backbone(prepared), "representation")
+            representations = self.backbone(prepared)
+            check_finite(representations, "representations", TOO_LARGE)
+            return representations
         return self.backbone(prepared)
 
     def represent(self, samples: Any) -> Any:
@@ -189,7 +192,9 @@ class Encoder(nn.Module):
         checked = to_samples(samples, card.kind, name="samples", channels=channels)
         pairs = [self.of_views(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
         representations, embeddings = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-        return _finite(representations, "representation"), _finite(embeddings, "embedding")
+        check_finite(representations, "representations", TOO_LARGE)
+        check_finite(embeddings, "embeddings", TOO_LARGE)
+        return representations, embeddings
 
     @torch.no_grad()
     def of_views(self, views: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,18 +218,6 @@ class Encoder(nn.Module):
         elif samples.shape[1] != self.card.in_shape[0]:
             raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {samples.shape[1]}")
         return (samples.to(self.mean.dtype) - self.mean.to(samples.device)) / self.std.to(samples.device)
-
-
-def _finite(vectors: Tensor, name: str) -> Tensor:
-    """What an encoder gave (n, d), if each vector is finite: sums of large numbers are not."""
-    finite_N = torch.isfinite(vectors.detach()).all(dim=1)
-    if not bool(finite_N.all()):
-        first = int((~finite_N).nonzero()[0])
-        raise DataError(
-            f"the {name} of sample {first} is not finite: its numbers are too large for the encoder, or the "
-            f"encoder's weights are damaged; scale the values down"
-        )
-    return vectors
 
 
 def _like(output: Tensor, samples: Any) -> Any:
