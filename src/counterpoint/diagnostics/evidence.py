@@ -295,6 +295,7 @@ class Evidence:
         values: of the run's settings, by path, with every ``auto`` filled in.
         classes: how the classes of the embedding lie; None without labels.
         held_out: training samples beside held-out ones; None but for a run's own samples.
+        suspects: names of the samples that a check is about, by the name of the check.
     """
 
     places: Mapping[str, Measurements]
@@ -313,6 +314,7 @@ class Evidence:
     values: Mapping[str, Any] = field(default_factory=dict)
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
+    suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def learned(self) -> EvaluationRow | None:

@@ -1,11 +1,11 @@
 """One thing that a check found, with its level, its figure beside a reference, and what to try."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterpoint.core.run_records import Figure, Record
+from counterpoint.core.run_records import Figure, Listed, Record
 from counterpoint.diagnostics.evidence import Evidence
 
 Level = Literal["good", "note", "warning", "severe"]
@@ -56,6 +56,7 @@ class Finding(JudgedFact):
         confirm: one cheap test that would confirm it, with its command.
         changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
         cannot_tell: what this finding leaves open.
+        samples: names of some samples that it is about.
     """
 
     name: str = ""
@@ -63,6 +64,7 @@ class Finding(JudgedFact):
     confirm: str = ""
     changes: Mapping[str, Any] = Field(default_factory=dict)
     cannot_tell: str = ""
+    samples: Annotated[tuple[str, ...], Listed] = ()
 
     @property
     def details(self) -> list[str]:
@@ -73,6 +75,7 @@ class Finding(JudgedFact):
             "test": self.confirm,
             "try": self.remedy,
             "open": self.cannot_tell,
+            "samples": ", ".join(self.samples),
         }
         return [f"{name}: {words}" for name, words in parts.items() if words]
 

@@ -3,8 +3,8 @@
 # N samples, D features, K = min(N, D) singular values, G groups of samples
 
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")
+# Which samples a check is about, by its name.
+SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {}
 
 
 @dataclass(frozen=True)
@@ -58,14 +60,31 @@ class MeasuredFeatures:
 
 @dataclass(frozen=True)
 class Place:
-    """Measurements with the arrays behind them."""
+    """Measurements with the arrays behind them.
+
+    Attributes:
+        figures: by metric.
+        spectrum: of the covariance of the unit-length features.
+        cosines: of the views.
+        suspects: positions of the samples that a check is about, by the name of the check, the clearest first.
+    """
 
     figures: Measurements
     spectrum: Tensor
     cosines: CosineHistogram | None
+    suspects: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def suspect_names(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Names of the first of them, by check."""
+        return {
+            check: tuple(names[place] for place in some.tolist()[:MOST_NAMED])
+            for check, some in self.suspects.items()
+            if len(some)
+        }
 
 
 GROUPS = 10
+MOST_NAMED = 10  # samples of a finding
 MOST_DIMS = 1024  # beyond, ten spectra would take longer than all else
 
 Intervals = dict[str, tuple[float, float]]
@@ -153,4 +172,5 @@ def measure_place(
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
     known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
-    return Place(Measurements.model_validate(known), spectrum_D, cosines)
+    suspects = {check: rows(subject) for check, rows in SUSPECTS.items()} if set(only) == set(CATALOGUE) else {}
+    return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects)

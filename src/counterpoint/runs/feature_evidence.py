@@ -111,6 +111,7 @@ def evidence_of_features(
         classes=classes,
         pairs=None if loss is None or pair is None else pairs_of_features(loss, pair, labels, given.names),
         not_finite=given.not_finite,
+        suspects=place.suspect_names(given.names),
     )
 
 

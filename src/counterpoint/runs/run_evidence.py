@@ -125,6 +125,7 @@ def gather_evidence(
         else None,
         classes=judged_classes(judged, features.embedding),
         held_out=_held_out(judged, features, embedded, threshold),
+        suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
     return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
 
