@@ -108,11 +108,12 @@ class RunFolder:
             RunError: ``run.json`` is damaged.
         """
         home = self.home
-        return (
-            read_sealed(home.status, must_be_sealed=home.marker.is_file()).get("run_id")
-            if home.status.exists()
-            else None
-        )
+        if not home.status.exists():
+            return None
+        found = read_sealed(home.status, must_be_sealed=home.marker.is_file()).get("run_id")
+        if not isinstance(found, str | None):
+            raise RunError(f"{home.status} is damaged: run_id must be text")
+        return found
 
     @property
     def is_ours(self) -> bool:

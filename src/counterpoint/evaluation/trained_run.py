@@ -4,6 +4,7 @@ import copy
 import errno
 import shlex
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -77,8 +78,8 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
     # resolved.yaml also says why each setting is what it is.
     values.pop("reasons", None)
     settings = build(TrainSettings, _with_later_settings(values), origin)
-    for name in ("epochs", "batch_size"):  # which never stay auto
-        if getattr(settings, name) == "auto":
+    for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # which never stay auto
+        if attrgetter(name)(settings) == "auto":
             raise UsageError(f"{origin} is damaged: it does not say what {name} is")
     return settings
 

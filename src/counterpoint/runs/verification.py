@@ -144,7 +144,8 @@ def _status(folder: RunFolder) -> str:
         others.append(run_named_in(read_text(folder.resolved)))
     with contextlib.suppress(RunError):
         others.append(read_sealed(folder.encoder_card).get(RUN))
-    votes = Counter([run_id, *others])
+    # A damaged file may hold anything where the id of a run stands.
+    votes = Counter([run_id, *(each if each is None else str(each) for each in others)])
     commonest, num_votes = votes.most_common(1)[0]
     if votes[run_id] < num_votes:
         remedy = f"counterpoint resume {shlex.quote(str(folder.path))} writes it again"
@@ -282,7 +283,7 @@ def _results(folder: RunFolder) -> Iterator[Check]:
         yield _looked_at(_label(folder, folder.weights), _saved, folder, None)
     others = sorted(folder.other_evaluations.glob("*.json"))
     for path in (folder.evaluation, *others, folder.findings, folder.spectrum, folder.map_layout):
-        if path.exists():
+        if os.path.lexists(path):
             yield _looked_at(_label(folder, path), _derived, folder, path)
     for path in (folder.arrays, folder.collection):
         if os.path.lexists(path):  # a link that leads nowhere is not missing
