@@ -210,10 +210,15 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
     ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
     ("narrow-embedding", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),
-    ("classes", evidence(votes=votes(accuracy(0.11), None)), "warning", "kNN is at chance (11.0%, where the"),
-    ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "worse than"),
-    ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not measurably better"),
-    ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not measurably better"),
+    (
+        "classes",
+        evidence(votes=votes(accuracy(0.11), None)),
+        "warning",
+        "at chance, 11.0% by kNN; the commonest class has",
+    ),
+    ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "no, worse by kNN (70.0% against 80.0%)"),
+    ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not told apart by kNN (81.0% against"),
+    ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not told apart by kNN (79.0% against"),
     ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
     ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
     ("duplicate-dimensions", embedding(duplicate_dims=3), "note", "3 of 64 embedding dimensions repeat"),
@@ -360,7 +365,7 @@ def test_classes_of_very_unequal_size_are_judged_by_the_mean_over_classes() -> N
     uneven = accuracy(0.87).model_copy(update={"classes": shares})
     (finding,) = (each for each in find(evidence(votes=votes(uneven, None))) if each.name == "classes")
     assert finding.level == "good"
-    assert "63.7% in the mean over 3 classes" in finding.title
+    assert "63.7% by kNN in the mean over 3 classes" in finding.title
     blind = {"a": ClassShare(correct=870, total=900), **{name: ClassShare(correct=0, total=50) for name in "bc"}}
     none = accuracy(0.87).model_copy(update={"classes": blind})
     assert levels(evidence(votes=votes(none, None)))["classes"] == "warning"
@@ -505,7 +510,8 @@ def finding(level: Level, title: str = "Something") -> Finding:
     )
 
 
-MEASURED = Finding(name="classes", level="good", title="kNN tells the classes apart")
+BETTER = Finding(name="gain", level="good", title="Better than raw input: yes by kNN")
+ABOVE_CHANCE = Finding(name="classes", level="good", title="The features tell the classes apart")
 
 
 def findings_of(*found: Finding) -> Findings:
@@ -529,12 +535,13 @@ def test_the_worst_comes_first_and_otherwise_the_catalogues_order_holds() -> Non
 @pytest.mark.parametrize(
     ("found", "level", "sentence"),
     [
-        ((), "good", "Nothing wrong was found."),
-        ((finding("good"),), "good", "Nothing wrong was found."),
-        ((MEASURED,), "good", "Healthy: nothing wrong was found."),
-        ((finding("note"), finding("good")), "note", "Nothing wrong was found, with something to know: Something."),
-        ((finding("note"), MEASURED), "note", "Healthy, with something to know: Something."),
-        ((finding("warning"), finding("note"), MEASURED), "warning", "With a warning: Something."),
+        ((), "good", "No fault found."),
+        ((finding("good"),), "good", "No fault found."),
+        ((ABOVE_CHANCE,), "good", "No fault found."),
+        ((BETTER,), "good", "Healthy: no fault found."),
+        ((finding("note"), finding("good")), "note", "No fault found, with something to know: Something."),
+        ((finding("note"), BETTER), "note", "Healthy, with something to know: Something."),
+        ((finding("warning"), finding("note"), BETTER), "warning", "With a warning: Something."),
         ((finding("severe", "A"), finding("severe", "B"), finding("warning")), "severe", "A (and 1 more)."),
     ],
 )
@@ -547,16 +554,17 @@ def test_the_verdict_names_the_worst_and_calls_healthy_only_what_was_measured(
     assert findings.verdict.startswith("With a serious fault") == (level == "severe")
 
 
-def test_the_verdict_says_what_could_not_be_judged() -> None:
-    learned = accuracy(0.9)
-    old = learned.model_copy(update={"hits": None})
-    assert Evidence({}, votes=votes(learned)).unjudged == ()
-    reasons = [((None, None), "no labels"), ((learned, None), "of a baseline"), ((old, PIXELS), "again")]
-    for known, why in reasons:
-        lacking = Evidence({}, votes=votes(*known)).unjudged
-        verdict = Findings(places={EMBEDDING: healthy()}, unjudged=lacking).verdict
-        assert verdict.startswith("Nothing wrong was found. Not judged: whether learning helped (")
-        assert why in verdict
+def test_beside_the_verdict_stands_what_was_not_looked_at() -> None:
+    known = [
+        ((None, None), {"labels", "raw input"}),
+        ((accuracy(0.9), None), {"raw input"}),
+        ((accuracy(0.9), PIXELS), set()),
+    ]
+    for rows, lacking in known:
+        assert set(Evidence({}, votes=votes(*rows)).not_looked_at) == lacking
+    assert set(Evidence({EMBEDDING: healthy(overlap=None)}).not_looked_at) == {"labels", "raw input", "views"}
+    later = judged_anew(Findings(unjudged=("labels", "raw input", "views")), votes(accuracy(0.9)))
+    assert later.limits.endswith(": views.")
 
 
 def test_an_evaluation_that_came_later_is_judged_too() -> None:
@@ -596,7 +604,8 @@ def test_what_is_written_is_plain_json_with_the_keys_that_the_report_reads() -> 
     )
     written = json.loads(json.dumps(findings.to_dict(), allow_nan=False))
     assert set(written) == {
-        "verdict", "findings", "places", "concepts", "settings", "unjudged", "levers", "classes", "held_out", "pairs",
+        "verdict", "answer", "findings", "places", "concepts", "settings", "unjudged", "levers", "classes", "held_out",
+        "pairs",
     }  # fmt: skip
     assert written["verdict"] == {"level": "severe", "sentence": findings.verdict}
     assert read_record(Findings, written, "findings.json") == findings

@@ -60,20 +60,20 @@ def test_every_order_of_commands_gives_the_same_page(copies: Callable[[str], Pat
         pages[run.parent.name] = report(run, quiet=True).read_text()
     assert len(set(pages.values())) == 1
     (page,) = set(pages.values())
-    assert "kNN on the representation" in page
-    assert "Not judged" not in page
+    assert " by kNN (" in page
+    assert "Not looked at" not in page
 
 
 def test_a_diagnosis_alone_votes_by_itself_and_an_evaluation_takes_its_place(copies: Callable[[str], Path]) -> None:
     run = copies("alone")
     findings = cp.diagnose(run, quiet=True)
     (gain,) = (finding for finding in findings.findings if finding.name == "gain")
-    assert gain.reference_name in ("raw input", "untrained encoder")
-    assert "Not judged" not in findings.verdict
+    assert gain.reference_name.removeprefix("kNN on ") in ("raw input", "untrained encoder")
+    assert not findings.limits
     assert findings.verdict in scan(report(run, bare=True)).text
     evaluate(run)
     (anew,) = (finding for finding in cp.diagnose(run, quiet=True).findings if finding.name == "gain")
-    assert anew.reference_name in ("input (PCA)", "untrained encoder")
+    assert anew.reference_name.removeprefix("kNN on ") in ("input (PCA)", "untrained encoder")
 
 
 @pytest.mark.thorough
@@ -89,7 +89,7 @@ def test_a_diagnosis_follows_a_newer_evaluation(copies: Callable[[str], Path]) -
 
     edit_json(run / "evaluation.json", swap)
     text = scan(report(run, bare=True)).text
-    assert "kNN on the representation, 30.0%, is worse than" in text
+    assert "no, worse by kNN (30.0% against 90.0%)" in text
     assert "With a warning" in text or "With a serious fault" in text
 
 
@@ -131,7 +131,7 @@ def test_a_run_on_an_array_says_how_to_get_what_is_missing(tmp_path: Path) -> No
     assert "was trained on an array in memory" in text
     for verb in ("evaluate", "diagnose"):
         assert f"cp.{verb}(run, data=X)" in text
-    assert "kNN on the representation" in scan(report(run, quiet=True)).text  # the run that train returned has them
+    assert " by kNN (" in scan(report(run, quiet=True)).text  # the run that train returned has them
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ def test_unlabelled_data_are_diagnosed_and_their_page_says_why_nothing_is_evalua
     run = cp.train(str(tmp_path / "plain.npy"), out=str(tmp_path / "run"), quiet=True, **SMALL)
     text = scan(report(run, quiet=True)).text
     assert "has no labels, and accuracy needs them" in text
-    assert "Not judged: whether learning helped (no labels to measure accuracies with)." in text
+    assert "Not looked at, as there were none: labels, raw input." in text
     assert json.loads(run.folder.findings.read_text())["verdict"]["sentence"] in text

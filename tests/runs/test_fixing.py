@@ -48,7 +48,7 @@ def test_what_nothing_changes_is_said_with_its_advice(run: cp.Run, tmp_path: Pat
     new = tmp_path / "new.yaml"
     with pytest.raises(UsageError, match=r"no setting of this run changes what was found; for a try: look"):
         write_fix(run.folder, Findings(findings=(Finding(name="a", level="severe", remedy="look"),)), new)
-    with pytest.raises(UsageError, match="Nothing wrong was found"):
+    with pytest.raises(UsageError, match="fault found"):
         write_fix(run.folder, Findings(findings=(Finding(name="a", level="good", changes={"epochs": 2}),)), new)
     assert not new.exists()
 

@@ -119,5 +119,5 @@ def test_what_is_neither_run_nor_features_is_refused(tmp_path: Path) -> None:
     for wrong in (5, None):
         with pytest.raises(UsageError, match=rf"diagnose takes a run, .* got {type(wrong).__name__}; "):
             cp.diagnose(wrong)
-    with pytest.raises(UsageError, match="data= goes with a run"):
-        cp.diagnose(draw(0), data=draw(1))
+    with pytest.raises(UsageError, match="checkpoint= goes with a run"):
+        cp.diagnose(draw(0), checkpoint="3")

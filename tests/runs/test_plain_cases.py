@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import counterpoint as cp
+from counterpoint.core.errors import DataError
 from counterpoint.diagnostics.findings import Findings
 
 CLASSES = np.arange(1000) % 10
@@ -24,16 +25,38 @@ def bad(found: Findings) -> list[tuple[str, str]]:
 def test_noise_has_no_collapse_and_nothing_says_that_it_is_good() -> None:
     alone, labelled = cp.diagnose(draw()), cp.diagnose(draw(), labels=CLASSES)
     assert bad(alone) == []
-    assert alone.verdict == "Nothing wrong was found. Not judged: how good the features are (no labels)."
+    assert alone.verdict == "No fault found. Whether the features are good was not measured."
+    assert alone.limits.endswith(": labels, raw input, views.")
     assert bad(labelled) == [("classes", "warning")]
-    assert labelled.verdict.startswith("With a warning: Nothing says that the features are good: kNN is at chance (")
+    assert labelled.verdict.startswith("With a warning. At chance by kNN (")
 
 
-def test_classes_that_are_told_apart_are_healthy() -> None:
+def test_classes_that_are_told_apart_are_healthy_where_raw_input_tells_them_less() -> None:
     features = 2 * draw(10, seed=1)[CLASSES] + draw()
     found = cp.diagnose(features, labels=CLASSES)
     assert bad(found) == []
-    assert found.verdict == "Healthy: nothing wrong was found."
+    assert found.verdict.startswith("No fault found. Above chance by kNN (")
+    beside = cp.diagnose(features, labels=CLASSES, data=features + 6 * draw(seed=2), quiet=True)
+    assert beside.verdict.startswith("Healthy: no fault found. Better than raw input: yes by kNN (")
+    same = cp.diagnose(features, labels=CLASSES, data=features, quiet=True)
+    assert "Healthy" not in same.verdict
+
+
+def test_what_a_probe_sees_and_neighbours_do_not_counts() -> None:
+    features = 5 * draw()
+    features[:, :10] = 0.5 * draw(seed=1)[:, :10] + np.eye(10)[CLASSES]
+    assert "not told apart by kNN" in (verdict := cp.diagnose(features, labels=CLASSES, data=5 * draw(seed=3)).verdict)
+    assert "yes by the probe" in verdict
+
+
+def test_of_few_samples_each_is_asked_about_and_it_is_said_how_many_would_tell() -> None:
+    few, classes = draw(40), CLASSES[:40] % 2
+    few[:, 0] += classes
+    found = cp.diagnose(few, labels=classes, data=draw(40, seed=1), quiet=True)
+    (shown,) = (each for each in found.findings if each.name == "gain")
+    assert "40 queries; about" in shown.title
+    with pytest.raises(DataError, match=r"40 rows and .* 39 samples"):
+        cp.diagnose(few, labels=classes, data=draw(39), quiet=True)
 
 
 @pytest.mark.parametrize(

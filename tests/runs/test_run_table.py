@@ -157,4 +157,4 @@ def test_text_and_plain_values_have_every_run(runs: Path) -> None:
     head, first, *_ = str(found).splitlines()
     assert head.split()[:3] == ["name", "status", "method"]
     assert "90.0 % (85.0 to 95.0)" in first
-    assert first.endswith("severe: Full collapse")
+    assert "With a serious fault: Full collapse. Above chance by kNN (90.0%)" in first

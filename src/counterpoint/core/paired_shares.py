@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 LEVEL = 0.05  # two figures are told apart where p is at most this
 POWER = 0.8  # probability with which a true difference is to be told, where the number of seeds is asked for
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
+Z_POWER = 0.8416212335729143  # quantile of the normal distribution at ``POWER``
 EXACT_MCNEMAR = "exact McNemar test"
 BISECTIONS = 64  # halvings of an interval of length 2: below the spacing of float64
 
@@ -23,6 +24,7 @@ class Difference:
         p_value: of the test that there is no difference.
         test: what the test is called.
         adjusted_p: p corrected for the other comparisons of a table; None where it stands alone.
+        apart: share of the queries that just one of the two got right; None of figures that are no shares.
     """
 
     value: float
@@ -31,6 +33,7 @@ class Difference:
     p_value: float
     test: str
     adjusted_p: float | None = None
+    apart: float | None = None
 
     @property
     def p(self) -> float:
@@ -62,7 +65,27 @@ def compare_hits(first: int, second: int, total: int) -> Difference:
     only_first, only_second = (first & ~second).bit_count(), (second & ~first).bit_count()
     low, high = score_interval(only_first, only_second, total)
     value = (only_first - only_second) / total
-    return Difference(value, low, high, mcnemar(only_first, only_second), EXACT_MCNEMAR)
+    p_value, apart = mcnemar(only_first, only_second), (only_first + only_second) / total
+    return Difference(value, low, high, p_value, EXACT_MCNEMAR, apart=apart)
+
+
+def queries_to_tell(size: float, apart: float) -> int:
+    r"""How many queries McNemar's test needs to tell a difference, with probability ``POWER`` at level ``LEVEL``.
+
+    .. math:: n = \frac{(z_{\alpha/2} \sqrt{\psi} + z_\beta \sqrt{\psi - \delta^2})^2}{\delta^2}
+
+    Source: connor1987.
+
+    Args:
+        size: delta > 0, the difference of the two shares.
+        apart: psi, share of the queries that just one gets right; at least as large as delta is taken.
+
+    >>> queries_to_tell(0.1, 0.3)
+    234
+    """
+    apart = max(apart, size)
+    root = Z_95 * math.sqrt(apart) + Z_POWER * math.sqrt(apart - size**2)
+    return math.ceil((root / size) ** 2)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

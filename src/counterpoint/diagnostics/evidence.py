@@ -18,6 +18,7 @@ Lever = Literal[
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were averaged
 RAW_INPUT = BASELINES[-1]
+VIEWS = "views"
 TRAINING, HELD_OUT = "training", "held out"  # parts of a run's samples
 IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
 Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
@@ -339,17 +340,15 @@ class Evidence:
         return lost is not None and lost.is_told_apart and lost.value > 0
 
     @property
-    def unjudged(self) -> tuple[str, ...]:
-        """What cannot be judged without accuracies, or with some that lack what the check compares."""
-        if self.learned is None:
-            lacking = "no labels to measure accuracies with"
-        elif self.baseline is None:
-            lacking = "no accuracy of a baseline"
-        elif self.learned.minus(self.baseline) is None:
-            lacking = "an evaluation that does not keep which queries were right; evaluate again"
-        else:
-            return ()
-        return (f"whether learning helped ({lacking})",)
+    def not_looked_at(self) -> tuple[str, ...]:
+        """What a verdict would look at, and was not there."""
+        embedding = self.places.get(EMBEDDING)
+        lacking = {
+            "labels": self.learned is None,
+            "raw input": self.baseline is None,
+            VIEWS: embedding is not None and embedding.figures.get("overlap") is None,
+        }
+        return tuple(name for name, is_lacking in lacking.items() if is_lacking)
 
     @property
     def _known(self) -> list[EvaluationRow]:

@@ -17,6 +17,7 @@ from counterpoint.diagnostics.checks import (
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, is_refusal
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
+    VIEWS,
     ClassRecord,
     Concept,
     Evidence,
@@ -25,11 +26,12 @@ from counterpoint.diagnostics.evidence import (
     Measurements,
 )
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
+from counterpoint.diagnostics.gain import answer
 from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.pair_record import PairRecord
 
-MEASURED = ("gain", "classes")  # checks by which features are good
-ACCURACIES = (*MEASURED, "projector-hides")
+GAIN, CLASSES = "gain", "classes"
+ACCURACIES = (GAIN, CLASSES, "projector-hides")
 WIDTH, INDENT = 100, " " * 11  # of what is printed
 HANGING = INDENT + "  "
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
@@ -73,10 +75,11 @@ class Findings(Record):
 
     Attributes:
         findings: worst first.
+        answer: whether the features are good, in words (``gain.answer``).
         places: measurements by place.
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
-        unjudged: what could not be judged, and why (see ``Evidence.unjudged``).
+        unjudged: what a verdict would look at, and was not there (see ``Evidence.not_looked_at``).
         levers: what the run can change, for findings about accuracies that are drawn anew.
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
         held_out: training samples beside held-out ones; None but for a run's own samples.
@@ -85,6 +88,7 @@ class Findings(Record):
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
+    answer: str = ""
     places: Mapping[str, Measurements] = Field(default_factory=dict)
     concepts: Annotated[tuple[Concept, ...], Listed] = ()
     settings: Mapping[str, Figure] = Field(default_factory=dict)
@@ -102,28 +106,34 @@ class Findings(Record):
 
     @property
     def verdict(self) -> str:
-        """One sentence, and what could not be judged."""
+        """The answer: whether there is a fault, and whether the features are good."""
         if refused := [finding for finding in self.findings if is_refusal(finding)]:
             return f"{refused[0].title}."
-        # Called healthy only where a figure says that the features are good, beside chance or a baseline.
-        is_measured = any(finding.level == "good" for finding in self.findings if finding.name in MEASURED)
-        fine = "Healthy" if is_measured else "Nothing wrong was found"
+        # Called healthy only where the features were measured to be better than what training did not make.
+        is_gain = any(finding.level == "good" for finding in self.findings if finding.name == GAIN)
+        fine = "Healthy" if is_gain else "No fault found"
         opening = {
-            "good": "Healthy: nothing wrong was found" if is_measured else fine,
+            "good": "Healthy: no fault found" if is_gain else fine,
             "note": f"{fine}, with something to know",
             "warning": "With a warning",
             "severe": "With a serious fault",
         }[self.level]
-        titles = [finding.title for finding in self.findings if finding.level == self.level != "good"]
-        worst = f": {titles[0]}" if titles else ""
-        more = f" (and {len(titles) - 1} more)" if len(titles) > 1 else ""
-        rest = f" Not judged: {'; '.join(self.unjudged)}." if self.unjudged else ""
-        return f"{opening}{worst}{more}.{rest}"
+        worst = [finding for finding in self.findings if finding.level == self.level != "good"]
+        # What the answer says anyway is not said twice.
+        title = f": {worst[0].title}" if worst and worst[0].name not in (GAIN, CLASSES) else ""
+        more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
+        return f"{opening}{title}{more}. {self.answer[:1].upper()}{self.answer[1:]}{'.' if self.answer else ''}".strip()
+
+    @property
+    def limits(self) -> str:
+        """One line on what was not looked at; empty where nothing was lacking."""
+        return f"Not looked at, as there were none: {', '.join(self.unjudged)}." if self.unjudged else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
         return {
             "verdict": {"level": self.level, "sentence": self.verdict},
+            "answer": self.answer,
             "findings": [finding.model_dump() for finding in self.findings],
             "places": {name: figures.to_dict() for name, figures in self.places.items()},
             "concepts": [concept.written() for concept in self.concepts],
@@ -137,7 +147,7 @@ class Findings(Record):
         }
 
     def __str__(self) -> str:
-        lines = [self.verdict]
+        lines = [self.verdict, *filter(None, [self.limits])]
         for finding in self.findings:
             lines.append(f"  {finding.level:<8} {finding.title}")
             details = finding.details if finding.level in ("warning", "severe") else []
@@ -184,4 +194,6 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
     def place(finding: Finding) -> tuple[int, int]:
         return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
 
-    return findings.model_copy(update={"findings": tuple(sorted(found, key=place)), "unjudged": evidence.unjudged})
+    lacking = (*evidence.not_looked_at, *(name for name in findings.unjudged if name == VIEWS))
+    known = {"findings": tuple(sorted(found, key=place)), "answer": answer(rows), "unjudged": lacking}
+    return findings.model_copy(update=known)

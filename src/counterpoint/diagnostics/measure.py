@@ -77,7 +77,7 @@ class Place:
     def suspect_names(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Names of the first of them, by check."""
         return {
-            check: tuple(names[place] for place in some.tolist()[:MOST_NAMED])
+            check: tuple(names[int(place)] for place in some.tolist()[:MOST_NAMED])
             for check, some in self.suspects.items()
             if len(some)
         }

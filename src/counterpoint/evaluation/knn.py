@@ -224,7 +224,37 @@ def knn_predict(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor, vote: Vote 
     check_known(bank_ND, labels_N, queries_QD)
     if vote.k > len(bank_ND):
         raise ValueError(f"k must be between 1 and the number of bank samples, {len(bank_ND)}, got {vote.k}")
-    found = nearest(bank_ND, queries_QD, vote.k)
+    return _elected(nearest(bank_ND, queries_QD, vote.k), labels_N, vote)
+
+
+def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
+    """Predict a class for each sample by a vote of the nearest others, as ``knn_predict`` does for queries.
+
+    Args:
+        z_ND: features of labelled samples.
+        labels_N: their classes, int64, from 0.
+        vote: of at most n - 1 neighbours.
+
+    Returns:
+        Classes (n,), int64.
+
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> knn_leave_one_out(z, torch.tensor([0, 0, 1, 1]), Vote(k=1))
+    tensor([0, 0, 1, 1])
+    """
+    check_known(z_ND, labels_N, z_ND)
+    if vote.k >= len(z_ND):
+        raise ValueError(f"k must be below the number of samples, {len(z_ND)}, got {vote.k}")
+    found = nearest(z_ND, z_ND, vote.k + 1)
+    # A sample may stand behind its copies, or not among so many: the first k others are taken.
+    is_self_NK = found.positions_QK == torch.arange(len(z_ND))[:, None]
+    order_NK = is_self_NK.byte().argsort(dim=1, stable=True)[:, : vote.k]
+    others = Neighbours(found.similarity_QK.gather(1, order_NK), found.positions_QK.gather(1, order_NK))
+    return _elected(others, labels_N, vote)
+
+
+def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
+    """The classes that neighbours vote for."""
     labels_N, num_classes = labels_N.long(), int(labels_N.max()) + 1
 
     def elected(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:

@@ -1,37 +1,26 @@
-"""What findings about features from anywhere are drawn from, and votes: the kNN accuracies of a run or of features."""
+"""What findings about features from anywhere are drawn from."""
 
-# N samples, B of the bank, Q queries, D features
+# N samples, D features
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_float
-from counterpoint.core.derived_files import read_derived
+from counterpoint.core.array_layout import finite_vectors, to_samples
 from counterpoint.core.errors import DataError
-from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.formats.labels import Labels, number_known, number_labels
-from counterpoint.data.order import Split, split_source
+from counterpoint.data.order import split_source
+from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.evidence import EMBEDDING, GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED, Evidence
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
-from counterpoint.evaluation.features import evenly_spaced
-from counterpoint.evaluation.metric_types import Labelled, row_of
-from counterpoint.evaluation.protocol import MIN_QUERIES
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT
 from counterpoint.evaluation.vector_table import Table
 from counterpoint.losses.loss import Loss
+from counterpoint.runs.accuracies import accuracies, chosen_samples, raw_input
 from counterpoint.runs.class_comparison import class_record, classes_of_features
 from counterpoint.runs.pair_inspection import pairs_of_features
-
-MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
-NEAREST, TEMPERATURE = 20, 0.1
-_, _, UNTRAINED_VOTE, _ = BASELINES
-
-Votes = tuple[EvaluationRow, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +33,8 @@ class GivenFeatures:
         labels: of the samples; None without any.
         names: of the samples.
         not_finite: names of the rows that were left out.
+        kept_N: positions of the others among all rows.
+        source: what the features are of, row by row as they were given; None where it is not at hand.
     """
 
     z_ND: Tensor
@@ -51,13 +42,15 @@ class GivenFeatures:
     labels: Labels | None
     names: tuple[str, ...]
     not_finite: tuple[str, ...]
+    kept_N: Tensor
+    source: Source | None = None
 
 
-def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
+def given_features(features: Any, labels: Any, views: Any, source: Source | None = None) -> GivenFeatures:
     """Check features, their labels and those of another view.
 
     Raises:
-        DataError: fewer than two rows, or labels or views that do not fit.
+        DataError: fewer than two rows, or labels, views or samples that do not fit.
     """
     table = features if isinstance(features, Table) else None
     name = str(table.path) if table and table.path else "features"
@@ -69,16 +62,25 @@ def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
     other_ND = None if views is None else to_samples(views, "vectors", name="views")
     if other_ND is not None and other_ND.shape != (shape := (len(is_finite_N), z_ND.shape[1])):
         raise DataError(f"views must have the shape of the features, {shape}, got {tuple(other_ND.shape)}")
-    # Labels that are given count more than those that came with the table.
+    if source is not None and len(source) != len(is_finite_N):
+        raise DataError(
+            f"{name} has {len(is_finite_N)} rows and {source.name} {len(source)} samples; data of features must be "
+            "what they were computed from, in their order"
+        )
+    # Labels that are given count more than those that came with the table, and these more than those of the samples.
     numbered = None if labels is None else number_labels(labels, len(is_finite_N))
     if numbered is None and table and table.labels is not None:
         numbered = number_known(table.labels)
+    if numbered is None and source is not None and source.labels is not None:
+        numbered = Labels(source.labels, source.class_names)
     return GivenFeatures(
         z_ND=z_ND,
         other_ND=None if other_ND is None else other_ND[is_finite_N],
         labels=numbered and replace(numbered, numbers=numbered.numbers[is_finite_N]),
         names=tuple(kept),
         not_finite=tuple(odd),
+        kept_N=is_finite_N.nonzero()[:, 0],
+        source=source,
     )
 
 
@@ -97,9 +99,9 @@ def evidence_of_features(
     place = measure_place(z_ND, views=pair, labels=labels.numbers if labels else None, threshold=threshold)
     votes, classes = (), None
     if labels is not None:
-        bank, queries = _asked(labels.numbers, split_source(len(z_ND), labels.numbers, DEFAULT_HOLDOUT))
-        seen = {REPRESENTATION: (z_ND[bank], z_ND[queries])}
-        votes = _votes(seen, (labels.numbers[bank], labels.numbers[queries]), labels.class_names)
+        asked = chosen_samples(labels.numbers, split_source(len(z_ND), labels.numbers, DEFAULT_HOLDOUT))
+        raw = {} if given.source is None else raw_input(given.source, given.kept_N[asked.positions])
+        votes = accuracies({REPRESENTATION: z_ND[asked.positions], **raw}, asked, labels.class_names)
         if loss is None:
             classes = class_record(z_ND, labels.numbers, labels.class_names)
         else:
@@ -118,49 +120,3 @@ def evidence_of_features(
 def is_rectified(z_ND: Tensor) -> bool:
     """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
     return float(z_ND.min()) == 0
-
-
-def votes_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Votes:
-    """KNN accuracies of a subject: those of its evaluation, or measured beside the raw input.
-
-    Args:
-        judged: an encoder beside samples; without labels there are no votes.
-        seen: features of all samples by place.
-    """
-    source = judged.source
-    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
-        file = judged.folder.evaluation
-        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
-        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
-        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
-            return record.rows
-    if source.labels is None:
-        return ()
-    bank, queries = _asked(source.labels, judged.split)
-    named = {UNTRAINED_VOTE if name == UNTRAINED else name: (z_ND[bank], z_ND[queries]) for name, z_ND in seen.items()}
-    raw = [to_unit_float(source.store.fetch(part.tolist())) for part in (bank, queries)]
-    named[RAW_INPUT] = (raw[0].flatten(1), raw[1].flatten(1))
-    if source.kind == "images" and raw[0].shape[1] > 1:
-        named[GREY_INPUT] = (raw[0].mean(dim=1).flatten(1), raw[1].mean(dim=1).flatten(1))
-    return _votes(named, (source.labels[bank], source.labels[queries]), source.class_names)
-
-
-def _votes(
-    features: Mapping[str, tuple[Tensor, Tensor]], labels: tuple[Tensor, Tensor], class_names: tuple[str, ...]
-) -> Votes:
-    """One row for each set of features of bank and queries; none with too few queries, or fewer than two classes."""
-    if len(labels[1]) < MIN_QUERIES or len(labels[0].unique()) < 2:
-        return ()
-    rows = []
-    for name, (bank_ND, queries_QD) in features.items():
-        k = min(NEAREST, len(bank_ND))
-        asked = Labelled(bank_ND, labels[0], queries_QD, labels[1], k=k, temperature=TEMPERATURE)
-        score = replace(CATALOGUE[KNN].measure(asked), settings={"k": k})
-        rows.append(row_of(name, KNN, score, class_names))
-    return tuple(rows)
-
-
-def _asked(labels_N: Tensor, split: Split) -> tuple[Tensor, Tensor]:
-    """Positions of labelled samples that vote and that are asked about, evenly spaced where there are many."""
-    bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
-    return evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)

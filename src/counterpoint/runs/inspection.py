@@ -19,9 +19,10 @@ from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, find
+from counterpoint.diagnostics.gain import answer
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
-from counterpoint.evaluation.subject import Subject
+from counterpoint.evaluation.subject import Subject, open_samples
 from counterpoint.evaluation.trained_run import ALL
 from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
 from counterpoint.losses.loss import Loss
@@ -29,8 +30,6 @@ from counterpoint.runs.feature_evidence import evidence_of_features, given_featu
 from counterpoint.runs.layer_reading import read_layers
 from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence
 from counterpoint.runs.sample_collection import described_concepts, keep_for_page, with_thumbnails
-
-UNLABELLED = "how good the features are (no labels)"
 
 
 @usual_modes()
@@ -51,7 +50,8 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         subject: a run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); an encoder
             from elsewhere, as ``evaluate`` takes it; features (n, d) as an array or tensor, from anywhere; or what
             ``embed`` returns or writes (.npz, .csv, .parquet; also a bare .npy), labels included.
-        data: for a run: other samples (anything ``train`` takes), or the array that it was trained on.
+        data: for a run: other samples (anything ``train`` takes), or the array that it was trained on; for features:
+            the samples that they were computed from, in their order; are the features better than their raw input?
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
         loss: for features: one of ``counterpoint.losses`` that they were, or would be, trained with. With views it is
@@ -93,9 +93,9 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         follows = asked.layers and asked.checkpoint == ALL
         judged = one_checkpoint(judged, None if follows else asked.checkpoint)
         return _diagnose_subject(judged, asked, threshold, reporter)
-    if data is not None or look:
-        given = ["data", *look][data is None]
-        raise UsageError(f"{given}= goes with a run; features are all that is looked at")
+    part = asked.part if data is not None else {}
+    if others := look.keys() - part.keys():
+        raise UsageError(f"{min(others)}= goes with a run; features are all that is looked at")
     if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
         raise UsageError(
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
@@ -105,10 +105,11 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}")
     if loss is not None and views is None and labels is None:
         raise UsageError("loss= needs views= (whom it looks at) or labels= (where it would have the classes)")
-    given = given_features(subject, labels, views)
+    source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
+    given = given_features(subject, labels, views, source)
     evidence = evidence_of_features(given, loss, threshold=threshold)
     concepts, _ = described_concepts(given.z_ND, given.labels, given.names, threshold)
-    return _judged(evidence, given.z_ND, concepts, threshold, unjudged=() if evidence.votes else (UNLABELLED,))
+    return _judged(evidence, given.z_ND, concepts, threshold)
 
 
 def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: float, reporter: Reporter) -> Findings:
@@ -128,7 +129,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
             pairs, shown = with_thumbnails(evidence.pairs, shown)
             evidence = replace(evidence, pairs=pairs)
         advance()
-        findings = _judged(evidence, embedding_ND, concepts, threshold, unjudged=evidence.unjudged)
+        findings = _judged(evidence, embedding_ND, concepts, threshold)
         findings = findings.model_copy(update={"layers": layers})
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
@@ -146,8 +147,6 @@ def _judged(
     z_ND: Tensor,
     concepts: tuple[Concept, ...],
     threshold: float,
-    *,
-    unjudged: tuple[str, ...],
 ) -> Findings:
     """What the evidence means, with what the figures depend on."""
     settings = {
@@ -157,10 +156,11 @@ def _judged(
     }
     return Findings(
         findings=find(evidence),
+        answer=answer(evidence.votes),
         places=evidence.places,
         concepts=concepts,
         settings=settings,
-        unjudged=unjudged,
+        unjudged=evidence.not_looked_at,
         levers=tuple(sorted(evidence.levers)),
         classes=evidence.classes,
         held_out=evidence.held_out,

@@ -41,10 +41,11 @@ from counterpoint.evaluation.metric_types import wilson
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
+from counterpoint.runs.accuracies import accuracies_of_subject
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
 from counterpoint.runs.curvature_record import run_sharpness
-from counterpoint.runs.feature_evidence import is_rectified, votes_of_subject
+from counterpoint.runs.feature_evidence import is_rectified
 from counterpoint.runs.pair_inspection import pairs_of_run
 
 Pair = tuple[Tensor, Tensor]
@@ -116,7 +117,7 @@ def gather_evidence(
     evidence = replace(
         _from_folder(judged),
         places={name: place.figures for name, place in places.items()},
-        votes=votes_of_subject(judged, seen),
+        votes=accuracies_of_subject(judged, seen),
         is_nonnegative=is_nonnegative,
         weight_change=moved,
         shortcut=told,

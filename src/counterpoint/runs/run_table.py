@@ -15,9 +15,11 @@ from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
 from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder, open_run
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.written_tables import aligned
+from counterpoint.diagnostics.findings import Findings, judged_anew
 
 DEPTH = 4  # folders below the one that is listed
 UNITS = ("kB", "MB", "GB")
@@ -51,6 +53,7 @@ class RunLine:
         probe_high: upper end.
         level: of the worst finding.
         finding: its title.
+        verdict: the answer in words, as `diagnose` and the report have it.
         bytes: on disk.
         started: when, ISO 8601.
         problem: why it is damaged, with the name of the file.
@@ -71,6 +74,7 @@ class RunLine:
     probe_high: float | None = None
     level: str | None = None
     finding: str | None = None
+    verdict: str | None = None
     bytes: int = 0
     started: str | None = None
     problem: str | None = None
@@ -78,7 +82,6 @@ class RunLine:
     def cells(self) -> dict[str, str]:
         """What a person reads, by column."""
         running = f" ({self.pid})" if self.pid is not None else ""
-        found = None if self.finding is None else f"{self.level}: {self.finding}"
         return {
             "name": self.name,
             "status": f"{self.status}{running}",
@@ -90,7 +93,7 @@ class RunLine:
             "probe": _share(self.probe, self.probe_low, self.probe_high),
             "size": size_words(self.bytes),
             "date": (self.started or "")[:16].replace("T", " "),
-            "worst finding": found or "",
+            "verdict": self.verdict or "",
         }
 
 
@@ -149,7 +152,8 @@ def _line(path: Path, top: Path) -> RunLine:
     try:
         open_run(path)
         status = folder.read_status()
-        figures = {**_accuracies(folder), **_worst(folder)}
+        rows = _rows(folder)
+        figures = {**_accuracies(rows), **_judged(folder, rows)}
     except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
     is_held = is_locked(path)
@@ -232,23 +236,32 @@ def _epochs_done(folder: RunFolder) -> int | None:
         return None
 
 
-def _accuracies(folder: RunFolder) -> dict[str, Any]:
+def _rows(folder: RunFolder) -> tuple[EvaluationRow, ...]:
+    """Of the run's evaluation; none where there is none."""
+    values = {name: value for name, value in _values(folder, folder.evaluation).items() if name == "rows"}
+    return read_record(EvaluationRecord, values, folder.evaluation.name).rows
+
+
+def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
     """Of the representation, if the run was evaluated."""
-    rows = _values(folder, folder.evaluation).get("rows")
     found: dict[str, Any] = {}
-    for row in rows if isinstance(rows, list) else ():
-        column = PROTOCOLS.get(row.get("protocol"))
-        if column and row.get("features") == "representation":
-            found |= {column: row.get("accuracy"), f"{column}_low": row.get("low"), f"{column}_high": row.get("high")}
+    for row in rows:
+        column = PROTOCOLS.get(row.protocol)
+        if column and row.features == "representation":
+            found |= {column: row.accuracy, f"{column}_low": row.low, f"{column}_high": row.high}
     return found
 
 
-def _worst(folder: RunFolder) -> dict[str, Any]:
-    """The first finding, if the run was diagnosed; findings stand worst first."""
-    found = _values(folder, folder.findings, is_sealed=False).get("findings")
-    if not isinstance(found, list) or not found:
+def _judged(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
+    """The worst finding and the verdict, if the run was diagnosed."""
+    known = _values(folder, folder.findings, is_sealed=False)
+    values = {name: known[name] for name in ("findings", "answer", "unjudged") if known.get(name)}
+    if not values:
         return {}
-    return {"level": found[0].get("level"), "finding": found[0].get("title")}
+    judged = judged_anew(read_record(Findings, values, folder.findings.name), rows)
+    worst = judged.findings[0] if judged.findings else None
+    first = {} if worst is None else {"level": worst.level, "finding": worst.title}
+    return {**first, "verdict": judged.verdict}
 
 
 def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping[str, Any]:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterpoint.cli.arguments import VerbFlags, option
 from counterpoint.core.errors import RunError
-from counterpoint.core.run_records import BASELINES
 from counterpoint.core.terminal_text import shown
 
 if TYPE_CHECKING:
-    from counterpoint.evaluation.evaluation_result import Evaluation
+    from counterpoint.diagnostics.findings import Findings
 
 PLACE, SUMMARY = 120, "two cases, one where learning pays and one where it does not"
 TEACH = """Train, evaluate and diagnose on two sets, and write a page about each. On drawn patterns learning pays:
@@ -74,11 +73,12 @@ def run(flags: DemoFlags) -> None:
         print(f"{case.words}\n")
         made = dict(_trained(case, flags))
         page = report(list(made), out=folder / case.page)
-        ends.append(f"{paid(case.data, list(made.values())[-1])}\n  {shown(page)}")
+        ends += [f"{path.name}: {findings.verdict}" for path, findings in made.items()]
+        ends.append(f"  {shown(page)}")
     print("\n".join(["What was seen:", *ends]))
 
 
-def _trained(case: Case, flags: DemoFlags) -> Iterator[tuple[Path, "Evaluation"]]:
+def _trained(case: Case, flags: DemoFlags) -> Iterator[tuple[Path, "Findings"]]:
     """The runs of one set, each evaluated and diagnosed."""
     from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
@@ -90,16 +90,6 @@ def _trained(case: Case, flags: DemoFlags) -> Iterator[tuple[Path, "Evaluation"]
         how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
         made = train(case.data, method=method, out=str(out), **settings, **how)
         evaluation = evaluate(made, quiet=True)
-        print(f"\n{method} on {evaluation}\n\n{method}: {diagnose(made, quiet=True)}\n")
-        yield made.path, evaluation
-
-
-def paid(data: str, evaluation: "Evaluation") -> str:
-    """Whether learning paid, by kNN: the interval of the representation lies above those of all baselines."""
-    votes = {row.features: row for row in evaluation.rows if row.protocol == "knn"}
-    learned = votes["representation"]
-    best = max((row for name, row in votes.items() if name in BASELINES), key=lambda row: row.accuracy or 0.0)
-    is_better = (learned.low or 0.0) > (best.high or 0.0)
-    verdict = "learning pays" if is_better else "no measurable gain from learning"
-    shares = f"{learned.accuracy:.1%} with what was learned, {best.accuracy:.1%} with {best.features}"
-    return f"{data}: {verdict}: kNN {shares}"
+        findings = diagnose(made, quiet=True)
+        print(f"\n{method} on {evaluation}\n\n{method}: {findings}\n")
+        yield made.path, findings

@@ -31,7 +31,9 @@ SETTINGS = CHOOSING
 class DiagnoseFlags(SubjectFlags, DiagnosisSettings):
     """What is looked at, and what is printed."""
 
-    data: str | None = option("with a run: other samples, or the array it was trained on (default: its own)")
+    data: str | None = option(
+        "with a run: other samples, or the array it was trained on (default: its own); with features: what they are of"
+    )
     labels: str | None = option("file with one label per sample: .npy; for a run on a folder also .csv")
     views: str | None = option("with features: those of another view of the same samples, .npy")
     threshold: float = option("value above which a feature counts as active", 1e-5)

@@ -1,13 +1,11 @@
 """Is it good for anything: accuracies beside chance and beside baselines, and whether there is enough to judge by."""
 
-import math
-
-from counterpoint.core.paired_shares import Z_95, written_p
-from counterpoint.core.run_records import EvaluationRow
+from counterpoint.core.paired_shares import written_p
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
 from counterpoint.diagnostics.finding import Finding, Level
+from counterpoint.diagnostics.gain import Gain, answer, balanced, commonest, gains
 
 NARROW = 0.1  # of the representation's effective rank, that the embedding has dimensions
 HIDDEN = 0.5  # of what the representation's accuracy has over the commonest class, that the embedding lacks
@@ -17,30 +15,31 @@ FEWEST_SAMPLES = 20  # below, nothing is judged
 
 
 def check_gain(evidence: Evidence) -> Finding | None:
-    """Did learning help, compared with not learning?"""
-    learned, baseline = evidence.learned, evidence.baseline  # both None without an evaluation
-    gain = learned.minus(baseline) if learned and baseline else None
-    if learned is None or baseline is None or gain is None:
+    """Did learning help, compared with not learning, by kNN and by a linear probe?"""
+    known = [gain for gain in gains(evidence.votes) if gain.difference is not None]
+    if not known:
         return None
-    level: Level = "note" if not gain.is_told_apart else "good" if gain.value > 0 else "warning"
+    better, worse = [gain for gain in known if gain.is_better], [gain for gain in known if gain.is_worse]
+    level: Level = "warning" if worse and not better else "good" if better and not worse else "note"
+    shown = (better or worse or known)[0]  # whose figures stand beside the finding
+    baseline = shown.baseline
+    assert baseline is not None
+    words = answer(evidence.votes)
     in_colour = evidence.is_in_colour
-    words = {"good": "better than", "note": "not measurably better than", "warning": "worse than"}[level]
     return Finding(
         level=level,
-        title=f"kNN on the representation, {learned.accuracy:.1%}, is {words} {baseline.features}, "
-        f"{baseline.accuracy:.1%}",
-        measured=learned.accuracy,
-        low=learned.low,
-        high=learned.high,
+        title=words[:1].upper() + words[1:],
+        measured=shown.learned.accuracy,
+        low=shown.learned.low,
+        high=shown.learned.high,
         better="higher",
         reference=baseline.accuracy,
-        reference_name=baseline.features,
-        text=f"On the same {learned.total:,} queries the difference is {100 * gain.value:+.1f} points, 95 % interval "
-        f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}, p {written_p(gain.p)} ({gain.test}). Where raw input "
-        "already separates the classes, learning has little to add, and more labelled samples are needed to see it."
-        + " Colours tell these classes: fewer queries are right by the grey pictures."
-        * in_colour,
-        confirm="compare by a linear classifier, too: counterpoint evaluate RUN --metrics linear-probe",
+        reference_name=f"{shown.classifier} on {baseline.features}",
+        text=" ".join(map(_in_pairs, known))
+        + " Both p are corrected for there being two." * (len(known) > 1)
+        + " Where raw input already separates the classes, learning has little to add."
+        + " Colours tell these classes: fewer queries are right by the grey pictures." * in_colour,
+        confirm="compare on more queries, and by class: counterpoint evaluate RUN",
         **remedies.advice(
             evidence,
             *[remedies.KEPT_COLOURS] * in_colour,
@@ -52,31 +51,46 @@ def check_gain(evidence: Evidence) -> Finding | None:
     )
 
 
+def _in_pairs(gain: Gain) -> str:
+    """The difference with its test."""
+    difference = gain.difference
+    assert difference is not None
+    return (
+        f"By {gain.classifier}, on the same {gain.learned.total:,} queries, the difference is "
+        f"{100 * difference.value:+.1f} points, 95 % interval {100 * difference.low:+.1f} to "
+        f"{100 * difference.high:+.1f}, p {written_p(difference.p)} ({difference.test})."
+    )
+
+
 def check_classes(evidence: Evidence) -> Finding | None:
-    """Do the features tell the classes apart?"""
-    learned = evidence.learned
-    if learned is None or learned.accuracy is None or learned.low is None or not learned.classes:
+    """Do the features tell the classes apart, by kNN or by a linear probe?"""
+    found = [gain for gain in gains(evidence.votes) if gain.learned.classes and gain.learned.low is not None]
+    if not found:
         return None
-    commonest = _commonest(learned)
-    balanced, low = _balanced(learned)
-    is_above = learned.low > commonest or low > 1 / len(learned.classes)
+    above = [gain for gain in found if gain.is_above_chance]
+    shown = (above or found)[0]
+    learned, chance = shown.learned, commonest(shown.learned)
+    mean, _ = balanced(learned)
+    shares = " and ".join(f"{gain.learned.accuracy:.1%} by {gain.classifier}" for gain in found)
+    is_by_class = (
+        learned.low or 0.0
+    ) <= chance  # told in the mean over classes alone, as rare classes weigh more there
     return Finding(
-        level="good" if is_above else "warning",
-        title=f"kNN tells the classes apart: {learned.accuracy:.1%}, where the commonest class has {commonest:.1%}"
-        if learned.low > commonest
-        else f"kNN tells the classes apart: {balanced:.1%} in the mean over {len(learned.classes)} classes"
-        if is_above
-        else f"Nothing says that the features are good: kNN is at chance ({learned.accuracy:.1%}, where the commonest "
-        f"class has {commonest:.1%})",
-        measured=learned.accuracy,
-        low=learned.low,
-        high=learned.high,
+        level="good" if above else "warning",
+        title=f"Nothing says that the features are good: at chance, {shares}; the commonest class has {chance:.1%}"
+        if not above
+        else f"The features tell the classes apart: {mean:.1%} by {shown.classifier} in the mean over "
+        f"{len(learned.classes)} classes"
+        if is_by_class
+        else f"The features tell the classes apart: {shares}, where the commonest class has {chance:.1%}",
+        measured=mean if is_by_class else learned.accuracy,
+        low=None if is_by_class else learned.low,
+        high=None if is_by_class else learned.high,
         better="higher",
-        reference=commonest,
-        reference_name="naming the commonest class",
-        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class from the "
-        f"{learned.settings.get('k', '')} nearest of the other samples; 95 % interval {learned.low:.1%} to "
-        f"{learned.high or 0:.1%}.",
+        reference=1 / len(learned.classes) if is_by_class else chance,
+        reference_name="a class at random" if is_by_class else "naming the commonest class",
+        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class by {shown.classifier}; 95 % "
+        f"interval {learned.low:.1%} to {learned.high or 0:.1%}. Every class counted alike it is {mean:.1%}.",
         confirm="shuffle the labels and diagnose again: the accuracy must fall to this level (counterpoint diagnose "
         "FILE --labels SHUFFLED.npy)",
         remedy="check that labels and samples are in one order; if they are, these features do not hold what the "
@@ -91,7 +105,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
     lost = inner.minus(outer) if inner and outer else None
     if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
         return None
-    above = (inner.accuracy or 0.0) - _commonest(inner)
+    above = (inner.accuracy or 0.0) - commonest(inner)
     share = lost.value / above if above > 0 else 0.0
     return Finding(
         level="warning" if share > HIDDEN else "note",
@@ -187,23 +201,6 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         remedy="diagnose on more samples",
         cannot_tell="anything of figures that so few samples bound",
     )
-
-
-def _balanced(row: EvaluationRow) -> tuple[float, float]:
-    """Mean over the classes of the share of right queries, and the lower end of its 95 % interval."""
-    shares = [share for share in row.classes.values() if share.total]
-    means = [(share.correct or 0) / (share.total or 1) for share in shares]
-    # One query is added to both kinds, so that a class without a right one has a variance, too.
-    smooth = [((share.correct or 0) + 1) / ((share.total or 0) + 2) for share in shares]
-    variance = sum(p * (1 - p) / (share.total or 1) for p, share in zip(smooth, shares, strict=True))
-    mean = sum(means) / max(len(means), 1)
-    return mean, mean - Z_95 * math.sqrt(variance) / max(len(means), 1)
-
-
-def _commonest(row: EvaluationRow) -> float:
-    """Share of the commonest class among the queries; 0 where the classes are not known."""
-    totals = [share.total or 0 for share in row.classes.values()]
-    return max(totals, default=0) / max(sum(totals), 1)
 
 
 def is_refusal(finding: Finding) -> bool:

@@ -51,7 +51,8 @@ def _judgement(run: RunRecord) -> Markup:
     for place, finding in problems[:NUM_TOP_FINDINGS]:
         link = element("a", finding.title or finding.name, href=f"#{finding_anchor(run, place)}")
         links.append(element("li", badge(finding.level), " ", link))
-    return join(words, element("ul", links, class_="top-findings") if links else None)
+    limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
+    return join(words, limits, element("ul", links, class_="top-findings") if links else None)
 
 
 def _unfinished(run: RunRecord) -> Markup | None:

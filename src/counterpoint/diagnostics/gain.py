@@ -1,0 +1,154 @@
+"""Are the features any good: kNN and linear probe beside chance and what training did not make, in one sentence.
+
+Loads without torch, so that a report can draw the sentence anew from an evaluation.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from counterpoint.core.paired_shares import Z_95, Difference, corrected, queries_to_tell
+from counterpoint.core.run_records import BASELINES, EvaluationRow
+
+KNN, PROBE = "knn", "linear probe"
+CLASSIFIERS = {KNN: "kNN", PROBE: "the probe"}
+UNTRAINED_ENCODER = BASELINES[2]
+LEARNED = "representation"
+SMALLEST = 0.01  # difference of which it is said how many queries would tell it; of a smaller one 5 points
+USUAL_DIFFERENCE = 0.05
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What one classifier finds in the features.
+
+    Attributes:
+        classifier: kNN or the probe.
+        learned: accuracy of the features.
+        baseline: accuracy of the best that training did not make; None where none was measured.
+        difference: of both on the same queries, p corrected for both classifiers; None where it is not known.
+    """
+
+    classifier: str
+    learned: EvaluationRow
+    baseline: EvaluationRow | None = None
+    difference: Difference | None = None
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the features are told apart from the baseline, and better."""
+        return self.difference is not None and self.difference.is_told_apart and self.difference.value > 0
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether they are told apart from it, and worse."""
+        return self.difference is not None and self.difference.is_told_apart and self.difference.value < 0
+
+    @property
+    def is_above_chance(self) -> bool:
+        """Whether more is right than by naming the commonest class, or a class at random in the mean over classes."""
+        _, low = balanced(self.learned)
+        return (self.learned.low or 0.0) > commonest(self.learned) or low > 1 / max(len(self.learned.classes), 1)
+
+
+def gains(votes: Sequence[EvaluationRow]) -> tuple[Gain, ...]:
+    """What each classifier finds, kNN first; none without an accuracy of the features.
+
+    Args:
+        votes: rows of an evaluation, or of the diagnosis itself.
+    """
+    found = []
+    for protocol, name in CLASSIFIERS.items():
+        rows = {row.features: row for row in votes if row.protocol == protocol and row.accuracy is not None}
+        learned = rows.get(LEARNED)
+        if learned is None:
+            continue
+        others = [row for features, row in rows.items() if features in BASELINES]
+        baseline = max(others, key=lambda row: row.accuracy or 0.0, default=None)
+        found.append(Gain(name, learned, baseline, learned.minus(baseline) if baseline else None))
+    differences = corrected([gain.difference for gain in found])
+    return tuple(replace(gain, difference=difference) for gain, difference in zip(found, differences, strict=True))
+
+
+def answer(votes: Sequence[EvaluationRow]) -> str:
+    """One sentence: are the features better than what training did not make, by which classifier, and what is chance.
+
+    >>> answer([])
+    'whether the features are good was not measured'
+    """
+    found = gains(votes)
+    if not found:
+        return "whether the features are good was not measured"
+    by_name = {name_of(gain.baseline) for gain in found if gain.baseline}
+    chance = f"chance {commonest(found[0].learned):.1%}" if found[0].learned.classes else ""
+    if not by_name:
+        return _beside_chance(found, chance)
+    shared = by_name.pop() if len(by_name) == 1 else ""
+    if all(gain.difference is None for gain in found):
+        what = _listed([_shares(gain, shared) for gain in found])
+        return (
+            f"better than {shared or 'its baselines'}: not known, as it was not kept which queries were right, {what}"
+        )
+    groups = {
+        "yes": [gain for gain in found if gain.is_better],
+        "no, worse": [gain for gain in found if gain.is_worse],
+        "not told apart": [gain for gain in found if not gain.is_better and not gain.is_worse],
+    }
+    parts = [f"{word} by {_listed([_shares(gain, shared) for gain in some])}" for word, some in groups.items() if some]
+    left = groups["not told apart"]
+    needed = f" ({_needed(left[0])})" if len(left) == len(found) else ""
+    return "; ".join(filter(None, [f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}", chance]))
+
+
+def _beside_chance(found: Sequence[Gain], chance: str) -> str:
+    """The sentence where no baseline was measured."""
+    above = [gain for gain in found if gain.is_above_chance]
+    words = _listed([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or found])
+    told = f"above chance by {words}" if above else f"at chance by {words}"
+    return "; ".join(filter(None, [told, chance, "whether that is better than raw input was not measured"]))
+
+
+def _shares(gain: Gain, shared: str) -> str:
+    """Both accuracies, with the name of the baseline where it is not that of the whole sentence."""
+    if gain.baseline is None:
+        return f"{gain.classifier} ({gain.learned.accuracy:.1%})"
+    whose = "" if shared else f" of {name_of(gain.baseline)}"
+    return f"{gain.classifier} ({gain.learned.accuracy:.1%} against {gain.baseline.accuracy:.1%}{whose})"
+
+
+def _needed(gain: Gain) -> str:
+    """How many queries there were, and how many would tell such a difference."""
+    queries = f"{gain.learned.total:,.0f} queries"
+    difference = gain.difference
+    if difference is None:
+        return queries
+    size = abs(difference.value) if abs(difference.value) >= SMALLEST else USUAL_DIFFERENCE
+    needed = queries_to_tell(size, difference.apart or 0.0)
+    which = "such a difference" if size == abs(difference.value) else f"{100 * size:.0f} points"
+    return f"{queries}; about {float(f'{needed:.1g}'):,.0f} would tell {which}"
+
+
+def name_of(row: EvaluationRow) -> str:
+    """What a baseline is called in a sentence."""
+    return "the untrained encoder" if row.features == UNTRAINED_ENCODER else "raw input"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(words)
+
+
+def balanced(row: EvaluationRow) -> tuple[float, float]:
+    """Mean over the classes of the share of right queries, and the lower end of its 95 % interval."""
+    shares = [share for share in row.classes.values() if share.total]
+    means = [(share.correct or 0) / (share.total or 1) for share in shares]
+    # One query is added to both kinds, so that a class without a right one has a variance, too.
+    smooth = [((share.correct or 0) + 1) / ((share.total or 0) + 2) for share in shares]
+    variance = sum(p * (1 - p) / (share.total or 1) for p, share in zip(smooth, shares, strict=True))
+    mean = sum(means) / max(len(means), 1)
+    return mean, mean - Z_95 * math.sqrt(variance) / max(len(means), 1)
+
+
+def commonest(row: EvaluationRow) -> float:
+    """Share of the commonest class among the queries; 0 where the classes are not known."""
+    totals = [share.total or 0 for share in row.classes.values()]
+    return max(totals, default=0) / max(sum(totals), 1)

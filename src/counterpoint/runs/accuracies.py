@@ -1,0 +1,175 @@
+"""Accuracies that a diagnosis measures itself where there is no evaluation: kNN and linear probe, on few samples."""
+
+# M samples that are looked at, B of the bank, Q queries, D features
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.derived_files import read_derived
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
+from counterpoint.data.order import Split
+from counterpoint.data.source import Source
+from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, UNTRAINED
+from counterpoint.diagnostics.gain import KNN, PROBE, UNTRAINED_ENCODER
+from counterpoint.evaluation.features import evenly_spaced
+from counterpoint.evaluation.knn import Vote, knn_leave_one_out, knn_predict
+from counterpoint.evaluation.linear_probe import fit_probe
+from counterpoint.evaluation.metric_types import accuracy, row_of
+from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.subject import Subject
+
+MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
+MOST_FITTED = 4000  # of the bank, that a probe is fitted to
+WIDEST, COMPONENTS = 512, 256  # of more dimensions, a probe of raw input takes so many principal components
+FEW = 1000  # labelled samples up to which each is asked about in turn, rather than a fifth of them
+NUM_FOLDS = 5
+NEAREST, FEWEST_NEAREST, TEMPERATURE = 20, 5, 0.1
+
+Accuracies = tuple[EvaluationRow, ...]
+
+
+@dataclass(frozen=True)
+class AskedSamples:
+    """Labelled samples and how they are divided.
+
+    Attributes:
+        positions: of all that are looked at.
+        labels_M: their classes.
+        num_bank: of these, the first so many answer, the others are asked about; None where each is asked about in
+            turn, by leaving it out.
+    """
+
+    positions: Tensor
+    labels_M: Tensor
+    num_bank: int | None
+
+    @property
+    def asked(self) -> slice:
+        """Those that are asked about, among the positions."""
+        return slice(self.num_bank or 0, None)
+
+    @property
+    def neighbours(self) -> int:
+        """How many vote: fewer than the smallest class has, or a rare class never wins."""
+        bank_B = self.labels_M[: self.num_bank]
+        smallest = int(torch.bincount(bank_B)[bank_B.unique()].min())
+        return min(NEAREST, max(smallest, FEWEST_NEAREST), len(bank_B) - (self.num_bank is None))
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether accuracies can be measured: two classes, each with two samples where each is left out in turn."""
+        if len(self.labels_M[self.asked]) < MIN_QUERIES:
+            return False
+        _, counts = self.labels_M[: self.num_bank].unique(return_counts=True)
+        return int((counts >= (2 if self.num_bank is None else 1)).sum()) >= 2
+
+
+def chosen_samples(labels_N: Tensor, split: Split, *, each: bool = True) -> AskedSamples:
+    """Labelled samples to measure accuracies with, evenly spaced where there are many.
+
+    Args:
+        labels_N: of all samples, -1 where one has none.
+        split: bank and queries.
+        each: whether few samples are all asked about in turn, whatever the split.
+    """
+    known = (labels_N >= 0).nonzero()[:, 0]
+    if each and len(known) <= FEW:
+        return AskedSamples(known, labels_N[known], None)
+    bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
+    bank, queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
+    positions = torch.cat([bank, queries])
+    return AskedSamples(positions, labels_N[positions], len(bank))
+
+
+def accuracies(features: Mapping[str, Tensor], asked: AskedSamples, class_names: tuple[str, ...]) -> Accuracies:
+    """By kNN and a linear probe, on the same queries; none with too few of them, or fewer than two classes.
+
+    Args:
+        features: of the samples at ``asked.positions``, by their names in the rows.
+        asked: the samples.
+        class_names: of all classes.
+    """
+    if not asked.is_enough:
+        return ()
+    rows = []
+    for name, z_MD in features.items():
+        found = {KNN: _by_neighbours(z_MD, asked)}
+        if name != GREY_INPUT:
+            found[PROBE] = _by_probe(_narrowed(z_MD, asked) if name == RAW_INPUT else z_MD, asked)
+        for protocol, (predicted_Q, settings) in found.items():
+            score = accuracy(predicted_Q, asked.labels_M[asked.asked], settings)
+            rows.append(row_of(name, protocol, score, class_names))
+    return tuple(rows)
+
+
+def accuracies_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Accuracies:
+    """Those of its evaluation, or measured beside the raw input.
+
+    Args:
+        judged: an encoder beside samples; without labels there are none.
+        seen: features of all samples by place.
+    """
+    source = judged.source
+    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
+        file = judged.folder.evaluation
+        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
+        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
+        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
+            return record.rows
+    if source.labels is None:
+        return ()
+    # What a run was trained on says nothing of new samples where labels were learned from.
+    asked = chosen_samples(source.labels, judged.split, each=judged.folder is None and len(judged.sources) == 1)
+    named = {UNTRAINED_ENCODER if name == UNTRAINED else name: z_ND[asked.positions] for name, z_ND in seen.items()}
+    return accuracies({**named, **raw_input(source, asked.positions)}, asked, source.class_names)
+
+
+def raw_input(source: Source, positions: Tensor) -> dict[str, Tensor]:
+    """What samples are before any encoder, and pictures also without their colours, as rows."""
+    raw = to_unit_float(source.store.fetch(positions.tolist()))
+    found = {RAW_INPUT: raw.flatten(1)}
+    if source.kind == "images" and raw.shape[1] > 1:
+        found[GREY_INPUT] = raw.mean(dim=1).flatten(1)
+    return found
+
+
+def _by_neighbours(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
+    """Classes that the nearest samples vote for."""
+    vote = Vote(asked.neighbours, TEMPERATURE)
+    if asked.num_bank is None:
+        return knn_leave_one_out(z_MD, asked.labels_M, vote), {"k": vote.k, "queries": "each left out in turn"}
+    bank_BD, queries_QD = z_MD[: asked.num_bank], z_MD[asked.num_bank :]
+    return knn_predict(bank_BD, asked.labels_M[: asked.num_bank], queries_QD, vote), {"k": vote.k}
+
+
+def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
+    """Classes by a linear probe."""
+    labels_M, num_bank = asked.labels_M, asked.num_bank
+    if num_bank is not None:
+        fitted = evenly_spaced(torch.arange(num_bank), MOST_FITTED)
+        return fit_probe(z_MD[fitted], labels_M[fitted]).predict(z_MD[num_bank:]), {}
+    # The n-th sample of each class goes to fold n mod 5: all folds have all classes that are large enough.
+    order_M = labels_M.argsort(stable=True)
+    fold_M, predicted_M = torch.empty_like(labels_M), torch.empty_like(labels_M)
+    fold_M[order_M] = torch.arange(len(labels_M)) % NUM_FOLDS
+    for fold in range(NUM_FOLDS):
+        is_asked_M = fold_M == fold
+        probe = fit_probe(z_MD[~is_asked_M], labels_M[~is_asked_M])
+        predicted_M[is_asked_M] = probe.predict(z_MD[is_asked_M])
+    return predicted_M, {"queries": f"each in one of {NUM_FOLDS} folds"}
+
+
+def _narrowed(raw_MD: Tensor, asked: AskedSamples) -> Tensor:
+    """Raw input of many dimensions as principal components, of which a probe is fitted in seconds."""
+    if raw_MD.shape[1] <= WIDEST:
+        return raw_MD
+    bank_BD = raw_MD[: asked.num_bank]
+    count = min(COMPONENTS, len(bank_BD) - 1)
+    model = PCA(count, svd_solver="randomized", random_state=0).fit(bank_BD.numpy())
+    return torch.from_numpy(model.transform(raw_MD.numpy())).float()
