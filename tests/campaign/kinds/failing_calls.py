@@ -41,6 +41,8 @@ def after_failure(action: str, place: Place, before: dict[str, str], outcome: Ou
     if (verdict := judge(outcome)).fault:
         return verdict
     if outcome.code == 0 and (other := unfinished(action, material, folder)):
+        if action == "report" and "The map could not be kept" in (folder / "page.html").read_text():
+            return KEPT  # the page is whole but for the layouts, and says so
         return Verdict("silent", f"{action}: {other}; {outcome}")
     if gone := lost(action, material, folder, before):
         return Verdict("lost", f"{action}: {gone}; {outcome}")

@@ -96,6 +96,7 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
     return element(
         "div",
         element("p", chosen_words(known), class_="note"),
+        element("p", run.gaps["report"], class_="notice") if "report" in run.gaps else None,
         map_data(run, layouts, shown),
         element("div", controls, element("div", class_="map-live"), class_="needs-script map-tools"),
         element("div", legends, class_="legends"),
