@@ -121,7 +121,7 @@ def test_the_tables_count_cases_remedies_and_alarms_and_say_what_stopped() -> No
     assert "| untrained | a learning rate of nothing | 1 of 2 |" in text
     assert "50.0 → 60.0 | 60.0 → 62.0 |" in text
     assert "First remedies: 1 of 1 improve their figure." in text
-    assert "| untrained | 1 of 1 | +6.0 | optim.learning_rate 0.1 |" in text
+    assert "| untrained | 1 of 1 | +6.0 |" in text
     assert "1 cases stopped: copies, seed 0: TrainingError: no" in text
     text = feature_tables((case("copies", UNTRAINED), case("isotropic", GOOD), case("isotropic", UNTRAINED)))
     assert "0 of 1 (0.0% to 79.3%) named in the first 2 findings" in text
