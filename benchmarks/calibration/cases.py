@@ -1,92 +1,103 @@
-"""One training with a fault: trained, diagnosed, and trained again as its first finding advises."""
+"""One case of a calibration: features or a training with a known fault, and what a diagnosis draws on."""
 
-# N samples, D features
-
+import inspect
 import json
 import tempfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from pydantic import TypeAdapter
 
-from calibration.faults import CATALOGUE, HEALTHY, Form
-from calibration.spoiled_samples import Sample
+from calibration.feature_faults import FAULTS, faulty_features
+from calibration.feature_sets import FeatureSet, World
+from calibration.healthy_features import FAMILIES
+from calibration.spoiled_samples import HELD_OUT, Sample
+from calibration.trained_faults import HEALTHY, TRAINED_FAULTS, Form
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run_records import Record
 from counterpoint.core.validation import nest
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.evidence import Evidence
+from counterpoint.diagnostics.evidence import REPRESENTATION, Evidence
 from counterpoint.diagnostics.finding import LEVELS, Finding
 from counterpoint.diagnostics.findings import find
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.load_subject import Samples, open_subject
+from counterpoint.evaluation.protocol import evaluate
 from counterpoint.nn.trained import load
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
 from counterpoint.runs.run_evidence import gather_evidence
 from counterpoint.runs.training import train
 
 Set = Literal["choosing", "publishing"]
+SETS: tuple[Set, Set] = ("choosing", "publishing")
 EVIDENCE = TypeAdapter(Evidence)
+FIRST = 2  # findings among which a fault must be
+NUM_SAMPLES = 600  # of a training
+MOST_SCORED = 1500  # pictures that no training saw, by which it is scored
+# The second set has another encoder, other batches and another temperature.
+TRAININGS: Mapping[Set, Mapping[str, Any]] = {
+    "choosing": {"method": "simclr", "encoder": "convnet", "epochs": 8, "batch_size": 32, "temperature": 0.2},
+    "publishing": {"method": "simclr", "encoder": "resnet9-narrow", "epochs": 8, "batch_size": 40, "temperature": 0.3},
+}
 # Trainings that nothing is wrong with, in turn: the first set has one method, the second five.
 HEALTHY_METHODS: Mapping[Set, tuple[str, ...]] = {
     "choosing": ("simclr",),
     "publishing": ("simclr", "ncl", "barlow-twins", "vicreg", "mio"),
 }
-
 WITH_TEMPERATURE = ("simclr", "ncl")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What all trainings of a set have in common.
-
-    Attributes:
-        kind: which form of the faults.
-        sample: the pictures, from which each seed draws its own.
-        num_samples: that a training has.
-        settings: of all trainings, by path.
-    """
-
-    kind: Set
-    sample: Sample
-    num_samples: int
-    settings: Mapping[str, Any]
-
-
 class Case(Record):
-    """A training and what was found.
+    """Features or a training, and what was found.
 
     Attributes:
-        fault: what was wrong with it.
+        fault: what was wrong, or the family of healthy features.
         seed: of samples, order and weights.
-        evidence: what findings are drawn from, so that other limits can be tried without training again.
-        error: of a training that stopped.
-        remedied: the evidence after the first remedy, where a finding of the fault has one.
-        remedy: code of the finding whose remedy was tried.
+        kind: of the data.
+        evidence: what findings are drawn from, so that other limits can be tried without measuring again.
+        error: of a case that stopped.
+        scores: of a training: accuracy of kNN and linear probe on pictures that it did not see, with right labels.
+        remedy: code of the finding whose changes were tried: the first that has some, as ``--fix`` takes it.
+        changes: those settings, in words.
+        remedied: the evidence after a training with them.
+        remedied_scores: its accuracies.
     """
 
     fault: str
     seed: int
+    kind: str = ""
     evidence: Any = None
     error: str = ""
-    remedied: Any = None
+    scores: Mapping[str, float] = {}
     remedy: str = ""
+    changes: str = ""
+    remedied: Any = None
+    remedied_scores: Mapping[str, float] = {}
 
-    @property
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """By the limits of today."""
-        return find(_read(self.evidence)) if self.evidence else ()
+        """By the limits of today, without what is good."""
+        return tuple(each for each in find(_read(self.evidence)) if each.level != "good") if self.evidence else ()
+
+    def is_named(self, found_as: tuple[str, ...], num_first: int = FIRST) -> bool:
+        """Whether one of some findings is among the first."""
+        return any(each.name in found_as for each in self.findings[:num_first])
+
+    def has(self, level: str, but_for: tuple[str, ...] = ()) -> bool:
+        """Whether there is a finding of a level, but for some that are right."""
+        return any(each.level == level and each.name not in but_for for each in self.findings)
 
     @property
     def is_improved(self) -> bool | None:
         """Whether the remedy improved the figure that its finding names; None where none was tried."""
-        if not self.remedied:
-            return None
         before = next((each for each in self.findings if each.name == self.remedy), None)
-        if before is None:
+        if not self.remedied or before is None:
             return None
         after = next((each for each in find(_read(self.remedied)) if each.name == self.remedy), None)
         if after is None or LEVELS.index(after.level) < LEVELS.index(before.level):
@@ -95,60 +106,141 @@ class Case(Record):
             return False
         return after.measured > before.measured if before.better == "higher" else after.measured < before.measured
 
+    @property
+    def gain(self) -> float | None:
+        """What the remedy adds to the mean of the accuracies; None where none was tried."""
+        if not self.scores or not self.remedied_scores:
+            return None
+        return float(np.mean([self.remedied_scores[name] - self.scores[name] for name in self.scores]))
+
 
 def _read(evidence: Any) -> Evidence:
     """From plain values, as a line of JSON has them."""
     return EVIDENCE.validate_json(json.dumps(evidence))
 
 
-def run_case(plan: Plan, fault: str, seed: int, *, with_remedy: bool) -> Case:
-    """Train once with a fault and gather the evidence; with the first remedy, train a second time.
+def _written(evidence: Evidence) -> Any:
+    return EVIDENCE.dump_python(evidence, mode="json")
+
+
+class Work(Protocol):
+    """Makes the case of a name and a seed: the same bits for the same seed, whatever came before."""
+
+    def __call__(self, name: str, seed: int) -> Case:
+        """One case."""
+        ...
+
+
+# ---- features
+
+
+class FeatureWork:
+    """Draws features with a fault, or healthy ones, and measures them.
 
     Args:
-        plan: what all trainings have in common.
-        fault: a name of ``faults.CATALOGUE``.
-        seed: of this training.
-        with_remedy: whether the settings that the fault's finding advises are tried, too.
+        kind: form of the faults.
+        photos: pictures with classes; None for digits and tables alone.
     """
-    form: Form = getattr(CATALOGUE[fault], plan.kind)
-    draws = np.random.default_rng(seed)
-    sample = plan.sample.at(draws.permutation(len(plan.sample.classes))[: plan.num_samples])
-    sample = form.samples(sample, draws) if form.samples else sample
-    settings = {**plan.settings, **form.settings, "seed": seed}
-    if fault == HEALTHY:
-        methods = HEALTHY_METHODS[plan.kind]
-        settings["method"] = methods[seed % len(methods)]
-        if settings["method"] not in WITH_TEMPERATURE:
-            settings["temperature"] = None
-    try:
-        evidence = _evidence(sample, settings, form, draws)
-    except Exception as error:  # a training that diverges is a result
-        return Case(fault=fault, seed=seed, error=f"{type(error).__name__}: {error}")
-    case = Case(fault=fault, seed=seed, evidence=EVIDENCE.dump_python(evidence, mode="json"))
-    named = next((each for each in case.findings[:2] if each.name in CATALOGUE[fault].found_as and each.changes), None)
-    if not with_remedy or named is None:
-        return case
-    try:
-        again = _evidence(sample, {**settings, **named.changes}, form, draws)
-    except Exception as error:
-        return case.model_copy(update={"error": f"remedy: {type(error).__name__}: {error}"})
-    return case.model_copy(update={"remedied": EVIDENCE.dump_python(again, mode="json"), "remedy": named.name})
+
+    def __init__(self, kind: Set, photos: Sample | None) -> None:
+        self.world = World(SETS.index(kind), photos)
+
+    def drawn(self, name: str, seed: int) -> FeatureSet:
+        """Features of a name of ``FAULTS`` or ``FAMILIES``; kinds of data take turns."""
+        draws = np.random.default_rng([seed, self.world.number, zlib.crc32(name.encode())])
+        if name in FAMILIES:
+            return FAMILIES[name].make(self.world, draws)
+        kind = self.world.kinds[seed % len(self.world.kinds)]
+        return faulty_features(self.world, FAULTS[name], kind, draws)
+
+    def __call__(self, name: str, seed: int) -> Case:
+        """Draw and measure."""
+        drawn = self.drawn(name, seed)
+        try:
+            evidence = evidence_of(drawn)
+        except Exception as error:  # a diagnosis that stops is a result
+            return Case(fault=name, seed=seed, kind=drawn.kind, error=f"{type(error).__name__}: {error}")
+        return Case(fault=name, seed=seed, kind=drawn.kind, evidence=_written(evidence))
 
 
-def _evidence(sample: Sample, settings: Mapping[str, Any], form: Form, draws: np.random.Generator) -> Evidence:
-    """Train, and gather what a diagnosis would draw on; the run is removed."""
+def evidence_of(drawn: FeatureSet) -> Evidence:
+    """What a diagnosis of features draws on."""
+    z_ND, views = (
+        None if part is None else torch.from_numpy(part.astype(np.float16 if part.dtype == np.float16 else np.float32))
+        for part in (drawn.z_ND, drawn.views)
+    )
+    # A diagnosis that takes no groups is not given any.
+    taken = inspect.signature(given_features).parameters
+    more = {"groups": drawn.groups} if drawn.groups is not None and "groups" in taken else {}
+    return evidence_of_features(given_features(z_ND, drawn.labels, views, **more))
+
+
+# ---- trainings
+
+
+@dataclass(frozen=True)
+class TrainedWork:
+    """Trains with a fault, diagnoses, and trains again as the first finding advises.
+
+    Attributes:
+        kind: form of the faults.
+        photos: the pictures, from which each seed draws its own.
+        with_remedy: whether there is a second training.
+    """
+
+    kind: Set
+    photos: Sample
+    with_remedy: bool
+
+    def __call__(self, name: str, seed: int) -> Case:
+        """Train once or twice."""
+        form: Form = getattr(TRAINED_FAULTS[name], self.kind)
+        draws = np.random.default_rng(seed)
+        order = draws.permutation(len(self.photos.classes))
+        sample, unseen = self.photos.at(order[:NUM_SAMPLES]), self.photos.at(order[NUM_SAMPLES:][:MOST_SCORED])
+        sample = form.samples(sample, draws) if form.samples else sample
+        settings = {**TRAININGS[self.kind], "source.holdout": HELD_OUT, **form.settings, "seed": seed}
+        if name == HEALTHY:
+            methods = HEALTHY_METHODS[self.kind]
+            settings["method"] = methods[seed % len(methods)]
+            if settings["method"] not in WITH_TEMPERATURE:
+                settings["temperature"] = None
+        case = Case(fault=name, seed=seed, kind="photos")
+        try:
+            evidence, scores = _trained(sample, unseen, settings, form)
+        except Exception as error:  # a training that diverges is a result
+            return case.model_copy(update={"error": f"{type(error).__name__}: {error}"})
+        case = Case(**{**case.model_dump(), "evidence": _written(evidence), "scores": scores})
+        remedy = next((each for each in case.findings if each.changes), None)
+        if not self.with_remedy or remedy is None or name == HEALTHY:
+            return case
+        changes = ", ".join(f"{path} {value}" for path, value in remedy.changes.items())
+        update: dict[str, Any] = {"remedy": remedy.name, "changes": changes}
+        try:
+            again, scores = _trained(sample, unseen, {**settings, **remedy.changes}, form)
+        except Exception as error:
+            return case.model_copy(update={**update, "error": f"remedy: {type(error).__name__}: {error}"})
+        return case.model_copy(update={**update, "remedied": _written(again), "remedied_scores": scores})
+
+
+def _trained(
+    sample: Sample, unseen: Sample, settings: Mapping[str, Any], form: Form
+) -> tuple[Evidence, Mapping[str, float]]:
+    """Train, gather what a diagnosis would draw on, and score with right labels; the run is removed."""
     with tempfile.TemporaryDirectory(prefix="counterpoint-case-") as folder:
-        module = form.encoder() if form.encoder else None
         # A setting of all trainings that this one's method does not have is None.
-        known = {path: value for path, value in settings.items() if value is not None}
-        asked = nest({path: value for path, value in known.items() if not (module and path == "encoder")})
-        given = {"labels": sample.classes, "encoder": module} if module else {"labels": sample.classes}
-        run = train(sample.pictures, **given, out=f"{folder}/run", quiet=True, **asked)
-        if form.features is not None:
-            encoder = load(run)
-            mirrored = np.ascontiguousarray(sample.pictures[:, :, ::-1])
-            z_ND, other_ND = (torch.as_tensor(encoder.embed(each)) for each in (sample.pictures, mirrored))
-            z_ND, other_ND = form.features(z_ND, other_ND, draws)
-            return evidence_of_features(given_features(z_ND, sample.classes, other_ND))
-        judged = open_subject(run, Samples(), LookSettings(), Reporter(quiet=True))
-        return gather_evidence(judged, SPARSITY_THRESHOLD, cache=False).evidence
+        asked = nest({path: value for path, value in settings.items() if value is not None})
+        run = train(sample.pictures, labels=sample.classes, out=f"{folder}/run", quiet=True, **asked)
+        bank, queries = unseen.at(np.arange(0, len(unseen.classes), 2)), unseen.at(np.arange(1, len(unseen.classes), 2))
+        if form.is_for_features:
+            z_ND = torch.as_tensor(load(run).embed(sample.pictures))
+            evidence = evidence_of_features(given_features(z_ND, sample.classes, None))
+        else:
+            other = Samples(form.judged(sample.pictures), sample.classes) if form.judged else Samples()
+            judged = open_subject(run, other, LookSettings(cache=False), Reporter(quiet=True))
+            evidence = gather_evidence(judged, SPARSITY_THRESHOLD, cache=False).evidence
+        found = evaluate(
+            run, data=bank.pictures, labels=bank.classes, test_data=queries.pictures, test_labels=queries.classes,
+            metrics=(KNN, PROBE), layers=(REPRESENTATION,), cache=False, quiet=True,
+        )  # fmt: skip
+        return evidence, {name: found.accuracy(REPRESENTATION, name) for name in (KNN, PROBE)}

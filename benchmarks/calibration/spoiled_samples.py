@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from counterpoint.data.order import split_source
 
 Pictures = NDArray[np.uint8]
 Classes = NDArray[np.int64]
@@ -24,6 +27,7 @@ class Sample:
         return Sample(self.pictures[places], self.classes[places])
 
 
+HELD_OUT = 0.4  # of each training's samples: enough queries to tell accuracies apart
 HUES = np.array([[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0], [0, 255, 255], [255, 0, 255]])
 Spoil = Callable[[Sample, np.random.Generator], Sample]
 
@@ -110,3 +114,69 @@ def of_faint_noise(sample: Sample, draws: np.random.Generator) -> Sample:
     """Noise in place of pictures: each value normal by itself, around middle grey."""
     noise = draws.normal(128, 40, sample.pictures.shape)
     return Sample(noise.round().clip(0, 255).astype(np.uint8), sample.classes)
+
+
+def half_noise(sample: Sample, draws: np.random.Generator) -> Sample:
+    """Noise in place of half of the pictures."""
+    pictures = sample.pictures.copy()
+    places = draws.permutation(len(pictures))[: len(pictures) // 2]
+    pictures[places] = of_noise(sample.at(places), draws).pictures
+    return Sample(pictures, sample.classes)
+
+
+def labels_shuffled(sample: Sample, draws: np.random.Generator) -> Sample:
+    """Labels are those of other pictures."""
+    return Sample(sample.pictures, draws.permutation(sample.classes))
+
+
+def wrongly_labelled(share: float) -> Spoil:
+    """A share of the labels is that of any other class."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        classes, num_classes = sample.classes.copy(), int(sample.classes.max()) + 1
+        places = draws.permutation(len(classes))[: round(share * len(classes))]
+        classes[places] = (classes[places] + draws.integers(1, num_classes, len(places))) % num_classes
+        return Sample(sample.pictures, classes)
+
+    return spoil
+
+
+def one_class_of(share: float) -> Spoil:
+    """One label has most of the pictures, all but two tenths of the classes; a few pictures of two others are left."""
+
+    def spoil(sample: Sample, draws: np.random.Generator) -> Sample:
+        classes = np.where(sample.classes % 10 < 2, sample.classes % 10 + 1, 0)
+        num_common = int((classes == 0).sum())
+        num_rare = round(num_common * (1 - share) / share / 2)
+        chosen = [draws.permutation(np.flatnonzero(classes == label))[:num_rare] for label in (1, 2)]
+        places = draws.permutation(np.concatenate([np.flatnonzero(classes == 0), *chosen]))
+        return Sample(sample.pictures[places], classes[places])
+
+    return spoil
+
+
+def held_out_darker(sample: Sample, draws: np.random.Generator) -> Sample:
+    """Pictures that a training holds out have a third of the light."""
+    return _held_out(sample, lambda pictures: pictures // 3)
+
+
+def held_out_inverted(sample: Sample, draws: np.random.Generator) -> Sample:
+    """Pictures that a training holds out are inverted."""
+    return _held_out(sample, inverted)
+
+
+def _held_out(sample: Sample, change: Callable[[Pictures], Pictures]) -> Sample:
+    pictures = sample.pictures.copy()
+    held_out = split_source(len(pictures), torch.from_numpy(sample.classes), HELD_OUT).held_out.numpy()
+    pictures[held_out] = change(pictures[held_out])
+    return Sample(pictures, sample.classes)
+
+
+def inverted(pictures: Pictures) -> Pictures:
+    """White is black."""
+    return 255 - pictures
+
+
+def channels_turned(pictures: Pictures) -> Pictures:
+    """Blue, green, red."""
+    return np.ascontiguousarray(pictures[..., ::-1])

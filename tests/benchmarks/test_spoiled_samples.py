@@ -1,27 +1,32 @@
-"""Faults are what they say: copies are copies, tints stay, classes have their sizes, encoders are silent."""
+"""Faults are what they say: copies are copies, tints stay, classes have their sizes, held-out pictures are others."""
 
 import numpy as np
 import pytest
 import torch
-from calibration.faults import CATALOGUE, HEALTHY
-from calibration.spoiled_encoders import Repeated, Silenced, Spoiled
-from calibration.spoiled_features import with_offset, with_rows_moved, with_rows_shuffled
+from calibration.feature_faults import FAULTS
+from calibration.healthy_features import FAMILIES
 from calibration.spoiled_samples import (
+    HELD_OUT,
     Sample,
     Spoil,
     copied,
+    half_noise,
+    held_out_inverted,
     labelled_by_tint,
     nearly_copied,
     of_faint_noise,
     of_noise,
+    one_class_of,
     shaded,
     tinted,
     with_classes,
+    wrongly_labelled,
 )
+from calibration.trained_faults import HEALTHY, TRAINED_FAULTS
 
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
-from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.data.order import split_source
 
 
 def sample(num: int = 200) -> Sample:
@@ -76,34 +81,33 @@ def test_noise_has_nothing_of_the_pictures_and_keeps_the_classes() -> None:
         assert abs(found.pictures.mean() - 127.5) < 2
 
 
-def test_encoders_are_silent_and_repeat_themselves() -> None:
-    images = torch.rand(16, 3, 16, 16)
-    silent = Spoiled(Silenced(0.6))(images)
-    assert int((silent == 0).all(dim=0).sum()) == 39
-    twice = Spoiled(Repeated((1.0, -0.7)))(images)
-    assert torch.allclose(twice[:, 64:], -0.7 * twice[:, :64])
+def test_labels_and_half_of_the_pictures_are_changed_and_one_class_has_most() -> None:
+    assert 0.3 < (spoiled(wrongly_labelled(0.4)).classes != sample().classes).mean() <= 0.4
+    is_same = (spoiled(half_noise).pictures == sample().pictures).all(axis=(1, 2, 3))
+    assert is_same.sum() == 100
+    sizes = np.bincount(spoiled(one_class_of(0.9)).classes)
+    assert len(sizes) == 3
+    assert sizes[0] / sizes.sum() == pytest.approx(0.9, abs=0.01)
 
 
-def test_features_are_moved_and_shuffled() -> None:
-    z = torch.randn(50, 4)
-    draws = np.random.default_rng(0)
-    moved, other = with_offset(6.0)(z, z, draws)
-    assert torch.allclose(moved - z, torch.full_like(z, 6 * float(z.std(dim=0).mean())))
-    assert other is not None
-    _, shuffled = with_rows_shuffled(z, z, draws)
-    _, rolled = with_rows_moved(z, z, draws)
-    assert shuffled is not None
-    assert rolled is not None
-    assert not torch.equal(shuffled, z)
-    assert torch.equal(shuffled.sort(dim=0).values, z.sort(dim=0).values)
-    assert torch.equal(rolled[1:], z[:-1])
+def test_only_pictures_that_a_training_holds_out_are_inverted() -> None:
+    found, before = spoiled(held_out_inverted).pictures, sample().pictures
+    is_changed = (found != before).any(axis=(1, 2, 3))
+    held_out = split_source(200, torch.from_numpy(sample().classes), HELD_OUT).held_out.numpy()
+    assert np.flatnonzero(is_changed).tolist() == held_out.tolist()
+    assert (found[held_out] == 255 - before[held_out]).all()
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_each_fault_has_settings_that_exist_and_checks_that_find_it(name: str) -> None:
-    fault = CATALOGUE[name]
+@pytest.mark.parametrize("name", TRAINED_FAULTS)
+def test_each_trained_fault_has_settings_that_exist_and_findings_that_name_it(name: str) -> None:
+    fault = TRAINED_FAULTS[name]
     assert (fault.found_as == ()) == (name == HEALTHY)
-    assert set(fault.found_as) <= set(CHECKS)
     paths = {path for path, _ in leaf_fields(TrainSettings)}
     for form in (fault.choosing, fault.publishing):
         assert set(form.settings) <= paths
+
+
+def test_each_check_that_has_a_fault_can_be_told_by_its_code() -> None:
+    codes = {code for fault in (*TRAINED_FAULTS.values(), *FAULTS.values()) for code in fault.found_as}
+    assert all(code == code.lower() and " " not in code for code in codes)
+    assert not set(FAULTS) & set(FAMILIES)  # one record has both
