@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import Metric
-from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
 
 MOST_ASKED, MOST_BANK = 512, 16384
@@ -18,7 +17,7 @@ NUM_NEIGHBOURS = 16
 LARGEST_GROUP = 10  # neighbours that are near-copies: larger groups are clumps
 NEAR = 0.1  # of the distance to the next neighbour
 FEWEST_SAMPLES = 40
-TIMES = 3.0  # what a smooth manifold of as many dimensions shows
+TIMES, FEW = 3.0, 4  # what a smooth manifold of as many dimensions shows, and samples on top
 ROWS = 128  # of a block, which a thread takes whole
 
 
@@ -54,9 +53,9 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
 
     .. math:: d_j / d_{j+1} < 0.1
 
-    Distances are of the unit-length features. Where samples fill a manifold of m dimensions a share of
-    :math:`0.1^m / (1 - 0.1^m)` has such a gap by chance; m is taken from the
-    neighbours further out, and up to three times that share counts as none.
+    Distances are of the features as they are: at unit length sparse samples coincide that differ in size. Where samples fill a manifold of m dimensions a share of
+    :math:`0.1^m / (1 - 0.1^m)` has such a gap by chance; m is
+    taken from the neighbours further out, and up to three times that share, and four samples, counts as none.
 
     Args:
         z_ND: features; at most 512 samples are asked about, among at most 16,384, evenly spaced.
@@ -70,33 +69,32 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
     if len(first_N) < FEWEST_SAMPLES:
         return NearCopies(0.0, 1.0, first_N[:0])
     bank_N = first_N[torch.linspace(0, len(first_N) - 1, min(len(first_N), MOST_BANK), dtype=torch.float64).long()]
-    unit_ND = unit_rows(z_ND[bank_N].double())
-    unit_ND -= unit_ND.mean(dim=0)
+    centred_ND = z_ND[bank_N].double()
+    centred_ND = centred_ND - centred_ND.mean(dim=0)
     asked_Q = torch.linspace(0, len(bank_N) - 1, min(len(bank_N), MOST_ASKED), dtype=torch.float64).long()
-    distance_QK = _nearest_distances(unit_ND, asked_Q)
-    # Rows that differ by their length alone are at distance 0.
-    log_QK = distance_QK.clamp(min=1e-300).log()
+    distance_QK = _nearest_distances(centred_ND, asked_Q)
+    log_QK = distance_QK.clamp(min=1e-300).log()  # squares of distinct rows may vanish
     groups = max(min(len(bank_N) // 20, LARGEST_GROUP), 1)
     is_gap_QJ = log_QK[:, :groups] < log_QK[:, 1 : groups + 1] + math.log(NEAR)
     group_Q = 1 + (is_gap_QJ * torch.arange(1, groups + 1)).amax(dim=1)
     share = float((group_Q > 1).double().mean())
-    if share <= TIMES * _by_chance(log_QK):
+    if share <= TIMES * _by_chance(log_QK) + FEW / len(group_Q):
         return NearCopies(0.0, 1.0, first_N[:0])
     near_Q = (group_Q > 1).nonzero()[:, 0]
     order = distance_QK[near_Q, 0].argsort(stable=True)
     return NearCopies(share, float((1 / group_Q).mean()), bank_N[asked_Q[near_Q[order]]])
 
 
-def _nearest_distances(unit_ND: Tensor, asked_Q: Tensor) -> Tensor:
+def _nearest_distances(z_ND: Tensor, asked_Q: Tensor) -> Tensor:
     """Distances to the nearest others, ascending: found in float32, measured in float64."""
-    rough_ND = unit_ND.float()
+    rough_ND = z_ND.float()
     square_N = rough_ND.square().sum(dim=1)
 
     def measured(rows: Tensor) -> Tensor:
         score_BN = 2 * rough_ND[rows] @ rough_ND.T - square_N
         score_BN[torch.arange(len(rows)), rows] = -torch.inf
         near_BK = score_BN.topk(NUM_NEIGHBOURS, dim=1).indices
-        apart_BKD = unit_ND[near_BK] - unit_ND[rows][:, None]
+        apart_BKD = z_ND[near_BK] - z_ND[rows][:, None]
         return torch.linalg.vector_norm(apart_BKD, dim=2).sort(dim=1).values
 
     return torch.cat(side_by_side(measured, asked_Q.split(ROWS)))

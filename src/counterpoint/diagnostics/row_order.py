@@ -64,17 +64,19 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
 
 
 def distinct_values(z_ND: Tensor) -> float:
-    """Distinct values of a dimension over at most 2,048 samples, in the median dimension that varies.
+    """Distinct values of a dimension over at most 2,048 samples, in the median dimension that may be continuous.
 
-    NaN of counts, that is where all values are whole numbers from 0 on, as in tables and pictures.
+    Left out are dimensions of counts (whole numbers from 0 on, as in tables and pictures) and constant ones; a dimension
+    that is nearly always 0 and differs otherwise counts as one that never repeats a value. NaN where none is left.
 
     >>> distinct_values(torch.randn(100, 3).sign()), distinct_values(torch.ones(100, 3))
     (2.0, nan)
     """
-    if float(z_ND.min()) >= 0 and bool((z_ND == z_ND.round()).all()):
-        return math.nan
-    num_D = _num_values(_evenly_spaced(z_ND))
-    num_D = num_D[num_D > 1]
+    some_ND = _evenly_spaced(z_ND)
+    some_ND = some_ND[:, ((some_ND < 0) | (some_ND != some_ND.round())).any(dim=0)]
+    num_D, commonest_D = _num_values(some_ND), some_ND.mode(dim=0).values
+    is_sparse_D = 2 * (num_D - 1) > (some_ND != commonest_D).sum(dim=0)
+    num_D = torch.where(is_sparse_D, len(some_ND), num_D)[num_D > 1]
     return float(num_D.median()) if len(num_D) else math.nan
 
 

@@ -27,6 +27,7 @@ class Scales:
         first_share: share of the variance of raw features that its first direction has.
         participation: participation ratio of the raw features.
         largest: standard deviation of the largest dimension over that of the median one.
+        spread: over that of the smallest one that is not silent.
         standard_first_share: share of the first direction of standardised features.
         standard_participation: participation ratio of standardised features.
         standard_vanished: directions that have vanished in standardised features.
@@ -36,6 +37,7 @@ class Scales:
     first_share: float
     participation: float
     largest: float
+    spread: float
     standard_first_share: float
     standard_participation: float
     standard_vanished: float
@@ -67,7 +69,7 @@ def measure_scales(z_ND: Tensor, num_distinct: int) -> Scales:
     varied_D &= deviation_D > LOST * deviation_D.max()
     scale_L = deviation_D[varied_D]
     if len(scale_L) == 0:
-        return Scales(*(torch.nan,) * 5, torch.nan, torch.nan)
+        return Scales(*(torch.nan,) * 8)
     raw_D = without_rounding(torch.linalg.eigvalsh(covariance_DD).flip(0), float(mean_D.square().sum() + deviation_D.square().sum()))
     unit_LL = covariance_DD[varied_D][:, varied_D] / torch.outer(scale_L, scale_L)
     standard_D = torch.zeros_like(raw_D)
@@ -77,6 +79,7 @@ def measure_scales(z_ND: Tensor, num_distinct: int) -> Scales:
         first_share=float(raw_D[0] / raw_D.sum()),
         participation=participation_ratio(raw_D),
         largest=float(scale_L.max() / scale_L.median()),
+        spread=float(scale_L.max() / scale_L.min()),
         standard_first_share=float(standard_D[0] / standard_D.sum()),
         standard_participation=participation_ratio(standard_D),
         standard_vanished=vanished_directions(standard_D, num_distinct).count,
@@ -135,6 +138,17 @@ METRICS = (
         definition="Standard deviation of the dimension that varies most, over that of the median dimension.",
         source="gao2017",
         measure=lambda subject: subject.scales.largest,
+        low=0.0,
+        is_shown=False,
+    ),
+    Metric(
+        name="scale_spread",
+        title="Spread of scales",
+        short="spread of scales",
+        definition="Standard deviation of the dimension that varies most, over that of the one that varies least, "
+        "silent ones left out.",
+        source="gao2017",
+        measure=lambda subject: subject.scales.spread,
         low=0.0,
         is_shown=False,
     ),
