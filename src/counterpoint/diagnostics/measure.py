@@ -17,7 +17,7 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import hub_rows, neighbour_counts
+from counterpoint.diagnostics.crowding import hub_rows, largest_hub, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.near_copies import NearCopies, distinct_rows, near_copies
 from counterpoint.diagnostics.outliers import Outliers, look_for_outliers
@@ -29,7 +29,11 @@ CATALOGUE = loaded_metrics("diagnostics")
 # Which samples a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.
 SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
     "near-copies": lambda subject: subject.near.rows_R,
-    "hubs": lambda subject: hub_rows(subject.z_ND, subject.neighbours_N),
+    "hubs": lambda subject: (
+        torch.tensor([subject.near.hub_row])
+        if subject.near.hub > largest_hub(subject.neighbours_N)
+        else hub_rows(subject.z_ND, subject.neighbours_N)
+    ),
 }
 
 

@@ -14,6 +14,7 @@ from counterpoint.core.thread_parts import side_by_side
 
 MOST_ASKED, MOST_BANK = 512, 16384
 NUM_NEIGHBOURS = 16
+NUM_OF_HUB = 10
 LARGEST_GROUP = 10  # neighbours that are near-copies: larger groups are clumps
 NEAR = 0.1  # of the distance to the next neighbour
 FEWEST_SAMPLES = 40
@@ -29,11 +30,15 @@ class NearCopies:
         share: of the distinct samples; 0 where it is no more than a smooth manifold has.
         distinct: share of the samples that is left where of each group one is kept.
         rows_R: positions of some samples that have one, the nearest first.
+        hub: share of the samples asked about that have one and the same other among their 10 nearest by distance.
+        hub_row: its position; -1 where nobody was asked.
     """
 
     share: float
     distinct: float
     rows_R: Tensor
+    hub: float = 0.0
+    hub_row: int = -1
 
 
 def distinct_rows(z_ND: Tensor) -> Tensor:
@@ -72,32 +77,35 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
     centred_ND = z_ND[bank_N].double()
     centred_ND = centred_ND - centred_ND.mean(dim=0)
     asked_Q = torch.linspace(0, len(bank_N) - 1, min(len(bank_N), MOST_ASKED), dtype=torch.float64).long()
-    distance_QK = _nearest_distances(centred_ND, asked_Q)
+    near_QK, distance_QK = _nearest(centred_ND, asked_Q)
+    count_N = torch.bincount(near_QK[:, :NUM_OF_HUB].flatten(), minlength=len(bank_N))
+    hub, hub_row = float(count_N.max()) / len(asked_Q), int(bank_N[count_N.argmax()])
     log_QK = distance_QK.clamp(min=1e-300).log()  # squares of distinct rows may vanish
     groups = max(min(len(bank_N) // 20, LARGEST_GROUP), 1)
     is_gap_QJ = log_QK[:, :groups] < log_QK[:, 1 : groups + 1] + math.log(NEAR)
     group_Q = 1 + (is_gap_QJ * torch.arange(1, groups + 1)).amax(dim=1)
     share = float((group_Q > 1).double().mean())
     if share <= TIMES * _by_chance(log_QK) + FEW / len(group_Q):
-        return NearCopies(0.0, 1.0, first_N[:0])
+        return NearCopies(0.0, 1.0, first_N[:0], hub, hub_row)
     near_Q = (group_Q > 1).nonzero()[:, 0]
     order = distance_QK[near_Q, 0].argsort(stable=True)
-    return NearCopies(share, float((1 / group_Q).mean()), bank_N[asked_Q[near_Q[order]]])
+    return NearCopies(share, float((1 / group_Q).mean()), bank_N[asked_Q[near_Q[order]]], hub, hub_row)
 
 
-def _nearest_distances(z_ND: Tensor, asked_Q: Tensor) -> Tensor:
-    """Distances to the nearest others, ascending: found in float32, measured in float64."""
+def _nearest(z_ND: Tensor, asked_Q: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest others (Q, K) and their distances, ascending: found in float32, measured in float64."""
     rough_ND = z_ND.float()
     square_N = rough_ND.square().sum(dim=1)
 
-    def measured(rows: Tensor) -> Tensor:
+    def measured(rows: Tensor) -> tuple[Tensor, Tensor]:
         score_BN = 2 * rough_ND[rows] @ rough_ND.T - square_N
         score_BN[torch.arange(len(rows)), rows] = -torch.inf
         near_BK = score_BN.topk(NUM_NEIGHBOURS, dim=1).indices
-        apart_BKD = z_ND[near_BK] - z_ND[rows][:, None]
-        return torch.linalg.vector_norm(apart_BKD, dim=2).sort(dim=1).values
+        distance_BK, order_BK = torch.linalg.vector_norm(z_ND[near_BK] - z_ND[rows][:, None], dim=2).sort(dim=1)
+        return near_BK.gather(1, order_BK), distance_BK
 
-    return torch.cat(side_by_side(measured, asked_Q.split(ROWS)))
+    near, distances = zip(*side_by_side(measured, asked_Q.split(ROWS)), strict=True)
+    return torch.cat(near), torch.cat(distances)
 
 
 def _by_chance(log_QK: Tensor) -> float:
@@ -118,6 +126,20 @@ METRICS = (
         "more than a smooth manifold has. Exact copies are left out.",
         source="wang2020",
         measure=lambda subject: subject.near.share,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        is_higher_better=False,
+        is_shown=False,
+    ),
+    Metric(
+        name="distance_hub",
+        title="Largest hub by distance",
+        short="largest hub by distance",
+        definition="Share of samples that have one and the same sample among their 10 nearest by distance, features as "
+        "they are.",
+        source="radovanovic2010",
+        measure=lambda subject: subject.near.hub,
         low=0.0,
         high=1.0,
         unit="share",

@@ -131,9 +131,7 @@ METRICS = (
         short="order of rows within classes",
         definition="The same after the means of the classes were taken away.",
         source="welch1947",
-        measure=lambda subject: (
-            math.nan if subject.labels_N is None else order_share(subject.z_ND, subject.labels_N)
-        ),
+        measure=lambda subject: math.nan if subject.labels_N is None else order_share(subject.z_ND, subject.labels_N),
         low=0.0,
         high=1.0,
         unit="share",

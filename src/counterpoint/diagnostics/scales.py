@@ -70,7 +70,9 @@ def measure_scales(z_ND: Tensor, num_distinct: int) -> Scales:
     scale_L = deviation_D[varied_D]
     if len(scale_L) == 0:
         return Scales(*(torch.nan,) * 8)
-    raw_D = without_rounding(torch.linalg.eigvalsh(covariance_DD).flip(0), float(mean_D.square().sum() + deviation_D.square().sum()))
+    raw_D = without_rounding(
+        torch.linalg.eigvalsh(covariance_DD).flip(0), float(mean_D.square().sum() + deviation_D.square().sum())
+    )
     unit_LL = covariance_DD[varied_D][:, varied_D] / torch.outer(scale_L, scale_L)
     standard_D = torch.zeros_like(raw_D)
     standard_D[: len(unit_LL)] = without_rounding(torch.linalg.eigvalsh(unit_LL).flip(0), 1.0)

@@ -92,7 +92,7 @@ def check_scales(evidence: Evidence) -> Finding | None:
     back = embedding.vanished - min(_figure(embedding, "standard_vanished"), embedding.vanished)
     lost = f" {back:.0f} directions that seem to have vanished are there once all have one scale." if back else ""
     return Finding(
-        level="note" if order <= COMPONENTS or evidence.is_nonnegative else "warning",
+        level="note" if order <= COMPONENTS or (back and evidence.is_nonnegative) else "warning",
         title=f"Dimensions have very different scales: the largest is {spread:,.2g} times the smallest",
         measured=_figure(embedding, "raw_participation_ratio"),
         better="higher",
@@ -177,7 +177,7 @@ def check_saturated(evidence: Evidence) -> Finding | None:
 def check_hubs(evidence: Evidence) -> Finding | None:
     """Is one sample in everybody's neighbourhood?"""
     embedding = evidence.places[EMBEDDING]
-    share = _figure(embedding, "largest_hub")
+    share = max(_figure(embedding, "largest_hub"), _figure(embedding, "distance_hub"))
     if share < EVERYBODYS or embedding.num_samples < FEWEST_NEIGHBOURS or is_full_collapse(embedding):
         return None
     return Finding(
