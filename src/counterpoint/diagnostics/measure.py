@@ -17,7 +17,7 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import hub_rows, largest_hub, neighbour_counts
+from counterpoint.diagnostics.crowding import duplicate_share, hub_rows, largest_hub, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.near_copies import NearCopies, distinct_rows, near_copies
 from counterpoint.diagnostics.outliers import Outliers, look_for_outliers
@@ -183,7 +183,7 @@ def measure_place(
     ]
     # What several metrics look at is computed once, and before them.
     spectrum_D, sigma_K, cosines, classes, neighbours_N, scales = side_by_side(lambda measure: measure(), arrays)
-    vanished, copied = vanished_directions(spectrum_D, num_distinct), 1 - len(first_N) / len(z_ND)
+    vanished, copied = vanished_directions(spectrum_D, num_distinct), duplicate_share(z_ND)
     subject = MeasuredFeatures(
         z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied, near,
         scales, outliers,

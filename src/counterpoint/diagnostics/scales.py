@@ -190,7 +190,8 @@ METRICS = (
         name="scale_order",
         title="Order of scales",
         short="order of scales",
-        definition="Rank correlation between the place of a dimension and its standard deviation; -1 of principal components.",
+        definition="Rank correlation between the place of a dimension and its standard deviation; -1 of principal "
+        "components.",
         source="gao2017",
         measure=lambda subject: subject.scales.order,
         low=-1.0,

@@ -3,7 +3,6 @@
 Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis.md).
 """
 
-from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_scaled
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
 from counterpoint.diagnostics.finding import Finding
@@ -216,11 +215,8 @@ def check_row_order(evidence: Evidence) -> Finding | None:
         "sorted file, another day or device, or settings that changed while features were computed do that. A split "
         "by position then compares different data.",
         confirm="shuffle the rows and diagnose again: this finding goes",
-        **remedies.advice(
-            evidence,
-            otherwise="find out what changed along the rows (time, source, software), or shuffle rows that were sorted "
-            "before a split is drawn",
-        ),
+        remedy="find out what changed along the rows (time, source, software), or shuffle rows that were sorted before "
+        "a split is drawn",
         cannot_tell="whether rows were sorted by something that belongs to the samples, such as their class or time"
         if not is_labelled
         else "what changed: the samples themselves or how they were measured",
