@@ -20,7 +20,6 @@ from oracles import feature_measures as oracle
 from oracles import pair_oracle, rank_oracle
 from oracles.number_checks import assert_numbers
 
-
 WITH_OUTLIERS = [f"{name}_with_outliers" for name in ("effective_rank", "rankme", "participation_ratio", "vanished")]
 OWN_TESTS = (  # in test_value_checks
     "tail_share", "entry_tail_share", "raw_first_share", "raw_participation_ratio", "largest_scale", "scale_spread",

@@ -30,7 +30,7 @@ def is_full_collapse(place: Measurements) -> bool:
 
 
 def is_scaled(place: Measurements) -> bool:
-    """Whether standardised dimensions would bring back directions that seem to have vanished, or even out a spectrum."""
+    """Whether one scale for all dimensions would bring back vanished directions, or even out a spectrum."""
     names = ("largest_scale", "scale_spread", "standard_vanished", "standard_participation_ratio")
     if None in (known := [place.figures.get(name) for name in (*names, "raw_participation_ratio")]):
         return False  # of constant features, and in records of earlier versions
@@ -196,7 +196,7 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         better="lower" if is_first else "higher",
         reference=1 / max(embedding.rank_ceiling, 1.0) if is_first else embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
-        text="Effective rank counts dimensions by how evenly they carry variance; the share of the first direction says "
+        text="Effective rank counts dimensions by how evenly they carry variance; the share of the first direction, "
         "how much of a distance is one number. Distances are then decided by few directions, whether or not the others "
         "have vanished. Few classes that are told apart well look like this, too.",
         confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
