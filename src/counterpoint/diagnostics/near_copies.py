@@ -58,7 +58,8 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
 
     .. math:: d_j / d_{j+1} < 0.1
 
-    Distances are of the features as they are: at unit length sparse samples coincide that differ in size. Where samples fill a manifold of m dimensions a share of
+    Distances are of the features as they are: at unit length sparse samples coincide that differ in size. Where
+    samples fill a manifold of m dimensions a share of
     :math:`0.1^m / (1 - 0.1^m)` has such a gap by chance; m is
     taken from the neighbours further out, and up to three times that share, and four samples, counts as none.
 
@@ -110,7 +111,7 @@ def _nearest(z_ND: Tensor, asked_Q: Tensor) -> tuple[Tensor, Tensor]:
 
 def _by_chance(log_QK: Tensor) -> float:
     """Share of the samples of a smooth manifold that has such a gap."""
-    # The distance to the 2a-th neighbour over that to the a-th is 2^(1/m) in the median; groups end before one of these.
+    # The distance to the 2a-th neighbour over that to the a-th is 2^(1/m) in the median; groups end before one.
     growths = [float((log_QK[:, 2 * a - 1] - log_QK[:, a - 1]).median()) for a in (4, 8)]
     m = math.log(2) / max(min(growths), 1e-6)
     rare = NEAR**m

@@ -61,7 +61,7 @@ def median_distances(z_ND: Tensor) -> Tensor:
 def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     r"""Positions of samples far from all others, the farthest first.
 
-    .. math:: r_i = |z_i - \mathrm{med}\,z|, \qquad r_i \ge m \max\Big(3, (q_{0.9} / m)^3\Big), \quad m = \mathrm{med}\,r
+    .. math:: r_i = |z_i - \mathrm{med}\,z|, \qquad r_i \ge m \max(3, (q_{0.9} / m)^3), \quad m = \mathrm{med}\,r
 
     and the nearest of them is 1.5 times as far as the farthest other sample. At most 5 % of the samples; a tail that
     falls without such a gap has none. A class of which half would be named is a class of its own.

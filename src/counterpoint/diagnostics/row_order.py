@@ -66,8 +66,8 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
 def distinct_values(z_ND: Tensor) -> float:
     """Distinct values of a dimension over at most 2,048 samples, in the median dimension that may be continuous.
 
-    Left out are dimensions of counts (whole numbers from 0 on, as in tables and pictures) and constant ones; a dimension
-    that is nearly always 0 and differs otherwise counts as one that never repeats a value. NaN where none is left.
+    Left out are dimensions of counts (whole numbers from 0 on, as in tables and pictures) and constant ones; one that
+    is nearly always 0 and differs otherwise counts as one that never repeats a value. NaN where none is left.
 
     >>> distinct_values(torch.randn(100, 3).sign()), distinct_values(torch.ones(100, 3))
     (2.0, nan)
@@ -81,7 +81,7 @@ def distinct_values(z_ND: Tensor) -> float:
 
 
 def saturated_share(z_ND: Tensor) -> float:
-    """Share of entries at the largest or the least value of their dimension, to a thousandth of its quartiles' distance.
+    """Share of entries at the largest or the least value of their dimension, to a thousandth of its quartiles' gap.
 
     Of dimensions with more than 32 distinct values; the lower end of one that has no value below 0 does not count.
     NaN without such dimensions.

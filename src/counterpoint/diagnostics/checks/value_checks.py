@@ -49,9 +49,7 @@ def check_outliers(evidence: Evidence) -> Finding | None:
         better="lower",
         reference=count / embedding.num_samples,
         reference_name="their share of the samples",
-        text="They lie more than three times as far from the median as the median sample, behind a gap. Means, "
-        "correlations and spectra follow them; every other figure here is measured without them. At unit length: "
-        f"{both}.",
+        text=f"They lie far from the median, behind a gap; all other figures are without them. At unit length: {both}.",
         confirm="leave these rows out and diagnose again: this finding goes, the others stay",
         remedy="look at these samples, and leave damaged ones out before anything is scaled, whitened or trained on",
         cannot_tell="whether they are damaged or a rare kind of sample",
@@ -102,7 +100,7 @@ def check_scales(evidence: Evidence) -> Finding | None:
         confirm="standardise and diagnose again: ((z - z.mean(0)) / z.std(0)); this finding goes",
         remedy="standardise every dimension (subtract the mean, divide by the standard deviation) before samples are "
         "compared",
-        cannot_tell="whether the small dimensions carry what a task needs, or noise: standardising makes noise as large",
+        cannot_tell="whether the small dimensions carry what a task needs, or noise, which becomes as large",
     )
 
 
@@ -180,7 +178,7 @@ def check_hubs(evidence: Evidence) -> Finding | None:
     if share < EVERYBODYS or embedding.num_samples < FEWEST_NEIGHBOURS or is_full_collapse(embedding):
         return None
     return Finding(
-        level="note" if share < MOST_PEOPLES else "warning",
+        level="note" if _figure(embedding, "largest_hub") < MOST_PEOPLES else "warning",  # short rows are near to all
         title=f"Hubs: one sample is among the 10 nearest of {share:.0%} of the others",
         measured=share,
         better="lower",
