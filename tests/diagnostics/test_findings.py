@@ -216,7 +216,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("saturated", embedding(saturated=0.5), "warning", "50% of the entries"),
     ("quantised", embedding(distinct_values=5.0), "note", "takes 5 different values"),
     ("hubs", embedding(largest_hub=0.9), "warning", "among the 10 nearest of 90%"),
-    ("hubs", embedding(distance_hub=0.3), "note", "among the 10 nearest of 30%"),
+    ("hubs", embedding(distance_hub=0.6), "note", "among the 10 nearest of 60%"),
     ("row-order", embedding(row_order=0.3), "note", "or rows are sorted"),
     ("row-order", embedding(row_order=0.3, row_order_within=0.2), "warning", "within classes"),
     ("cluster-collapse", embedding(clumps=1.0), "warning", "100% of the samples lie in clumps"),
