@@ -212,7 +212,7 @@ def duplicate_dims(z_ND: Tensor) -> int:
         r_{ab} = \frac{\sum_i (z_{ia} - \bar z_a)(z_{ib} - \bar z_b)}{n\, s_a s_b}
 
     r is Pearson's correlation of two columns over the samples, as they are: unit length would couple the columns. It
-    clipped (at most half of those that differ from the commonest): else one sample at a distance repeats dimensions.
+    must also be above 0.95 where the farthest 2 % of each column's values from its median (at most half of those that
     differ from the commonest) are set to the next smaller deviation: else one sample at a distance repeats dimensions.
     Leaving these dimensions out loses next to nothing. Constant dimensions repeat nothing, nor do those that differ
     from their commonest value on fewer than 10 samples, since few points correlate by chance. Of at most 4,096
