@@ -126,9 +126,9 @@ def hub() -> Tensor:
 
 FAULTS: dict[str, tuple[str, Callable[[], Tensor]]] = {
     "clipped": ("saturated", lambda: draw().clamp(-1, 1)),
-    "tanh": ("saturated", lambda: (8 * draw()).tanh()),
+    "tanh": ("saturated", lambda: torch.tanh(8 * draw())),
     "rounded": ("quantised", lambda: draw().round(decimals=0)),
-    "signs": ("quantised", lambda: draw().sign()),
+    "signs": ("quantised", lambda: torch.sign(draw())),
     "Cauchy entries": ("heavy-tails", lambda: draw(width=16) / draw(width=16, seed=1)),
     "lengths of a wide law": ("heavy-tails", lambda: draw() * (1.2 * draw(width=1, seed=1)).exp()),
     "a mean sample": ("hubs", hub),

@@ -177,7 +177,11 @@ def check_hubs(evidence: Evidence) -> Finding | None:
     by_cosine, by_distance = (_figure(embedding, name) for name in ("largest_hub", "distance_hub"))
     share = max(by_cosine, by_distance)
     # By distance the samples in the middle of many dimensions are hubs without any fault.
-    if (by_cosine < EVERYBODYS and by_distance < MOST_PEOPLES) or embedding.num_samples < FEWEST_NEIGHBOURS or is_full_collapse(embedding):
+    if (
+        (by_cosine < EVERYBODYS and by_distance < MOST_PEOPLES)
+        or embedding.num_samples < FEWEST_NEIGHBOURS
+        or is_full_collapse(embedding)
+    ):
         return None
     return Finding(
         level="note" if by_cosine < MOST_PEOPLES else "warning",  # short rows are near to all
