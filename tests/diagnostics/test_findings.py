@@ -143,6 +143,7 @@ SILENT = {  # these say nothing where all is well
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
     "few-negatives", "temperature-low", "temperature-high", "false-negatives",
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
+    "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order",
     "non-uniformity", "not-finite", "projector-hides", "rate-too-high", "narrow-embedding", "hiding-views",
 }  # fmt: skip
 
@@ -157,6 +158,10 @@ def leaked(count: int) -> HeldOutRecord:
     return HeldOutRecord(num_held_out=100, num_copies=count, num_either=count, copies_low=0.01, copies_high=0.3)
 
 
+SCALED = {
+    "largest_scale": 100.0, "scale_spread": 1000.0, "standard_vanished": 0, "standard_participation_ratio": 60.0,
+    "raw_participation_ratio": 5.0,
+}  # fmt: skip
 VALUES = {"epochs": 10, "temperature": 0.2, "projector.features": 64}
 
 
@@ -197,6 +202,23 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("dimensional-collapse", embedding(vanished=40, vanished_step=1.5), "warning", "40 of 64"),
     ("uneven-spectrum", embedding(effective_rank=10.0), "note", "effective rank 10.0 of 62 possible"),
     ("uneven-spectrum", embedding(effective_rank=2.0), "warning", "effective rank 2.0 of 62"),
+    ("uneven-spectrum", embedding(first_share=0.93), "warning", "One direction carries 93% of the variance"),
+    ("uneven-spectrum", embedding(raw_first_share=0.75), "note", "One direction carries 75%"),
+    ("outliers", embedding(outliers=3, outlier_variance=0.9), "warning", "3 of 1,000 samples are outliers"),
+    ("outliers", embedding(outliers=1, outlier_variance=0.02), "note", "1 of 1,000 samples"),
+    ("near-copies", embedding(near_copies=0.5), "warning", "50% of the samples have near-copies"),
+    ("near-copies", embedding(near_copies=0.05), "note", "5% of the samples"),
+    ("scales", embedding(**SCALED), "warning", "very different scales"),
+    ("scales", embedding(**SCALED, vanished=12), "warning", "very different scales"),
+    ("scales", embedding(**SCALED, scale_order=-1.0), "note", "very different scales"),
+    ("heavy-tails", embedding(tail_share=0.5), "warning", "the most distant 1% of the samples carry 50%"),
+    ("heavy-tails", embedding(entry_tail_share=0.5), "note", "entries of a dimension carry 50%"),
+    ("saturated", embedding(saturated=0.5), "warning", "50% of the entries"),
+    ("quantised", embedding(distinct_values=5.0), "note", "takes 5 different values"),
+    ("hubs", embedding(largest_hub=0.9), "warning", "among the 10 nearest of 90%"),
+    ("hubs", embedding(distance_hub=0.6), "note", "among the 10 nearest of 60%"),
+    ("row-order", embedding(row_order=0.3), "note", "or rows are sorted"),
+    ("row-order", embedding(row_order=0.3, row_order_within=0.2), "warning", "within classes"),
     ("cluster-collapse", embedding(clumps=1.0), "warning", "100% of the samples lie in clumps"),
     ("duplicates", embedding(duplicates=0.05), "note", "50 of 1,000 samples are exact copies"),
     ("duplicates", embedding(duplicates=0.5), "warning", "500 of 1,000 samples are exact copies"),

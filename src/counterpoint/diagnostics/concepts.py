@@ -20,6 +20,8 @@ SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
 REPEATED = 0.99  # correlation from which on two dimensions say the same
 FEWEST_ACTIVE = 10  # samples on which a dimension must differ from its commonest value
+STILL_REPEATED = 0.95  # without extremes, of which clean dimensions have few
+EXTREME = 0.02  # of the values of a dimension, and at least one, that may not decide a correlation
 MOST_SAMPLES = 4096  # evenly spaced, from which correlations are computed
 ROWS_AT_ONCE = 1024  # of the correlation matrix
 MOST_DRAWN = 128  # dimensions of a matrix that is kept
@@ -209,7 +211,9 @@ def duplicate_dims(z_ND: Tensor) -> int:
     .. math:: \Big|\Big\{b : \max_{a < b} |r_{ab}| > 0.99 \Big\}\Big|, \qquad
         r_{ab} = \frac{\sum_i (z_{ia} - \bar z_a)(z_{ib} - \bar z_b)}{n\, s_a s_b}
 
-    r is Pearson's correlation of two columns over the samples, as they are: unit length would couple the columns.
+    r is Pearson's correlation of two columns over the samples, as they are: unit length would couple the columns. It
+    must also be above 0.95 where the farthest 2 % of each column's values from its median (at most half of those that
+    differ from the commonest) are set to the next smaller deviation: else one sample at a distance repeats dimensions.
     Leaving these dimensions out loses next to nothing. Constant dimensions repeat nothing, nor do those that differ
     from their commonest value on fewer than 10 samples, since few points correlate by chance. Of at most 4,096
     samples, evenly spaced.
@@ -225,10 +229,13 @@ def duplicate_dims(z_ND: Tensor) -> int:
     check_features(z_ND, "z")
     chosen_N = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_SAMPLES), dtype=torch.float64).long()
     columns_DN = _standard_columns(z_ND[chosen_N])
+    clipped_DN = _standard_columns(_without_extremes(z_ND[chosen_N]))
     place_D = torch.arange(len(columns_DN))
     count = 0
     for part_R in place_D.split(ROWS_AT_ONCE):
         is_like_RD = (columns_DN[part_R] @ columns_DN.T).abs() > REPEATED
+        if is_like_RD.sum() > len(part_R):  # more than each with itself
+            is_like_RD &= (clipped_DN[part_R] @ clipped_DN.T).abs() > STILL_REPEATED
         count += int((is_like_RD & (place_D < part_R[:, None])).any(dim=1).sum())
     return count
 
@@ -245,6 +252,18 @@ def drawn_correlation(z_ND: Tensor) -> DrawnCorrelation:
     dims = order.sort().values
     columns_LN = _standard_columns(z_ND[:, dims].double(), fewest=1)
     return DrawnCorrelation(tuple(dims.tolist()), (columns_LN @ columns_LN.T).clamp(-1, 1))
+
+
+def _without_extremes(z_ND: Tensor) -> Tensor:
+    """Columns whose largest deviations from the median are clipped to the largest of the others."""
+    median_D = z_ND.median(dim=0).values
+    off_ND = z_ND - median_D
+    num_varied_D = (z_ND != z_ND.mode(dim=0).values).sum(dim=0)
+    most = max(round(EXTREME * len(z_ND)), 1)
+    num_D = torch.minimum(num_varied_D // 2, torch.tensor(most))
+    ordered_KD = off_ND.abs().topk(min(most + 1, len(z_ND)), dim=0).values
+    limit_D = ordered_KD.gather(0, num_D.clamp(max=len(ordered_KD) - 1)[None])[0]
+    return median_D + off_ND.clamp(-limit_D, limit_D)
 
 
 def _standard_columns(z_ND: Tensor, *, fewest: int = FEWEST_ACTIVE) -> Tensor:

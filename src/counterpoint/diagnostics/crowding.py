@@ -14,12 +14,14 @@ from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.diagnostics.near_copies import distinct_rows
 
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 NEAR = 0.1  # of the median distance between two samples: nearer ones belong to one clump
 APART = 0.3  # of it: no other sample is as near as that to a clump
 LARGE = 0.01  # of the samples, that a clump has at least
 NUM_NEIGHBOURS = 10
+HUB = 0.1  # of the samples, of which a sample is a neighbour
 ROWS = 256  # of a block, which a thread takes whole
 TIED = 1e-9  # cosines that differ by less are equal
 
@@ -50,9 +52,12 @@ def duplicate_share(z_ND: Tensor) -> float:
     0.5
     """
     check_features(z_ND, "z")
-    # Rows as single values of many bytes, which sort many times as fast as rows of numbers; adding 0 makes -0 one of 0.
-    rows = (z_ND + 0.0).contiguous().numpy()
-    return 1 - len(np.unique(rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))))) / len(rows)
+    return 1 - len(distinct_rows(z_ND)) / len(z_ND)
+
+
+def compared(z_ND: Tensor) -> Tensor:
+    """Positions of the samples of which all pairs are looked at, evenly spaced."""
+    return torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_COMPARED)).long()
 
 
 def clump_share(z_ND: Tensor) -> float:
@@ -69,8 +74,7 @@ def clump_share(z_ND: Tensor) -> float:
     1.0
     """
     check_features(z_ND, "z")
-    some = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_COMPARED)).long()
-    unit_ND = unit_rows(z_ND[some].double()).unique(dim=0)
+    unit_ND = unit_rows(z_ND[compared(z_ND)].double()).unique(dim=0)
     if len(unit_ND) < 3:
         return 0.0
     distance_NN = torch.cdist(unit_ND, unit_ND)
@@ -111,8 +115,7 @@ def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
     check_features(z_ND, "z")
     if k < 1:
         raise ValueError(f"k must be >= 1, got {k}; radovanovic2010 uses 10")
-    some = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_COMPARED)).long()
-    unit_ND = unit_rows(z_ND[some].double())
+    unit_ND = unit_rows(z_ND[compared(z_ND)].double())
     k = min(k, len(unit_ND) - 1)
 
     def counted(rows: Tensor) -> Tensor:
@@ -125,6 +128,21 @@ def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:
         return (is_nearer_BN + shared_BN).sum(0)
 
     return torch.stack(side_by_side(counted, torch.arange(len(unit_ND)).split(ROWS))).sum(0)
+
+
+def largest_hub(count_N: Tensor) -> float:
+    """Share of the other samples that have one sample among their nearest, of the sample with most.
+
+    >>> largest_hub(neighbour_counts(torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, 0.3]]), k=1))
+    1.0
+    """
+    return float(count_N.max()) / max(len(count_N) - 1, 1)
+
+
+def hub_rows(z_ND: Tensor, count_N: Tensor) -> Tensor:
+    """Positions of the samples that are neighbours of at least a tenth of the others, the largest hub first."""
+    order = count_N.argsort(descending=True, stable=True)
+    return compared(z_ND)[order[count_N[order] >= HUB * len(count_N)]]
 
 
 def hubness(count_N: Tensor) -> float:
@@ -196,6 +214,19 @@ METRICS = (
         "neighbourhood; above about 1 few samples are in many, which misleads a vote of the nearest.",
         source="radovanovic2010",
         measure=lambda subject: hubness(subject.neighbours_N),
+        is_higher_better=False,
+        is_shown=False,
+    ),
+    Metric(
+        name="largest_hub",
+        title="Largest hub",
+        short="largest hub",
+        definition="Share of the samples that have one and the same sample among their 10 nearest.",
+        source="radovanovic2010",
+        measure=lambda subject: largest_hub(subject.neighbours_N),
+        low=0.0,
+        high=1.0,
+        unit="share",
         is_higher_better=False,
         is_shown=False,
     ),

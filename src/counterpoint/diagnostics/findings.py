@@ -13,6 +13,7 @@ from counterpoint.diagnostics.checks import (
     pair_checks,
     quality_checks,
     training_checks,
+    value_checks,
 )
 from counterpoint.diagnostics.checks.quality_checks import FEWEST_SAMPLES, is_refusal
 from counterpoint.diagnostics.evidence import (
@@ -37,9 +38,17 @@ HANGING = INDENT + "  "
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 CATALOGUE: Mapping[str, Check] = {
     "not-finite": quality_checks.check_finite,
+    "outliers": value_checks.check_outliers,
     "duplicates": pair_checks.check_duplicates,
+    "near-copies": value_checks.check_near_copies,
     "false-negatives": pair_checks.check_false_negatives,
     "leakage": feature_checks.check_leakage,
+    "scales": value_checks.check_scales,
+    "heavy-tails": value_checks.check_heavy_tails,
+    "saturated": value_checks.check_saturated,
+    "quantised": value_checks.check_quantised,
+    "hubs": value_checks.check_hubs,
+    "row-order": value_checks.check_row_order,
     "untrained": training_checks.check_moved,
     "rate-too-high": training_checks.check_thrown,
     "full-collapse": collapse_checks.check_full_collapse,
@@ -61,11 +70,11 @@ CATALOGUE: Mapping[str, Check] = {
     "representation-rank": collapse_checks.check_lost_rank,
     "held-out": feature_checks.check_held_out,
     "dead-dimensions": collapse_checks.check_dead_dimensions,
+    "uneven-spectrum": collapse_checks.check_uneven_spectrum,
     "duplicate-dimensions": feature_checks.check_duplicate_dimensions,
     "alignment": pair_checks.check_alignment,
     "gain": quality_checks.check_gain,
     "classes": quality_checks.check_classes,
-    "uneven-spectrum": collapse_checks.check_uneven_spectrum,
     "little-evidence": quality_checks.check_evidence,
 }
 

@@ -17,14 +17,24 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
 from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import duplicate_share, neighbour_counts
+from counterpoint.diagnostics.crowding import duplicate_share, hub_rows, largest_hub, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
+from counterpoint.diagnostics.near_copies import NearCopies, distinct_rows, near_copies
+from counterpoint.diagnostics.outliers import Outliers, look_for_outliers
+from counterpoint.diagnostics.scales import Scales, measure_scales
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")
-# Which samples a check is about, by its name.
-SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {}
+# Which samples a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.
+SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
+    "near-copies": lambda subject: subject.near.rows_R,
+    "hubs": lambda subject: (
+        torch.tensor([subject.near.hub_row])
+        if subject.near.hub > largest_hub(subject.neighbours_N)
+        else hub_rows(subject.z_ND, subject.neighbours_N)
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class MeasuredFeatures:
     """What a metric may look at.
 
     Attributes:
-        z_ND: features of all samples.
+        z_ND: features of all samples but outliers.
         views: features of two views of some samples; None where there are none.
         labels_N: class numbers, -1 where a sample has none; None where nothing is known.
         threshold: above which a feature of a unit-length vector is active.
@@ -43,6 +53,9 @@ class MeasuredFeatures:
         classes: class means and samples around them; None without labels.
         neighbours_N: how often each of some samples is among the nearest of others.
         copied: share of samples that are an exact copy of an earlier one.
+        near: samples with near-copies.
+        scales: raw features beside standardised ones.
+        outliers: samples far from all others, which are in no other figure.
     """
 
     z_ND: Tensor
@@ -56,6 +69,9 @@ class MeasuredFeatures:
     classes: ClassGeometry | None
     neighbours_N: Tensor
     copied: float
+    near: NearCopies
+    scales: Scales
+    outliers: Outliers
 
 
 @dataclass(frozen=True)
@@ -150,27 +166,37 @@ def measure_place(
         threshold: above which a feature is active.
         only: names of the metrics that are measured; all by default.
     """
-    unit_ND = unit_rows(z_ND.double())
+    num_samples, outliers = len(z_ND), look_for_outliers(z_ND, labels)
+    is_kept_N = torch.ones(num_samples, dtype=torch.bool).index_fill(0, outliers.rows_R, False)
+    z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
+    unit_ND, first_N = unit_rows(z_ND.double()), distinct_rows(z_ND)
+    near = near_copies(z_ND, first_N)
+    # Copies span no direction of their own.
+    num_distinct = max(round(len(first_N) * near.distinct), 2)
     arrays: list[Callable[[], Any]] = [
         lambda: covariance_spectrum(unit_ND),
         lambda: singular_values(unit_ND),
         lambda: cosine_histogram(*views) if views is not None else None,
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
         lambda: neighbour_counts(z_ND),
-        lambda: duplicate_share(z_ND),
+        lambda: measure_scales(z_ND, num_distinct),
     ]
     # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes, neighbours_N, copied = side_by_side(lambda measure: measure(), arrays)
-    # Copies span no direction of their own.
-    vanished = vanished_directions(spectrum_D, max(round(len(z_ND) * (1 - copied)), 2))
+    spectrum_D, sigma_K, cosines, classes, neighbours_N, scales = side_by_side(lambda measure: measure(), arrays)
+    vanished, copied = vanished_directions(spectrum_D, num_distinct), duplicate_share(z_ND)
     subject = MeasuredFeatures(
-        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied
-    )
+        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied, near,
+        scales, outliers,
+    )  # fmt: skip
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
-    counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
+    counts = {"num_samples": num_samples, "num_dims": z_ND.shape[1]}
     known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
-    suspects = {check: rows(subject) for check, rows in SUSPECTS.items()} if set(only) == set(CATALOGUE) else {}
+    suspects: dict[str, Tensor] = {}
+    if set(only) == set(CATALOGUE):
+        kept_N = is_kept_N.nonzero()[:, 0]
+        suspects = {check: kept_N[rows(subject)] for check, rows in SUSPECTS.items()}
+        suspects["outliers"] = outliers.rows_R
     return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects)

@@ -13,6 +13,13 @@ NOTHING_LEFT = 8.0  # decades: no training leaves so little in a direction that 
 FEW, MANY = 0.02, 0.5  # of the resolved directions that have vanished
 LOW_RANK_SHARE, VERY_LOW_RANK_SHARE = 0.25, 0.05
 LOST_RANK_SHARE = 0.25
+FIRST_SHARE, VERY_FIRST_SHARE = 0.5, 0.8  # of the variance of unit-length features, in one direction
+RAW_FIRST_SHARE, VERY_RAW_FIRST_SHARE = 0.7, 0.9  # of raw ones, which differ in length, too
+FEW_DIRECTIONS = 1.5  # participation ratio: one direction, and little of a second
+FEWEST_DIMS = 8  # of which one direction is not expected to carry most
+SCALED, VERY_SCALED = 10.0, 5.0  # largest over smallest, and over median standard deviation of a dimension
+BROUGHT_BACK = 0.5  # of the vanished directions, by one scale for all
+EVENER = 3.0  # participation ratio of standardised features over that of raw ones
 DEAD_SHARE = 0.5
 IN_CLUMPS = 0.4
 
@@ -20,6 +27,18 @@ IN_CLUMPS = 0.4
 def is_full_collapse(place: Measurements) -> bool:
     """Whether all samples point the same way, or are the same."""
     return place.spread < COINCIDENT or place.effective_rank < 1.0
+
+
+def is_scaled(place: Measurements) -> bool:
+    """Whether one scale for all dimensions would bring back vanished directions, or even out a spectrum."""
+    names = ("largest_scale", "scale_spread", "standard_vanished", "standard_participation_ratio")
+    if None in (known := [place.figures.get(name) for name in (*names, "raw_participation_ratio")]):
+        return False  # of constant features, and in records of earlier versions
+    largest, spread, vanished, evened, raw = known
+    back = place.vanished - vanished
+    return (spread >= SCALED and back >= max(BROUGHT_BACK * place.vanished, 1)) or (
+        largest >= VERY_SCALED and evened >= EVENER * raw
+    )
 
 
 def check_full_collapse(evidence: Evidence) -> Finding | None:
@@ -105,9 +124,12 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     embedding, representation = evidence.places[EMBEDDING], evidence.places.get(REPRESENTATION)
     if is_full_collapse(embedding):
         return None
-    # Silent dimensions of a non-negative map have a check of their own.
+    # Silent dimensions of a non-negative map have a check of their own: neither alive nor lost.
     silent = embedding.dead_dims if evidence.is_nonnegative else 0
-    count, resolved = max(embedding.vanished - silent, 0), embedding.resolved
+    alive, resolved = embedding.resolved - embedding.vanished, min(embedding.resolved, embedding.num_dims - silent)
+    if is_scaled(embedding):  # small numbers are no lost directions, which ``check_scales`` says
+        alive = max(alive, embedding.resolved - embedding.figures["standard_vanished"])
+    count = max(resolved - alive, 0)
     share = count / max(resolved, 1)
     step = embedding.figures.get("vanished_step")  # records of earlier versions have none
     is_cliff = step is None or step >= CLIFF
@@ -154,20 +176,29 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
 def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
     """Do a few directions carry nearly all variance?"""
     embedding = evidence.places[EMBEDDING]
-    share = embedding.effective_rank / max(embedding.rank_ceiling, 1.0)  # few samples cannot fill all dimensions
-    if share >= LOW_RANK_SHARE or is_full_collapse(embedding):
+    if is_full_collapse(embedding):
         return None
+    share = embedding.effective_rank / max(embedding.rank_ceiling, 1.0)  # few samples cannot fill all dimensions
+    first, level = _weight_of_first(embedding)
+    if share < LOW_RANK_SHARE and level != "warning":
+        level = "warning" if share < VERY_LOW_RANK_SHARE else "note"
+    if level is None:
+        return None
+    is_first = first >= FIRST_SHARE
+    rank = f"effective rank {embedding.effective_rank:.1f} of {embedding.rank_ceiling:.0f} possible"
     return Finding(
-        level="warning" if share < VERY_LOW_RANK_SHARE else "note",
-        title=f"A few directions carry most of the variance: effective rank {embedding.effective_rank:.1f} of "
-        f"{embedding.rank_ceiling:.0f} possible",
-        measured=embedding.effective_rank,
-        **embedding.interval("effective_rank"),
-        better="higher",
-        reference=embedding.rank_ceiling,
+        level=level,
+        title=f"One direction carries {first:.0%} of the variance: {rank}"
+        if is_first
+        else f"A few directions carry most of the variance: {rank}",
+        measured=first if is_first else embedding.effective_rank,
+        **({} if is_first else embedding.interval("effective_rank")),
+        better="lower" if is_first else "higher",
+        reference=1 / max(embedding.rank_ceiling, 1.0) if is_first else embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
-        text="Effective rank counts dimensions by how evenly they carry variance. Distances are then decided by few "
-        "of them, whether or not the others have vanished. Few classes that are told apart well look like this, too.",
+        text="Effective rank counts dimensions by how evenly they carry variance; the share of the first direction, "
+        "how much of a distance is one number. Distances are then decided by few directions, whether or not the others "
+        "have vanished. Few classes that are told apart well look like this, too.",
         confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
         "linear-probe",
         **remedies.advice(
@@ -178,6 +209,18 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         ),
         cannot_tell="whether the strong directions are those that matter",
     )
+
+
+def _weight_of_first(embedding: Measurements) -> tuple[float, Level | None]:
+    """Share of the strongest direction, at unit length or raw, and what it calls for."""
+    known = [embedding.figures.get(name) or 0.0 for name in ("first_share", "raw_first_share")]
+    if embedding.num_dims < FEWEST_DIMS:
+        return max(known), None
+    ratios = [embedding.figures.get(name) for name in ("participation_ratio", "raw_participation_ratio")]
+    is_one = min(ratio for ratio in (*ratios, FEW_DIRECTIONS + 1) if ratio) < FEW_DIRECTIONS
+    if known[0] >= VERY_FIRST_SHARE or known[1] >= VERY_RAW_FIRST_SHARE or is_one:
+        return max(known), "warning"
+    return max(known), "note" if known[0] >= FIRST_SHARE or known[1] >= RAW_FIRST_SHARE else None
 
 
 def check_lost_rank(evidence: Evidence) -> Finding | None:

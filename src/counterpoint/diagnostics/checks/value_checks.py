@@ -1,0 +1,227 @@
+"""What distorts every other figure, or is a matter of values and rows: outliers, copies, scales, ends, hubs, order.
+
+Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis.md).
+"""
+
+from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_scaled
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
+from counterpoint.diagnostics.finding import Finding
+
+HEAVY_OUTLIERS = 0.1  # of the variance
+SOME_COPIES, MANY_COPIES = 0.02, 0.2  # of the samples
+COMPONENTS = -0.9  # rank correlation between the place of a dimension and its scale
+HEAVY, VERY_HEAVY = 0.15, 0.4  # of the squared distances, that the most distant hundredth of the samples has
+HEAVY_ENTRIES, VERY_HEAVY_ENTRIES = 0.4, 0.7  # the same of the entries of a dimension
+FEW_VALUES = 20  # of a dimension
+FEWEST_SAMPLES = 100  # of which that is few, and of which a hundredth is a sample
+FEWEST_NEIGHBOURS = 200  # samples of which 10 are few
+SOME_AT_END, MANY_AT_END = 0.05, 0.3  # of the entries
+EVERYBODYS, MOST_PEOPLES = 0.25, 0.5  # of the samples have one and the same among their 10 nearest
+ORDERED, DRIFTING = 0.05, 0.1  # of the variance tells blocks of rows apart
+
+
+def _figure(embedding: Measurements, name: str) -> float:
+    """A figure, 0 where it does not exist or an older record lacks it."""
+    return embedding.figures.get(name) or 0.0
+
+
+def check_outliers(evidence: Evidence) -> Finding | None:
+    """Do a few samples lie far from all others?"""
+    embedding = evidence.places[EMBEDDING]
+    count = _figure(embedding, "outliers")
+    if not count:
+        return None
+    share = _figure(embedding, "outlier_variance")
+    pairs = {
+        "effective rank": "effective_rank",
+        "RankMe": "rankme",
+        "participation ratio": "participation_ratio",
+        "vanished directions": "vanished",
+    }
+    both = "; ".join(
+        f"{words} {_figure(embedding, f'{name}_with_outliers'):.3g} with them, {_figure(embedding, name):.3g} without"
+        for words, name in pairs.items()
+    )
+    return Finding(
+        level="warning" if share >= HEAVY_OUTLIERS else "note",
+        title=f"{count:.0f} of {embedding.num_samples:,} samples are outliers: they carry {share:.0%} of the variance",
+        measured=share,
+        better="lower",
+        reference=count / embedding.num_samples,
+        reference_name="their share of the samples",
+        text=f"They lie far from the median, behind a gap; all other figures are without them. At unit length: {both}.",
+        confirm="leave these rows out and diagnose again: this finding goes, the others stay",
+        remedy="look at these samples, and leave damaged ones out before anything is scaled, whitened or trained on",
+        cannot_tell="whether they are damaged or a rare kind of sample",
+        samples=evidence.suspects.get("outliers", ()),
+    )
+
+
+def check_near_copies(evidence: Evidence) -> Finding | None:
+    """Are samples near-copies of a few others?"""
+    embedding = evidence.places[EMBEDDING]
+    share = _figure(embedding, "near_copies")
+    if share < SOME_COPIES or is_full_collapse(embedding):
+        return None
+    return Finding(
+        level="note" if share < MANY_COPIES or evidence.is_supervised else "warning",
+        title=f"{share:.0%} of the samples have near-copies: a few others are ten times as near as the next one",
+        measured=share,
+        better="lower",
+        reference=0.0,
+        reference_name="a smooth manifold of as many dimensions",
+        text="Such samples are few separate ones, taken several times: frames of a film, one picture in two sizes, a "
+        "row with noise. A split puts one of them on either side, which favours every accuracy, and they fill no "
+        "direction of their own.",
+        confirm="look at the samples that are named here, and at what is nearest to them: counterpoint search",
+        remedy="keep one sample of each group before training and before a split is drawn",
+        cannot_tell="whether they are copies or classes of two or three samples each",
+        samples=evidence.suspects.get("near-copies", ()),
+    )
+
+
+def check_scales(evidence: Evidence) -> Finding | None:
+    """Have dimensions very different scales?"""
+    embedding = evidence.places[EMBEDDING]
+    if not is_scaled(embedding) or is_full_collapse(embedding):
+        return None
+    spread, order = _figure(embedding, "scale_spread"), _figure(embedding, "scale_order")
+    back = embedding.vanished - min(_figure(embedding, "standard_vanished"), embedding.vanished)
+    lost = f" {back:.0f} directions that seem to have vanished are there once all have one scale." if back else ""
+    return Finding(
+        level="note" if order <= COMPONENTS or (back and evidence.is_nonnegative) else "warning",
+        title=f"Dimensions have very different scales: the largest is {spread:,.2g} times the smallest",
+        measured=_figure(embedding, "raw_participation_ratio"),
+        better="higher",
+        reference=_figure(embedding, "standard_participation_ratio"),
+        reference_name="participation ratio where every dimension has variance 1",
+        text=f"Distances and cosines are decided by the few dimensions with large numbers.{lost} Units of a table and "
+        "principal components have such scales; no layer lost anything.",
+        confirm="standardise and diagnose again: ((z - z.mean(0)) / z.std(0)); this finding goes",
+        remedy="standardise every dimension (subtract the mean, divide by the standard deviation) before samples are "
+        "compared",
+        cannot_tell="whether the small dimensions carry what a task needs, or noise, which becomes as large",
+    )
+
+
+def check_heavy_tails(evidence: Evidence) -> Finding | None:
+    """Do few samples or entries carry most of the variance, without a gap to the others?"""
+    embedding = evidence.places[EMBEDDING]
+    rows, entries = _figure(embedding, "tail_share"), _figure(embedding, "entry_tail_share")
+    if embedding.num_samples < FEWEST_SAMPLES:
+        return None
+    if max(rows / HEAVY, entries / HEAVY_ENTRIES) < 1 or is_full_collapse(embedding):
+        return None
+    of_rows = rows / HEAVY >= entries / HEAVY_ENTRIES
+    share, what = (rows, "samples") if of_rows else (entries, "entries of a dimension")
+    return Finding(
+        level="warning" if rows >= VERY_HEAVY or entries >= VERY_HEAVY_ENTRIES else "note",
+        title=f"Heavy tails: the most distant 1% of the {what} carry {share:.0%} of the variance",
+        measured=share,
+        better="lower",
+        reference=0.02 if of_rows else 0.08,
+        reference_name="Gaussian features",
+        text="Sizes fall off slowly instead of ending. Means, variances and correlations then change with every few "
+        "samples, and distances are decided by the largest numbers.",
+        confirm="diagnose two halves of the samples: what changes much is decided by few of them",
+        remedy="scale samples to unit length, or take logarithms or ranks of each dimension, before they are compared",
+        cannot_tell="whether the large values are errors or the sizes that such data have",
+    )
+
+
+def check_quantised(evidence: Evidence) -> Finding | None:
+    """Does a dimension take few values?"""
+    embedding = evidence.places[EMBEDDING]
+    count = embedding.figures.get("distinct_values")
+    if count is None or count > FEW_VALUES or embedding.num_samples < FEWEST_SAMPLES or is_full_collapse(embedding):
+        return None
+    return Finding(
+        level="note",
+        title=f"Values are quantised: a dimension takes {count:.0f} different values",
+        measured=count,
+        better="higher",
+        reference=min(embedding.num_samples, 2048),
+        reference_name="samples that were looked at",
+        text="Features that are computed in floating point differ on nearly every sample. Rounding makes samples tie "
+        "that were apart, and nearest neighbours then depend on the order of rows.",
+        confirm="count the values of one dimension: numpy.unique(z[:, 0])",
+        remedy="keep the features as they were before they were rounded, or in at least 8 bits for each dimension",
+        cannot_tell="whether they are categories that take no other values",
+    )
+
+
+def check_saturated(evidence: Evidence) -> Finding | None:
+    """Do values pile up at the largest or the least value of their dimension?"""
+    embedding = evidence.places[EMBEDDING]
+    share = _figure(embedding, "saturated")
+    if share < SOME_AT_END or is_full_collapse(embedding):
+        return None
+    return Finding(
+        level="note" if share < MANY_AT_END else "warning",
+        title=f"Values are saturated: {share:.0%} of the entries are at the largest or least value of their dimension",
+        measured=share,
+        better="lower",
+        reference=0.0,
+        reference_name="values that are not cut off",
+        text="Clipping, or a function such as tanh that has run to its ends, gives samples the same value that were "
+        "apart. Zeros of a rectified map are not counted.",
+        confirm="draw the histogram of one dimension: numpy.histogram(z[:, 0], 50)",
+        remedy="take the features before they were clipped, or from the layer before the function that has saturated",
+        cannot_tell="whether a code of ends alone is wanted, as in hashing",
+    )
+
+
+def check_hubs(evidence: Evidence) -> Finding | None:
+    """Is one sample in everybody's neighbourhood?"""
+    embedding = evidence.places[EMBEDDING]
+    by_cosine, by_distance = (_figure(embedding, name) for name in ("largest_hub", "distance_hub"))
+    share = max(by_cosine, by_distance)
+    # By distance the samples in the middle of many dimensions are hubs without any fault.
+    if (
+        (by_cosine < EVERYBODYS and by_distance < MOST_PEOPLES)
+        or embedding.num_samples < FEWEST_NEIGHBOURS
+        or is_full_collapse(embedding)
+    ):
+        return None
+    return Finding(
+        level="note" if by_cosine < MOST_PEOPLES else "warning",  # short rows are near to all
+        title=f"Hubs: one sample is among the 10 nearest of {share:.0%} of the others",
+        measured=share,
+        better="lower",
+        reference=EVERYBODYS,
+        reference_name="above what features of many dimensions have by themselves",
+        text="A sample near the common mean is near to everything (radovanovic2010). It answers for samples that it "
+        "has nothing to do with, and takes a place from each of their true neighbours.",
+        confirm="look at the samples that are named here; leave them out and evaluate again",
+        remedy="leave out blank or averaged samples; subtract the mean before cosines are compared",
+        cannot_tell="whether a hub is a damaged sample or a typical one",
+        samples=evidence.suspects.get("hubs", ()),
+    )
+
+
+def check_row_order(evidence: Evidence) -> Finding | None:
+    """Do features change along the order of the rows?"""
+    embedding = evidence.places[EMBEDDING]
+    within = embedding.figures.get("row_order_within")
+    share = _figure(embedding, "row_order") if within is None else within
+    if share < ORDERED or is_full_collapse(embedding):
+        return None
+    is_labelled = within is not None
+    return Finding(
+        level="warning" if is_labelled and share >= DRIFTING else "note",
+        title=f"Features drift along the rows{' within classes' if is_labelled else ', or rows are sorted'}: "
+        f"a tenth of the rows tells {share:.0%} of the variance",
+        measured=share,
+        better="lower",
+        reference=0.0,
+        reference_name="rows in random order",
+        text="Ten blocks of consecutive rows differ by more than eight standard errors beyond rows in random order. A "
+        "sorted file, another day or device, or settings that changed while features were computed do that. A split "
+        "by position then compares different data.",
+        confirm="shuffle the rows and diagnose again: this finding goes",
+        remedy="find out what changed along the rows (time, source, software), or shuffle rows that were sorted before "
+        "a split is drawn",
+        cannot_tell="whether rows were sorted by something that belongs to the samples, such as their class or time"
+        if not is_labelled
+        else "what changed: the samples themselves or how they were measured",
+    )
