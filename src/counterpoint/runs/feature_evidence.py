@@ -12,7 +12,7 @@ from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_f
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError
 from counterpoint.core.run_records import BASELINES, EvaluationRecord, EvaluationRow, read_record
-from counterpoint.data.formats.labels import Labels, number_known, number_labels
+from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.order import Split, split_source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import EMBEDDING, GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED, Evidence
@@ -70,9 +70,8 @@ def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
     if other_ND is not None and other_ND.shape != (shape := (len(is_finite_N), z_ND.shape[1])):
         raise DataError(f"views must have the shape of the features, {shape}, got {tuple(other_ND.shape)}")
     # Labels that are given count more than those that came with the table.
-    numbered = None if labels is None else number_labels(labels, len(is_finite_N))
-    if numbered is None and table and table.labels is not None:
-        numbered = number_known(table.labels)
+    own = table.labels if table and labels is None else labels
+    numbered = None if own is None else number_labels(own, len(is_finite_N))
     return GivenFeatures(
         z_ND=z_ND,
         other_ND=None if other_ND is None else other_ND[is_finite_N],
