@@ -97,9 +97,9 @@ METRICS = (
         definition="Coordinates of the features that give the class away by themselves, while the others do not: a "
         "label that was written into the features, as one-hot or as a number.",
         source="kaufman2012",
-        measure=lambda subject: math.nan
-        if subject.labels_N is None
-        else float(len(leaked_dims(subject.z_ND, subject.labels_N))),
+        measure=lambda subject: (
+            math.nan if subject.labels_N is None else float(len(leaked_dims(subject.z_ND, subject.labels_N)))
+        ),
         low=0.0,
         is_higher_better=False,
         is_shown=False,

@@ -19,12 +19,15 @@ from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometr
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.crowding import duplicate_share, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
+from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")
 # Which samples a check is about, by its name.
-SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {}
+SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
+    "label-noise": lambda subject: subject.agreement.suspects if subject.agreement else torch.empty(0).long(),
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class MeasuredFeatures:
         classes: class means and samples around them; None without labels.
         neighbours_N: how often each of some samples is among the nearest of others.
         copied: share of samples that are an exact copy of an earlier one.
+        agreement: of labels with the features; None without labels.
     """
 
     z_ND: Tensor
@@ -56,6 +60,7 @@ class MeasuredFeatures:
     classes: ClassGeometry | None
     neighbours_N: Tensor
     copied: float
+    agreement: LabelAgreement | None = None
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,14 @@ class Place:
         spectrum: of the covariance of the unit-length features.
         cosines: of the views.
         suspects: positions of the samples that a check is about, by the name of the check, the clearest first.
+        agreement: of labels with the features; None without labels.
     """
 
     figures: Measurements
     spectrum: Tensor
     cosines: CosineHistogram | None
     suspects: Mapping[str, Tensor] = field(default_factory=dict)
+    agreement: LabelAgreement | None = None
 
     def suspect_names(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Names of the first of them, by check."""
@@ -158,19 +165,25 @@ def measure_place(
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
         lambda: neighbour_counts(z_ND),
         lambda: duplicate_share(z_ND),
+        lambda: label_agreement(z_ND, labels) if labels is not None else None,
     ]
     # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes, neighbours_N, copied = side_by_side(lambda measure: measure(), arrays)
+    spectrum_D, sigma_K, cosines, classes, neighbours_N, copied, agreement = side_by_side(
+        lambda measure: measure(), arrays
+    )
     # Copies span no direction of their own.
     vanished = vanished_directions(spectrum_D, max(round(len(z_ND) * (1 - copied)), 2))
     subject = MeasuredFeatures(
-        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied
+        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied, agreement
     )
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": len(z_ND), "num_dims": z_ND.shape[1]}
-    known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
+    intervals = figure_intervals(unit_ND, views)
+    if agreement is not None and agreement.noise.low is not None and agreement.noise.high is not None:
+        intervals["label_noise"] = (agreement.noise.low, agreement.noise.high)
+    known = {**counts, **figures, "intervals": intervals}
     suspects = {check: rows(subject) for check, rows in SUSPECTS.items()} if set(only) == set(CATALOGUE) else {}
-    return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects)
+    return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects, agreement)
