@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_float
@@ -15,7 +16,18 @@ from counterpoint.core.run_records import BASELINES, EvaluationRecord, Evaluatio
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.order import Split, split_source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.evidence import EMBEDDING, GREY_INPUT, RAW_INPUT, REPRESENTATION, UNTRAINED, Evidence
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    GREY_INPUT,
+    RAW_INPUT,
+    REPRESENTATION,
+    UNTRAINED,
+    ClassRecord,
+    Evidence,
+    GroupRecord,
+)
+from counterpoint.diagnostics.group_effect import group_effect
+from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN
 from counterpoint.evaluation.features import evenly_spaced
@@ -44,6 +56,7 @@ class GivenFeatures:
         labels: of the samples; None without any.
         names: of the samples.
         not_finite: names of the rows that were left out.
+        groups: of the samples, as labels are; None without any.
     """
 
     z_ND: Tensor
@@ -51,9 +64,10 @@ class GivenFeatures:
     labels: Labels | None
     names: tuple[str, ...]
     not_finite: tuple[str, ...]
+    groups: Labels | None = None
 
 
-def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
+def given_features(features: Any, labels: Any, views: Any, groups: Any = None) -> GivenFeatures:
     """Check features, their labels and those of another view.
 
     Raises:
@@ -72,13 +86,23 @@ def given_features(features: Any, labels: Any, views: Any) -> GivenFeatures:
     # Labels that are given count more than those that came with the table.
     own = table.labels if table and labels is None else labels
     numbered = None if own is None else number_labels(own, len(is_finite_N))
+    grouped = None if groups is None else _numbered_groups(groups, len(is_finite_N))
     return GivenFeatures(
         z_ND=z_ND,
         other_ND=None if other_ND is None else other_ND[is_finite_N],
         labels=numbered and replace(numbered, numbers=numbered.numbers[is_finite_N]),
         names=tuple(kept),
         not_finite=tuple(odd),
+        groups=grouped and replace(grouped, numbers=grouped.numbers[is_finite_N]),
     )
+
+
+def _numbered_groups(groups: Any, num_samples: int) -> Labels | None:
+    """Groups numbered as labels are."""
+    try:
+        return number_labels(groups, num_samples)
+    except DataError as error:
+        raise DataError(str(error).replace("labels", "groups")) from None
 
 
 def evidence_of_features(
@@ -103,6 +127,8 @@ def evidence_of_features(
             classes = class_record(z_ND, labels.numbers, labels.class_names)
         else:
             classes = classes_of_features(loss, z_ND, labels, nonnegative=is_nonnegative)
+    if classes is not None and labels is not None and place.agreement is not None:
+        classes = with_clusters(classes, place.agreement, labels.class_names)
     return Evidence(
         {EMBEDDING: place.figures},
         votes=votes,
@@ -111,7 +137,21 @@ def evidence_of_features(
         pairs=None if loss is None or pair is None else pairs_of_features(loss, pair, labels, given.names),
         not_finite=given.not_finite,
         suspects=place.suspect_names(given.names),
+        groups=None if given.groups is None else _group_record(given),
     )
+
+
+def _group_record(given: GivenFeatures) -> GroupRecord:
+    """What the given groups have to do with the features."""
+    assert given.groups is not None
+    labels_N = given.labels.numbers if given.labels else None
+    return group_effect(given.z_ND, given.groups.numbers, labels_N, generator=torch.Generator().manual_seed(0))
+
+
+def with_clusters(record: ClassRecord, agreement: LabelAgreement, class_names: tuple[str, ...]) -> ClassRecord:
+    """The record with the names of classes that share a cluster, and of those that lie in two."""
+    pairs = tuple((class_names[a], class_names[b]) for a, b in agreement.shared)
+    return record.model_copy(update={"shared": pairs, "parted": tuple(class_names[c] for c in agreement.parted)})
 
 
 def is_rectified(z_ND: Tensor) -> bool:
