@@ -59,6 +59,8 @@ CATALOGUE: Mapping[str, Check] = {
     "minority-collapse": feature_checks.check_minority_collapse,
     "dimensional-collapse": collapse_checks.check_dimensional_collapse,
     "cluster-collapse": collapse_checks.check_clumps,
+    "identical-views": pair_checks.check_identical_views,
+    "stray-views": pair_checks.check_stray_views,
     "unrelated-views": pair_checks.check_related_views,
     "hiding-views": pair_checks.check_hiding_views,
     "loss-at-chance": training_checks.check_loss,

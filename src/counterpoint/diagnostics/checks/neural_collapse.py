@@ -32,8 +32,8 @@ def check_neural_collapse(evidence: Evidence) -> Finding | None:
     assert classes is not None
     return Finding(
         level="note",
-        title=f"Neural collapse: effective rank {embedding.effective_rank:.0f} for {len(classes.rows)} classes that are "
-        "told apart",
+        title=f"Neural collapse: effective rank {embedding.effective_rank:.0f} for {len(classes.rows)} classes, which "
+        "are told apart",
         measured=classes.within_share,
         reference=WITHIN,
         reference_name="share of the variance within classes",
