@@ -3,9 +3,9 @@
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
 
-WITHIN = 0.5  # of the variance lies within classes, at most
+WITHIN = 0.35  # of the variance lies within classes, at most
 ABOVE = 0.5  # of the way from the commonest class to 1, that kNN is above
-DIRECTIONS = 1.5  # times the classes less one: effective rank, at most
+DIRECTIONS = 2.5  # times the classes less one: effective rank, at most; of a digits MLP with 97.8 % it is 20 for 10
 
 
 def is_neural_collapse(evidence: Evidence) -> bool:
