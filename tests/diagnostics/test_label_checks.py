@@ -26,7 +26,8 @@ def test_wrong_labels_are_named_with_samples_that_have_them(rate: float) -> None
     labels = np.where(is_wrong, (CLASSES + np.random.default_rng(2).integers(1, 10, 800)) % 10, CLASSES)
     first = cp.diagnose(HEALTHY, labels=labels, quiet=True).findings[0]
     assert first.name == "label-noise"
-    assert first.low is not None and first.low <= is_wrong.mean() + 0.02
+    assert first.low is not None
+    assert first.low <= is_wrong.mean() + 0.02
     assert len(first.samples) == 10
     assert all(is_wrong[int(name)] for name in first.samples)
 
