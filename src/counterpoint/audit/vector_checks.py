@@ -14,7 +14,7 @@ from counterpoint.audit.audited_data import WHOLE, AuditedData, Share
 from counterpoint.audit.set_evidence import Check, SetEvidence
 from counterpoint.core.errors import DataError
 from counterpoint.data.formats.array_files import LABEL_KEYS, SAMPLE_KEYS
-from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
+from counterpoint.data.formats.labels import labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.evaluation.vector_table import read_table
 
@@ -89,7 +89,7 @@ def of_vectors(
     """
     if values_ND.dtype.kind not in NUMBERS or 0 in values_ND.shape:
         raise DataError(f"{name} must hold vectors (n, d) of numbers, got {values_ND.dtype} of shape {values_ND.shape}")
-    known = labels_as_asked(asked, names, lambda: None if labels is None else _numbers_of(labels, len(values_ND)))
+    known = labels_as_asked(asked, names, lambda: None if labels is None else number_labels(labels, len(values_ND)))
     collection = AuditedData(
         kind="vectors",
         shares=(Share(WHOLE, torch.from_numpy(values_ND.astype(np.float32)), names),),
@@ -113,12 +113,6 @@ def vector_evidence(collection: AuditedData, values_ND: np.ndarray | None = None
         for row, is_good in zip(values_ND, is_good_N, strict=True)
     )
     return SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
-
-
-def _numbers_of(labels: Any, num_samples: int) -> Labels:
-    """Class numbers of labels, of which some may be None."""
-    is_partial = isinstance(labels, tuple | list) and any(label is None for label in labels)
-    return number_known(labels) if is_partial and len(labels) == num_samples else number_labels(labels, num_samples)
 
 
 def check_finite(evidence: SetEvidence) -> Observation | None:

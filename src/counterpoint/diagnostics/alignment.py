@@ -15,6 +15,7 @@ from counterpoint.diagnostics.evidence import ColourShortcut
 
 MAX_PAIR_SAMPLES = 2048  # pairs are counted among this many samples, at most
 NUM_BINS = 80
+SAME = 0.9999  # cosine of two views that hardly differ
 CLOSE = 0.05  # of the samples, by their colours
 
 
@@ -127,6 +128,35 @@ def moved_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     closest_N, place_N = across_NN.max(dim=1)
     is_elsewhere_N = place_N != torch.arange(len(place_N))
     return float((is_elsewhere_N & (closest_N > within_NN.amax(dim=1))).double().mean())
+
+
+def same_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
+    """Share of samples whose two views have a cosine above 0.9999.
+
+    >>> same_views(torch.eye(3), torch.eye(3))
+    1.0
+    """
+    _check_views(z0_ND, z1_ND)
+    return float(((unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1) > SAME).double().mean())
+
+
+def stray_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
+    """Share of samples whose own view ranks as one of another sample, where ranks have two modes; else 0.
+
+    The rank of the own view among all second views is near 0 where it belongs to the sample, and anything alike where
+    it does not: twice the share in the farther half. Weak views alone have ranks that thin out, and no second mode.
+
+    >>> z = torch.randn(200, 8, generator=torch.manual_seed(0))
+    >>> moved = torch.arange(200).roll(1).where(torch.arange(200) < 80, torch.arange(200))
+    >>> 0.3 < stray_views(z, z[moved]) < 0.5, stray_views(z, z)
+    (True, 0.0)
+    """
+    _check_views(z0_ND, z1_ND)
+    across_NN = _compared(z0_ND) @ _compared(z1_ND).T
+    rank_N = (across_NN > across_NN.diagonal()[:, None]).double().mean(dim=1)
+    stray = 2 * float((rank_N > 0.5).double().mean())
+    between = float(((rank_N > 0.1) & (rank_N <= 0.5)).double().mean())
+    return min(stray, 1.0) if between <= 0.6 * stray else 0.0  # evenly spread ranks would have 0.4 of it
 
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:
@@ -262,6 +292,32 @@ METRICS = (
         "Near 1 where the two views are in different orders.",
         source="wang2020",
         measure=lambda subject: moved_views(*subject.views) if subject.views else math.nan,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        is_higher_better=False,
+        is_shown=False,
+    ),
+    Metric(
+        name="same_views",
+        title="Views that hardly differ",
+        short="views that hardly differ",
+        definition="Share of samples whose two views have a cosine above 0.9999.",
+        source="wang2020",
+        measure=lambda subject: same_views(*subject.views) if subject.views else math.nan,
+        low=0.0,
+        high=1.0,
+        unit="share",
+        is_higher_better=False,
+        is_shown=False,
+    ),
+    Metric(
+        name="stray_views",
+        title="Views of other samples",
+        short="views of other samples",
+        definition="Share of samples whose own view ranks as one of another sample; 0 where ranks have one mode.",
+        source="wang2020",
+        measure=lambda subject: stray_views(*subject.views) if subject.views else math.nan,
         low=0.0,
         high=1.0,
         unit="share",

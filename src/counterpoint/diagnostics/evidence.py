@@ -243,6 +243,8 @@ class ClassRecord(Record):
         frequent_cosine: the same of the other classes; None of fewer than two.
         optimum: the comparison with theory; None where there is none.
         why_no_optimum: the reason.
+        shared: pairs of classes whose samples lie in one cluster.
+        parted: classes whose samples lie in two far clusters.
     """
 
     rows: Annotated[tuple[ClassRow, ...], Listed] = ()
@@ -254,6 +256,8 @@ class ClassRecord(Record):
     frequent_cosine: Figure = None
     optimum: OptimumRecord | None = None
     why_no_optimum: str = ""
+    shared: Annotated[tuple[Annotated[tuple[Text, ...], Listed], ...], Listed] = ()
+    parted: Annotated[tuple[Text, ...], Listed] = ()
 
     @property
     def imbalance(self) -> float:
@@ -271,6 +275,28 @@ class ClassRecord(Record):
     def is_imbalanced(self) -> bool:
         """Whether frequent classes have at least twice as many samples, so that rare ones are worth a word."""
         return self.imbalance >= IMBALANCED
+
+
+class GroupRecord(Record):
+    """Whether groups of samples that were given (sensors, batches, sites) show in the features.
+
+    Attributes:
+        num_groups: among the compared samples.
+        num_samples: that were compared.
+        has_classes: whether classes were known, and held fixed.
+        is_the_classes: each class lies in one group, so that nothing can be told.
+        agreement: share of the nearest samples of the own class that are of the own group; None where not measured.
+        chance: the same of groups that were shuffled within classes.
+        p: of the test that groups make no difference.
+    """
+
+    num_groups: int = 0
+    num_samples: int = 0
+    has_classes: bool = False
+    is_the_classes: bool = False
+    agreement: Figure = None
+    chance: Figure = None
+    p: Figure = None
 
 
 @dataclass(frozen=True)
@@ -297,6 +323,7 @@ class Evidence:
         classes: how the classes of the embedding lie; None without labels.
         held_out: training samples beside held-out ones; None but for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
+        groups: what groups of samples that were given have to do with the features; None without any.
     """
 
     places: Mapping[str, Measurements]
@@ -316,6 +343,7 @@ class Evidence:
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
     suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: GroupRecord | None = None
 
     @property
     def learned(self) -> EvaluationRow | None:

@@ -19,6 +19,7 @@ from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometr
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.crowding import duplicate_share, hub_rows, largest_hub, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
+from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
 from counterpoint.diagnostics.near_copies import NearCopies, distinct_rows, near_copies
 from counterpoint.diagnostics.outliers import Outliers, look_for_outliers
 from counterpoint.diagnostics.scales import Scales, measure_scales
@@ -28,6 +29,7 @@ from counterpoint.diagnostics.vanished import Vanished, vanished_directions
 CATALOGUE = loaded_metrics("diagnostics")
 # Which samples a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.
 SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
+    "label-noise": lambda subject: subject.agreement.suspects if subject.agreement else torch.empty(0).long(),
     "near-copies": lambda subject: subject.near.rows_R,
     "hubs": lambda subject: (
         torch.tensor([subject.near.hub_row])
@@ -56,6 +58,7 @@ class MeasuredFeatures:
         near: samples with near-copies.
         scales: raw features beside standardised ones.
         outliers: samples far from all others, which are in no other figure.
+        agreement: of labels with the features; None without labels.
     """
 
     z_ND: Tensor
@@ -72,6 +75,7 @@ class MeasuredFeatures:
     near: NearCopies
     scales: Scales
     outliers: Outliers
+    agreement: LabelAgreement | None = None
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,14 @@ class Place:
         spectrum: of the covariance of the unit-length features.
         cosines: of the views.
         suspects: positions of the samples that a check is about, by the name of the check, the clearest first.
+        agreement: of labels with the features; None without labels.
     """
 
     figures: Measurements
     spectrum: Tensor
     cosines: CosineHistogram | None
     suspects: Mapping[str, Tensor] = field(default_factory=dict)
+    agreement: LabelAgreement | None = None
 
     def suspect_names(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Names of the first of them, by check."""
@@ -180,23 +186,29 @@ def measure_place(
         lambda: class_geometry(z_ND, labels) if labels is not None else None,
         lambda: neighbour_counts(z_ND),
         lambda: measure_scales(z_ND, num_distinct),
+        lambda: label_agreement(z_ND, labels) if labels is not None else None,
     ]
     # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes, neighbours_N, scales = side_by_side(lambda measure: measure(), arrays)
+    spectrum_D, sigma_K, cosines, classes, neighbours_N, scales, agreement = side_by_side(
+        lambda measure: measure(), arrays
+    )
     vanished, copied = vanished_directions(spectrum_D, num_distinct), duplicate_share(z_ND)
     subject = MeasuredFeatures(
         z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied, near,
-        scales, outliers,
+        scales, outliers, agreement,
     )  # fmt: skip
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": num_samples, "num_dims": z_ND.shape[1]}
-    known = {**counts, **figures, "intervals": figure_intervals(unit_ND, views)}
+    intervals = figure_intervals(unit_ND, views)
+    if agreement is not None and agreement.noise.low is not None and agreement.noise.high is not None:
+        intervals["label_noise"] = (agreement.noise.low, agreement.noise.high)
+    known = {**counts, **figures, "intervals": intervals}
     suspects: dict[str, Tensor] = {}
     if set(only) == set(CATALOGUE):
         kept_N = is_kept_N.nonzero()[:, 0]
         suspects = {check: kept_N[rows(subject)] for check, rows in SUSPECTS.items()}
         suspects["outliers"] = outliers.rows_R
-    return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects)
+    return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects, agreement)

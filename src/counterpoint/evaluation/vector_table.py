@@ -19,7 +19,7 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
-from counterpoint.data.formats.labels import Labels, labels_as_asked, number_known, number_labels
+from counterpoint.data.formats.labels import Labels, is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import of_classes
@@ -68,7 +68,7 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
         if len(column) not in (0, len(vectors_ND)):
             raise DataError(f"{path} holds {len(column)} {what} for {len(vectors_ND)} vectors")
     # .npz and .csv write an unknown label as empty text, Parquet as null.
-    known = tuple(str(label) if label not in (None, "") else None for label in labels)
+    known = tuple(None if is_missing(label) else str(label) for label in labels)
     places = tuple(map(str, names)) or tuple(map(str, range(len(vectors_ND))))
     held_ND = to_samples(vectors_ND, "vectors", name=str(path)).numpy() if only_finite else vectors_ND
     return Table(places, held_ND, known if any(known) else None, path=path)
@@ -195,6 +195,5 @@ def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None)
     """Labels that were given, or those of the table."""
     if isinstance(labels, str | Path):
         return labels_as_asked(str(labels), names, lambda: None)
-    if labels is not None:
-        return number_labels(labels, len(names))
-    return None if own is None else number_known(own)
+    labels = own if labels is None else labels
+    return None if labels is None else number_labels(labels, len(names))

@@ -5,15 +5,18 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import finite_vectors, to_samples
 from counterpoint.core.errors import DataError
-from counterpoint.data.formats.labels import Labels, number_known, number_labels
+from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.order import split_source
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Evidence
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, ClassRecord, Evidence, GroupRecord
+from counterpoint.diagnostics.group_effect import group_effect
+from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT
 from counterpoint.evaluation.vector_table import Table
@@ -35,6 +38,7 @@ class GivenFeatures:
         not_finite: names of the rows that were left out.
         kept_N: positions of the others among all rows.
         source: what the features are of, row by row as they were given; None where it is not at hand.
+        groups: of the samples, as labels are; None without any.
     """
 
     z_ND: Tensor
@@ -44,9 +48,12 @@ class GivenFeatures:
     not_finite: tuple[str, ...]
     kept_N: Tensor
     source: Source | None = None
+    groups: Labels | None = None
 
 
-def given_features(features: Any, labels: Any, views: Any, source: Source | None = None) -> GivenFeatures:
+def given_features(
+    features: Any, labels: Any, views: Any, source: Source | None = None, groups: Any = None
+) -> GivenFeatures:
     """Check features, their labels and those of another view.
 
     Raises:
@@ -68,11 +75,11 @@ def given_features(features: Any, labels: Any, views: Any, source: Source | None
             "what they were computed from, in their order"
         )
     # Labels that are given count more than those that came with the table, and these more than those of the samples.
-    numbered = None if labels is None else number_labels(labels, len(is_finite_N))
-    if numbered is None and table and table.labels is not None:
-        numbered = number_known(table.labels)
+    own = table.labels if table and labels is None else labels
+    numbered = None if own is None else number_labels(own, len(is_finite_N))
     if numbered is None and source is not None and source.labels is not None:
         numbered = Labels(source.labels, source.class_names)
+    grouped = None if groups is None else _numbered_groups(groups, len(is_finite_N))
     return GivenFeatures(
         z_ND=z_ND,
         other_ND=None if other_ND is None else other_ND[is_finite_N],
@@ -81,7 +88,16 @@ def given_features(features: Any, labels: Any, views: Any, source: Source | None
         not_finite=tuple(odd),
         kept_N=is_finite_N.nonzero()[:, 0],
         source=source,
+        groups=grouped and replace(grouped, numbers=grouped.numbers[is_finite_N]),
     )
+
+
+def _numbered_groups(groups: Any, num_samples: int) -> Labels | None:
+    """Groups numbered as labels are."""
+    try:
+        return number_labels(groups, num_samples)
+    except DataError as error:
+        raise DataError(str(error).replace("labels", "groups")) from None
 
 
 def evidence_of_features(
@@ -106,6 +122,8 @@ def evidence_of_features(
             classes = class_record(z_ND, labels.numbers, labels.class_names)
         else:
             classes = classes_of_features(loss, z_ND, labels, nonnegative=is_nonnegative)
+    if classes is not None and labels is not None and place.agreement is not None:
+        classes = with_clusters(classes, place.agreement, labels.class_names)
     return Evidence(
         {EMBEDDING: place.figures},
         votes=votes,
@@ -114,7 +132,21 @@ def evidence_of_features(
         pairs=None if loss is None or pair is None else pairs_of_features(loss, pair, labels, given.names),
         not_finite=given.not_finite,
         suspects=place.suspect_names(given.names),
+        groups=None if given.groups is None else _group_record(given),
     )
+
+
+def _group_record(given: GivenFeatures) -> GroupRecord:
+    """What the given groups have to do with the features."""
+    assert given.groups is not None
+    labels_N = given.labels.numbers if given.labels else None
+    return group_effect(given.z_ND, given.groups.numbers, labels_N, generator=torch.Generator().manual_seed(0))
+
+
+def with_clusters(record: ClassRecord, agreement: LabelAgreement, class_names: tuple[str, ...]) -> ClassRecord:
+    """The record with the names of classes that share a cluster, and of those that lie in two."""
+    pairs = tuple((class_names[a], class_names[b]) for a, b in agreement.shared)
+    return record.model_copy(update={"shared": pairs, "parted": tuple(class_names[c] for c in agreement.parted)})
 
 
 def is_rectified(z_ND: Tensor) -> bool:

@@ -39,6 +39,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     data: Any = None,
     labels: Any = None,
     views: Any = None,
+    groups: Any = None,
     loss: Loss | None = None,
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
@@ -54,6 +55,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             the samples that they were computed from, in their order; are the features better than their raw input?
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
+        groups: for features: one group per sample (sensor, batch, site), which the features should not tell apart.
         loss: for features: one of ``counterpoint.losses`` that they were, or would be, trained with. With views it is
             asked whom it looks at (in batches of 256), with labels where it would have the class means.
         threshold: value above which a feature of a unit-length vector counts as active.
@@ -86,6 +88,8 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
+        if groups is not None:
+            raise UsageError("groups= goes with features: diagnose what counterpoint embed writes of the run")
         if loss is not None:
             raise UsageError("loss= goes with features; a run has its own: Run(path, loss=...) where that is your own")
         reporter = Reporter(quiet=quiet)
@@ -106,7 +110,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if loss is not None and views is None and labels is None:
         raise UsageError("loss= needs views= (whom it looks at) or labels= (where it would have the classes)")
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
-    given = given_features(subject, labels, views, source)
+    given = given_features(subject, labels, views, source, groups)
     evidence = evidence_of_features(given, loss, threshold=threshold)
     concepts, _ = described_concepts(given.z_ND, given.labels, given.names, threshold)
     return _judged(evidence, given.z_ND, concepts, threshold)

@@ -45,7 +45,7 @@ from counterpoint.runs.accuracies import accuracies_of_subject
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
 from counterpoint.runs.curvature_record import run_sharpness
-from counterpoint.runs.feature_evidence import is_rectified
+from counterpoint.runs.feature_evidence import is_rectified, with_clusters
 from counterpoint.runs.pair_inspection import pairs_of_run
 
 Pair = tuple[Tensor, Tensor]
@@ -114,6 +114,9 @@ def gather_evidence(
         name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
         for name, all_ND in seen.items()
     }
+    classes, agreement = judged_classes(judged, features.embedding), places[EMBEDDING].agreement
+    if classes is not None and agreement is not None:
+        classes = with_clusters(classes, agreement, source.class_names)
     evidence = replace(
         _from_folder(judged),
         places={name: place.figures for name, place in places.items()},
@@ -124,7 +127,7 @@ def gather_evidence(
         pairs=pairs_of_run(judged, views[EMBEDDING], features.embedding[chosen_N], chosen_N, checkpoint)
         if views
         else None,
-        classes=judged_classes(judged, features.embedding),
+        classes=classes,
         held_out=_held_out(judged, features, embedded, threshold),
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )

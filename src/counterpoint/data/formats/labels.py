@@ -20,6 +20,7 @@ from counterpoint.core.user_files import read_text
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.stores import Located
 
+MISSING = frozenset(("", "-1", "-1.0", "nan", "<NA>"))  # what a label is, as text, where a sample has none
 MAX_DIGITS = 18  # of a label that is a whole number; int64 holds them
 
 
@@ -31,11 +32,19 @@ class Labels:
     class_names: tuple[str, ...]
 
 
-def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int) -> Labels:
-    """Number the distinct labels 0, 1, ... in sorted order (numbers before text).
+def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int) -> Labels | None:
+    """Number the distinct labels 0, 1, ... in sorted order (numbers before text); None where no sample has one.
+
+    None, NaN, empty text and -1, also as text, mean that a sample has no label. Other negative numbers are classes,
+    as is -1 where 1 is the only other value, which two classes are often called.
 
     Raises:
         DataError: another number of labels than samples, or a label that is neither whole number nor text.
+
+    >>> number_labels([None, "b", "", "a"], 4)
+    Labels(numbers=tensor([-1,  1, -1,  0]), class_names=('a', 'b'))
+    >>> number_labels([-1, -5, 3], 3).numbers, number_labels([-1, 1, 1], 3).numbers
+    (tensor([-1,  0,  1]), tensor([0, 1, 1]))
     """
     if isinstance(values, Tensor):  # of any device
         try:
@@ -46,15 +55,48 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     array = np.asarray(values)
     if array.ndim != 1 or len(array) != num_samples:
         raise DataError(f"labels must be one per sample: {num_samples} samples, but labels have shape {array.shape}")
+    is_known_N = ~_are_missing(array)
+    known = array[is_known_N]
+    if array.dtype.kind == "O" and not isinstance(values, np.ndarray):
+        known = np.asarray(known.tolist())  # a list of whole numbers and None: whole numbers have an order of their own
+    return _numbered(known, is_known_N) if len(known) else None
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a label says that a sample has none: None, NaN, pandas' NA, empty text or -1, also as text.
+
+    >>> [is_missing(label) for label in (None, float("nan"), b"", -1.0, "-1", 0, "none")]
+    [True, True, True, True, True, False, False]
+    """
+    return label is None or (label.decode(errors="replace") if isinstance(label, bytes) else str(label)) in MISSING
+
+
+def _are_missing(array: np.ndarray) -> np.ndarray:
+    """Which labels of an array are none, bool (N,)."""
+    if array.dtype.kind in "iuf":
+        is_missing_N = (array == -1) | np.isnan(array)
+    else:
+        is_missing_N = np.array([is_missing(label) for label in array.tolist()], bool)
+    if not is_missing_N.any():
+        return is_missing_N
+    # Two classes of many a binary task are called -1 and 1.
+    values = {str(label).removesuffix(".0") for label in np.unique(array.astype(str))}
+    return np.zeros(len(array), bool) if values == {"-1", "1"} else is_missing_N
+
+
+def _numbered(known: np.ndarray, is_known_N: np.ndarray) -> Labels:
+    """Number the labels of those samples that have one; the others get -1, and take no part in the numbering."""
     # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
-    is_whole = array.dtype.kind == "f" and np.all(np.abs(array) < 2**53) and np.all(array == np.round(array))
-    if is_whole:  # false of NaN; beyond 2**53 neighbours are no longer told apart
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iubUSO":
-        raise DataError(f"labels must be whole numbers or text, got dtype {array.dtype}")
+    is_whole = known.dtype.kind == "f" and np.all(np.abs(known) < 2**53) and np.all(known == np.round(known))
+    if is_whole:  # beyond 2**53 neighbours are no longer told apart
+        known = known.astype(np.int64)
+    if known.dtype.kind not in "iubUSO":
+        raise DataError(f"labels must be whole numbers or text, got dtype {known.dtype}")
     # As text, lists of mixed types have an order.
-    names, numbers = np.unique(array.astype(str) if array.dtype.kind in "OUS" else array, return_inverse=True)
-    return Labels(torch.from_numpy(numbers.astype(np.int64)), tuple(str(name) for name in names))
+    names, places = np.unique(known.astype(str) if known.dtype.kind in "OUS" else known, return_inverse=True)
+    numbers_N = torch.full((len(is_known_N),), -1, dtype=torch.int64)
+    numbers_N[torch.from_numpy(is_known_N)] = torch.from_numpy(places.astype(np.int64))
+    return Labels(numbers_N, tuple(str(name) for name in names))
 
 
 def labels_from_folders(names: Sequence[str]) -> Labels | None:
@@ -63,14 +105,14 @@ def labels_from_folders(names: Sequence[str]) -> Labels | None:
     # A file beside the folders, or all files below one folder: then folders do not name classes.
     if None in tops or len(set(tops)) < 2:
         return None
-    return number_labels([str(top) for top in tops], len(names))
+    return number_known([str(top) for top in tops])  # a folder is a class, whatever its name
 
 
-def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
+def labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
     """Read labels by file name from a CSV with columns ``file`` and ``label``.
 
     A file may be named by its path relative to the folder or by its base name, if that is unique.
-    Files without a row get no label.
+    Files without a row, or with a label that means none (``is_missing``), get none.
 
     Raises:
         UsageError: the CSV is missing or not readable.
@@ -89,21 +131,17 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels:
         raise DataError(
             f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})"
         )
-    return number_known(given)
+    return number_labels(given, len(given))
 
 
 def number_known(values: Sequence[str | int | None]) -> Labels:
-    """Number labels of which some are None, for samples without a label.
+    """Number labels of which some are None, for samples without a label; any other value is a class.
 
     >>> number_known(["b", None, "a"]).numbers
     tensor([ 1, -1,  0])
     """
-    given = [label for label in values if label is not None]
-    known = number_labels(given, len(given))
-    # Unknown ones stay at -1; they take no part in the numbering.
-    numbers_N = torch.full((len(values),), -1, dtype=torch.int64)
-    numbers_N[torch.tensor([label is not None for label in values])] = known.numbers
-    return Labels(numbers_N, known.class_names)
+    is_known_N = np.array([label is not None for label in values], bool)
+    return _numbered(np.asarray([label for label in values if label is not None]), is_known_N)
 
 
 def _read_rows(path: Path) -> dict[str, str]:
@@ -148,11 +186,14 @@ def own_labels(images: Sequence[Located]) -> Labels | None:
     Labels(numbers=tensor([1, 0]), class_names=('9', '10'))
     """
     labels = [image.label for image in images]
-    known = [label for label in labels if label is not None]
-    if not known:
-        return None
     # "007" is a name, since 7 would not give it back; "²" is a digit to ``isdigit`` but no number to ``int``.
     is_whole = all(
-        len(label) <= MAX_DIGITS and label.isascii() and label.isdigit() and str(int(label)) == label for label in known
+        len(label) <= MAX_DIGITS and label.isascii() and label.isdigit() and str(int(label)) == label
+        for label in labels
+        if label is not None and not is_missing(label)
     )
-    return number_known([int(label) if is_whole and label else label for label in labels])
+    values = [
+        None if label in (None, "") else int(label) if is_whole and label.lstrip("-").isdigit() else label
+        for label in labels
+    ]
+    return number_labels(values, len(values))

@@ -1,6 +1,7 @@
 """Is variance lost: of all samples, in some directions, within groups? All of it after the mean was taken away."""
 
 from counterpoint.diagnostics import remedies
+from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements
 from counterpoint.diagnostics.finding import Finding, Level, plain
 
@@ -77,7 +78,7 @@ def check_offset(evidence: Evidence) -> Finding | None:
     if evidence.levers or not COINCIDENT <= embedding.spread < OFFSET:  # of a run, ``check_uniformity`` says it
         return None
     return Finding(
-        level="note" if evidence.is_nonnegative else "warning",
+        level="note",  # cosines keep their order, as measured on healthy features whose mean is not zero
         title=f"Samples share an offset {(1 - embedding.spread**2) ** 0.5 / embedding.spread:.2g} times as long as "
         "what tells them apart",
         measured=embedding.spread,
@@ -140,7 +141,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     steps = (remedies.DIRECTCLR, remedies.WEAKER_VIEWS) if step is None or step < NOTHING_LEFT else ()
     if evidence.is_nonnegative and level == "warning":
         level = "note"  # clusters on few non-negative axes are what the map is for
-    if evidence.is_supervised and level in ("warning", "severe"):
+    if (evidence.is_supervised or is_neural_collapse(evidence)) and level in ("warning", "severe"):
         level = "note"  # of C classes that are told apart C - 1 directions are left
     also = ""
     if representation is not None:
@@ -184,6 +185,7 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         level = "warning" if share < VERY_LOW_RANK_SHARE else "note"
     if level is None:
         return None
+    level = "note" if is_neural_collapse(evidence) else level
     is_first = first >= FIRST_SHARE
     rank = f"effective rank {embedding.effective_rank:.1f} of {embedding.rank_ceiling:.0f} possible"
     return Finding(
@@ -230,7 +232,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         return None
     is_lost = trained.effective_rank < LOST_RANK_SHARE * untrained.effective_rank  # data and architecture bound both
     return Finding(
-        level="warning" if is_lost else "good",
+        level="good" if not is_lost else "note" if is_neural_collapse(evidence) else "warning",
         title=f"The representation's effective rank is {trained.effective_rank:.0f}; untrained it was "
         f"{untrained.effective_rank:.0f}",
         measured=trained.effective_rank,
@@ -253,7 +255,7 @@ def check_clumps(evidence: Evidence) -> Finding | None:
     if embedding.clumps < IN_CLUMPS:
         return None
     return Finding(
-        level="note" if evidence.is_supervised else "warning",
+        level="note" if evidence.is_supervised or is_neural_collapse(evidence) else "warning",
         title=f"{embedding.clumps:.0%} of the samples lie in clumps: within a group they hardly differ",
         measured=embedding.clumps,
         better="lower",

@@ -11,11 +11,13 @@ from counterpoint.diagnostics.evidence import EMBEDDING, UNTRAINED, Evidence
 from counterpoint.diagnostics.finding import Finding, plain
 from counterpoint.diagnostics.pair_record import PairRecord
 
-CLOSE_COSINES = 0.3
+CLOSE_COSINES = 0.3  # of the way from different samples to the same one, that two views go
 HIDDEN_OVERLAP = 0.6  # of an untrained encoder, which finds two views of one sample closer in 70 % of the cases or more
 CHANCE_OVERLAP = 0.5
 ERRORS = 3.0  # standard errors of the overlap of unrelated views
 MOVED = 0.9  # of the samples
+SAME, CROWDED = 0.5, 0.99  # of the samples have equal views; cosine of different samples
+STRAY = 0.06  # of the samples
 MOST_VIEWS = 2048  # samples of which two views are compared, at most
 COLOURS_TELL = 0.85  # of the cases, which views belong together
 COLOURS_FOLLOWED = 0.3  # of the pictures have their closest in the embedding among the closest 5 % by colours
@@ -65,6 +67,49 @@ def check_related_views(evidence: Evidence) -> Finding | None:
     )
 
 
+def check_identical_views(evidence: Evidence) -> Finding | None:
+    """Do the two views of a sample differ at all?"""
+    embedding = evidence.places[EMBEDDING]
+    share = embedding.figures.get("same_views")
+    # Samples that all point the same way have such views, too.
+    if share is None or share < SAME or embedding.negative_cosine > CROWDED or is_full_collapse(embedding):
+        return None
+    return Finding(
+        level="warning",
+        title=f"The two views of {share:.0%} of the samples are identical or hardly differ",
+        measured=share,
+        better="lower",
+        reference=SAME,
+        reference_name="of the samples, whose views have a cosine above 0.9999",
+        text="Views that change nothing teach nothing: a loss is then lowered by telling samples apart alone, and what "
+        "views should make the features ignore stays in them.",
+        confirm="look at pairs of views: counterpoint preview --data DATA",
+        **remedies.advice(evidence, remedies.STRONGER_VIEWS, otherwise="compare two different views of each sample"),
+        cannot_tell="whether the views are equal, or the encoder ignores all that they change",
+    )
+
+
+def check_stray_views(evidence: Evidence) -> Finding | None:
+    """Do the views of some of the samples belong to others?"""
+    embedding = evidence.places[EMBEDDING]
+    share = embedding.figures.get("stray_views")
+    if share is None or share < STRAY or is_full_collapse(embedding) or check_related_views(evidence) is not None:
+        return None
+    return Finding(
+        level="warning",
+        title=f"About {share:.0%} of the view rows belong to other samples: unrelated views",
+        measured=share,
+        better="lower",
+        reference=STRAY,
+        reference_name="of the samples",
+        text="For most samples the own view is among the closest ones, for the others it ranks as any: two modes, as "
+        "where a part of the rows was moved.",
+        confirm="compare the names of both tables, row by row",
+        remedy="put the rows of both views into one order",
+        cannot_tell="whether views of these samples hide all that they had, instead",
+    )
+
+
 def check_hiding_views(evidence: Evidence) -> Finding | None:
     """Do the views themselves have anything in common, before any training?"""
     embedding, untrained = evidence.places[EMBEDDING], evidence.places.get(UNTRAINED)
@@ -92,8 +137,9 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     if embedding.positive_cosine is None or is_full_collapse(embedding) or check_related_views(evidence) is not None:
         return None
-    gap = embedding.positive_cosine - embedding.negative_cosine  # after a ReLU no cosine is below 0
-    is_weak = gap < CLOSE_COSINES
+    # After a ReLU, or with an offset, no two samples are far apart: the gap is a share of what there can be.
+    room = 1 - embedding.negative_cosine
+    is_weak = embedding.positive_cosine - embedding.negative_cosine < CLOSE_COSINES * room
     share = "" if embedding.overlap is None else f" They are in {embedding.overlap:.1%} of the cases."
     return Finding(
         level="warning" if is_weak else "good",

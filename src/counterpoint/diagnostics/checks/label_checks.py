@@ -1,0 +1,169 @@
+"""What labels and groups say: wrong, written into the features, unevenly many, out of step with clusters, batches."""
+
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
+from counterpoint.diagnostics.finding import Finding
+
+NOISE = 0.03  # of the labels are wrong, lower end of the interval; clean sets have 0.01 at most
+MOSTLY = 0.85  # of the samples are of one class: a vote hardly names another
+UNEVEN = 10.0  # mean count of frequent classes over that of rare ones
+EFFECT = 0.1  # of the way from chance to 1, that neighbours are of one group
+P_VALUE = 0.01
+MOST_NAMED = 5
+
+
+def check_label_noise(evidence: Evidence) -> Finding | None:
+    """Do samples disagree with their neighbours where these are surest?"""
+    embedding = evidence.places[EMBEDDING]
+    share, ends = embedding.figures.get("label_noise"), embedding.interval("label_noise")
+    if share is None or (ends["low"] or 0.0) < NOISE:
+        return None
+    return Finding(
+        level="warning",
+        title=f"At least {ends['low']:.0%} of the labels look wrong: their neighbours are of another class",
+        measured=share,
+        **ends,
+        better="lower",
+        reference=NOISE,
+        reference_name="disagreement of right labels where neighbours are surest",
+        text="Right labels disagree with their neighbours near borders between classes, and hardly ever where the "
+        "neighbours are sure. Here they disagree everywhere alike, as labels that were mixed up do.",
+        confirm="look at the named samples and their labels",
+        remedy="correct the labels of the named samples first; leave out those that are not clear",
+        cannot_tell="classes that differ in what these features do not hold",
+        samples=evidence.suspects.get("label-noise", ()),
+    )
+
+
+def check_label_leak(evidence: Evidence) -> Finding | None:
+    """Was the label written into the features?"""
+    count = evidence.places[EMBEDDING].figures.get("leaked_dims")
+    if not count:
+        return None
+    return Finding(
+        level="warning",
+        title=f"{count:.0f} coordinate{'s give' if count > 1 else ' gives'} the label away: a label leak",
+        measured=count,
+        better="lower",
+        reference=0.0,
+        reference_name="none",
+        text="These coordinates hardly vary within a class, while the others do: as a label that was written into the "
+        "features. Every accuracy then measures the label itself.",
+        confirm="leave these coordinates out and diagnose again: the accuracy falls to what the others hold",
+        remedy="take the label, and whatever was made from it, out of the input and the features",
+        cannot_tell="whether a measurement tells the classes that well by nature",
+    )
+
+
+def check_imbalance(evidence: Evidence) -> Finding | None:
+    """Are most samples of one class, or some classes rare?"""
+    classes = evidence.classes
+    counts = {row.name: row.count or 0.0 for row in classes.rows} if classes else {}
+    if len(counts) < 2 or classes is None:
+        return None
+    name, most = max(counts.items(), key=lambda item: item[1])
+    share = most / sum(counts.values())
+    if share < MOSTLY and classes.imbalance < UNEVEN:
+        return None
+    return Finding(
+        level="warning" if share >= MOSTLY else "note",
+        title=f"Imbalance: {share:.0%} of the samples are of class {name}, the rarest class has "
+        f"{min(counts.values()):.0f}",
+        measured=share,
+        better="lower",
+        reference=1 / len(counts),
+        reference_name="classes of one size",
+        text="A vote of the nearest names the commonest class nearly always, so that accuracy says little; the mean "
+        "over classes does. With few samples of a class theory has the means of rare classes fall together (minority "
+        "collapse: fang2021; imbalanced2026), the sooner the more uneven the counts.",
+        confirm="counterpoint evaluate RUN --metrics 'balanced knn'",
+        remedy="judge by balanced accuracy, and draw classes equally often in training (--source.sampling balanced) or "
+        "collect more samples of the rare ones",
+        cannot_tell="whether rare classes would be told apart with more samples",
+    )
+
+
+def check_shared_cluster(evidence: Evidence) -> Finding | None:
+    """Do two labels lie in one cluster?"""
+    pairs = evidence.classes.shared if evidence.classes else ()
+    if not pairs:
+        return None
+    named = ", ".join(" and ".join(pair) for pair in pairs[:MOST_NAMED])
+    return Finding(
+        level="note",
+        title=f"Labels share a cluster: {named}",
+        measured=len(pairs),
+        better="lower",
+        reference=0.0,
+        reference_name="none",
+        text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: one "
+        "thing with two names, or two things that these features do not tell apart.",
+        confirm="look at samples of both labels side by side",
+        remedy="give both one label, if they mean the same",
+        cannot_tell="whether the labels or the features are to blame",
+    )
+
+
+def check_parted_label(evidence: Evidence) -> Finding | None:
+    """Does one label lie in far clusters?"""
+    names = evidence.classes.parted if evidence.classes else ()
+    if not names:
+        return None
+    return Finding(
+        level="note",
+        title=f"One label for far clusters: {', '.join(names[:MOST_NAMED])}",
+        measured=len(names),
+        better="lower",
+        reference=0.0,
+        reference_name="none",
+        text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
+        "other half. A mean of the class then stands for neither.",
+        confirm="look at samples of both clusters: counterpoint report RUN, section Map",
+        remedy="give the clusters labels of their own, if they are different things",
+        cannot_tell="whether the clusters are kinds, sources or accidents of the data",
+    )
+
+
+def check_groups(evidence: Evidence) -> Finding | None:
+    """Do sources or batches show in the features, beyond what classes explain?"""
+    groups, modes = evidence.groups, evidence.places[EMBEDDING].figures.get("hidden_modes")
+    if groups is not None and (groups.is_the_classes or groups.agreement is None):
+        return Finding(
+            level="note",
+            title="Whether groups show in the features cannot be told: "
+            + ("each class lies in one group" if groups.is_the_classes else "there are too few groups or samples"),
+            text="Groups are compared within classes; without a class of several groups there is nothing to compare.",
+            remedy="give groups that cut across the classes, two or more with 50 samples in all",
+        )
+    if groups is not None and groups.agreement is not None:
+        chance = groups.chance or 0.0
+        if groups.agreement - chance < EFFECT * (1 - chance) or (groups.p or 1.0) > P_VALUE:
+            return None
+        return Finding(
+            level="warning",
+            title=f"Groups show in the features: {groups.agreement:.0%} of a sample's nearest are of its group, by "
+            f"chance {chance:.0%}: a batch effect",
+            measured=groups.agreement,
+            better="lower",
+            reference=chance,
+            reference_name="groups shuffled within classes",
+            text=f"Neighbours within a class are of one group more often than by chance, p {groups.p:.2g} "
+            f"({groups.num_groups} groups). The features hold where a sample comes from, and distances follow it.",
+            confirm="evaluate with all samples of one group held out",
+            remedy="take away the mean of each group within classes, or train on views that hide what groups differ in",
+            cannot_tell="whether groups differ in what matters, too",
+        )
+    if not modes:
+        return None
+    return Finding(
+        level="note",
+        title=f"Nearly every class falls into two far modes; the smaller has {modes:.0%} of the samples",
+        measured=modes,
+        better="lower",
+        reference=0.0,
+        reference_name="one mode",
+        text="What classes leave of the features has two modes along one direction, in nearly every class: as two "
+        "sensors, sites or batches would give.",
+        confirm="give the source of each sample: counterpoint diagnose FILE --labels LABELS.npy --groups GROUPS.npy",
+        remedy="find out in what the two modes differ, and take away the mean of each",
+        cannot_tell="whether the modes are sources, or something of the samples that labels do not name",
+    )

@@ -1,0 +1,107 @@
+"""Whether labels were written into the features: coordinates that give a label away, where the others do not."""
+
+# N compared samples with a label, D coordinates, C classes
+
+import math
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.checks import check_features, check_labels
+from counterpoint.core.metric import Metric
+from counterpoint.core.numerics import unit_rows
+from counterpoint.diagnostics.label_agreement import MOST_COMPARED, left_out_fit, nearest_votes
+
+WRITTEN = 0.9999  # of a coordinate's variance that lies between classes: constant within each, as a written label is
+TOLD = 0.97  # of it, where nothing was written to the last bit
+OTHERS = 0.8  # of the variance of the other coordinates, in the median: a collapsed network has as much in all
+USUAL = 4.0  # times the median variance of coordinates: more has a principal component, which may tell classes well
+GAP = 3.0  # deviations within classes, between two classes that lie side by side along a coordinate
+ALONE = 0.9  # of the labels that the other coordinates tell, at most
+FEWEST = 50
+
+
+def leaked_dims(z_ND: Tensor, labels_N: Tensor) -> Tensor:
+    """Coordinates in which the label was written, as one-hot or as a number, ascending.
+
+    A coordinate counts where it is constant within classes; where nearly all of its variance lies between classes; or
+    where thresholds along it part all classes by wide gaps, and the other coordinates do not tell them. None counts
+    where the other coordinates are alike, as those of a network that has collapsed to its classes are, nor do the
+    strong coordinates of a rotation to principal components.
+
+    Args:
+        z_ND: features; at most 2,048 samples with a label, evenly spaced.
+        labels_N: class numbers; samples with a negative one are left out.
+
+    >>> z, y = torch.randn(200, 6, generator=torch.manual_seed(0)), torch.arange(200) % 4
+    >>> z[:, 2] = y.float()
+    >>> leaked_dims(z, y).tolist()
+    [2]
+    """
+    check_features(z_ND, "z")
+    check_labels(labels_N, len(z_ND))
+    places = (labels_N >= 0).nonzero()[:, 0]
+    places = places[torch.linspace(0, len(places) - 1, min(len(places), MOST_COMPARED)).long()]
+    label_N = labels_N[places].unique(return_inverse=True)[1]
+    num, num_classes = len(places), int(label_N.max()) + 1 if len(places) else 0
+    none = places[:0]
+    if num < max(FEWEST, 2 * num_classes) or num_classes < 2 or z_ND.shape[1] < 2:
+        return none
+    x_ND = z_ND[places].double()
+    x_ND -= x_ND.mean(dim=0)
+    count_C = torch.bincount(label_N).double()
+    means_CD = x_ND.new_zeros(num_classes, x_ND.shape[1]).index_add_(0, label_N, x_ND) / count_C[:, None]
+    # Both without bias, so that many small classes explain nothing by chance.
+    within_D = (x_ND - means_CD[label_N]).square().sum(dim=0) / (num - num_classes)
+    total_D = x_ND.square().sum(dim=0) / (num - 1)
+    is_alive_D = total_D > 1e-20 * float(total_D.max())
+    told_D = torch.where(is_alive_D, 1 - within_D / total_D, 0.0).clamp(min=0.0)
+    if not is_alive_D.any() or float(told_D[is_alive_D].median()) >= OTHERS:
+        return none
+    usual = USUAL * float(total_D[is_alive_D].median())
+    is_leak_D = (told_D > WRITTEN) | ((told_D > TOLD) & (total_D <= usual))
+    parting = _parting(x_ND, label_N, within_D, is_alive_D & ~is_leak_D & (total_D <= usual), num_classes)
+    if len(parting) and _told_without(x_ND, label_N, parting, num_classes) < ALONE:
+        is_leak_D[parting] = True
+    return is_leak_D.nonzero()[:, 0]
+
+
+def _parting(x_ND: Tensor, label_N: Tensor, within_D: Tensor, is_asked_D: Tensor, num_classes: int) -> Tensor:
+    """Coordinates along which each class has a stretch of its own, with wide gaps between."""
+    asked = is_asked_D.nonzero()[:, 0]
+    sorted_ND, order_ND = x_ND[:, asked].sort(dim=0)
+    along_ND = label_N[order_ND]
+    is_change_MD = along_ND[1:] != along_ND[:-1]
+    gap_MD = torch.where(is_change_MD, sorted_ND[1:] - sorted_ND[:-1], math.inf)
+    is_wide_D = gap_MD.amin(dim=0) > GAP * within_D[asked].sqrt()
+    return asked[(is_change_MD.sum(dim=0) == num_classes - 1) & is_wide_D]
+
+
+def _told_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int) -> float:
+    """Share of the labels that the other coordinates tell, by votes or by a regression that leaves each sample out."""
+    is_other_D = torch.ones(x_ND.shape[1], dtype=torch.bool)
+    is_other_D[leaks] = False
+    if not is_other_D.any():
+        return 1.0
+    rest_NE = x_ND[:, is_other_D]
+    fit_NC = left_out_fit(rest_NE, torch.nn.functional.one_hot(label_N, num_classes).double())
+    both = (fit_NC, nearest_votes(unit_rows(rest_NE), label_N, num_classes))
+    return max(float((each.argmax(dim=1) == label_N).double().mean()) for each in both)
+
+
+METRICS = (
+    Metric(
+        name="leaked_dims",
+        title="Coordinates with the label",
+        short="coordinates with the label",
+        definition="Coordinates of the features that give the class away by themselves, while the others do not: a "
+        "label that was written into the features, as one-hot or as a number.",
+        source="kaufman2012",
+        measure=lambda subject: (
+            math.nan if subject.labels_N is None else float(len(leaked_dims(subject.z_ND, subject.labels_N)))
+        ),
+        low=0.0,
+        is_higher_better=False,
+        is_shown=False,
+    ),
+)

@@ -1,0 +1,91 @@
+"""Labels, groups and views: each fault is named first, and healthy sets are silent."""
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+
+DRAWN = np.random.default_rng(0)
+CLASSES = DRAWN.integers(0, 10, 800)
+HEALTHY = (DRAWN.normal(size=(10, 32))[CLASSES] + DRAWN.normal(size=(800, 32))).astype(np.float32)
+EVERY_OTHER = np.arange(800) % 2
+NEW = {
+    "label-noise", "label-leak", "imbalance", "neural-collapse", "batch-effect", "shared-cluster", "identical-views",
+    "stray-views",
+}  # fmt: skip
+
+
+def _found(*given: object, **others: object) -> dict[str, str]:
+    findings = cp.diagnose(*given, quiet=True, **others).findings  # pyright: ignore[reportArgumentType]
+    return {finding.name: finding.level for finding in findings if finding.level != "good"}
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.25, 0.4])
+def test_wrong_labels_are_named_with_samples_that_have_them(rate: float) -> None:
+    is_wrong = np.random.default_rng(1).random(800) < rate
+    labels = np.where(is_wrong, (CLASSES + np.random.default_rng(2).integers(1, 10, 800)) % 10, CLASSES)
+    first = cp.diagnose(HEALTHY, labels=labels, quiet=True).findings[0]
+    assert first.name == "label-noise"
+    assert first.low is not None
+    assert first.low <= is_wrong.mean() + 0.02
+    assert len(first.samples) == 10
+    assert all(is_wrong[int(name)] for name in first.samples)
+
+
+@pytest.mark.parametrize("leak", ["one-hot", "number"])
+def test_labels_in_the_features_are_named(leak: str) -> None:
+    written = np.eye(10)[CLASSES] if leak == "one-hot" else CLASSES[:, None] / 3
+    assert _found(np.concatenate([HEALTHY, written], axis=1), labels=CLASSES)["label-leak"] == "warning"
+
+
+def test_groups_are_named_where_the_features_tell_them_apart_within_classes() -> None:
+    assert _found(HEALTHY + 2 * EVERY_OTHER[:, None], labels=CLASSES, groups=EVERY_OTHER)["batch-effect"] == "warning"
+    assert "batch-effect" not in _found(HEALTHY, labels=CLASSES, groups=EVERY_OTHER)
+
+
+def test_of_groups_that_are_the_classes_it_is_said_that_nothing_can_be_told() -> None:
+    found = cp.diagnose(HEALTHY, labels=CLASSES, groups=CLASSES, quiet=True).findings
+    (said,) = [finding for finding in found if finding.name == "batch-effect"]
+    assert said.level == "note"
+    assert "cannot be told" in said.title
+
+
+def test_two_modes_in_every_class_are_noted_without_groups() -> None:
+    assert _found(HEALTHY + 6 * (np.arange(800) % 3 == 0)[:, None], labels=CLASSES)["batch-effect"] == "note"
+
+
+def test_most_samples_of_one_class_are_named_as_imbalance() -> None:
+    assert next(iter(_found(HEALTHY, labels=(np.arange(800) % 10 == 0).astype(int)))) == "imbalance"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.6, 0.9])
+def test_a_part_of_the_view_rows_that_was_moved_is_named(share: float) -> None:
+    moved, rows = np.random.default_rng(3).permutation(800)[: int(share * 800)], np.arange(800)
+    rows[moved] = np.roll(moved, 1)
+    views = HEALTHY + 0.5 * DRAWN.normal(size=HEALTHY.shape).astype(np.float32)
+    assert "stray-views" in _found(HEALTHY, views=views[rows])
+    assert not NEW & set(_found(HEALTHY, views=views))
+
+
+def test_views_that_change_nothing_are_named() -> None:
+    assert _found(HEALTHY, views=HEALTHY + 1e-4)["identical-views"] == "warning"
+
+
+@pytest.mark.parametrize("kind", ["apart", "overlapping", "two of 1 in 3", "relu", "few", "wide", "many classes"])
+def test_healthy_labelled_sets_are_silent(kind: str) -> None:
+    drawn = np.random.default_rng(5)
+    num, dims, classes, apart = {
+        "apart": (800, 32, 10, 1.0), "overlapping": (800, 32, 10, 0.35), "two of 1 in 3": (600, 8, 2, 0.4),
+        "relu": (800, 64, 10, 0.8), "few": (60, 16, 3, 1.5), "wide": (100, 512, 4, 0.5),
+        "many classes": (1000, 64, 300, 1.5),
+    }[kind]  # fmt: skip
+    labels = drawn.integers(0, classes, num)
+    features = apart * drawn.normal(size=(classes, dims))[labels] + drawn.normal(size=(num, dims))
+    features = np.maximum(features, 0) if kind == "relu" else features
+    assert not NEW & set(_found(features, labels=labels)) - {"neural-collapse"}
+
+
+@pytest.mark.parametrize("groups", [[0, 1], [[0]] * 800, [0.5] * 800], ids=["length", "shape", "numbers"])
+def test_groups_that_cannot_be_any_are_refused_in_one_line(groups: object) -> None:
+    with pytest.raises(cp.DataError, match="groups must be"):
+        cp.diagnose(HEALTHY, groups=groups, quiet=True)
