@@ -11,7 +11,7 @@ def audit_of(*observations: Observation, splits: dict[str, int] | None = None) -
 
 def copies(names: str, splits: str = "") -> Observation:
     group = DuplicateGroup(names=tuple(names.split()), splits=tuple(splits.split()))
-    return Observation(code="same-bytes", level="warning", groups=(group,))
+    return Observation(code="same-pixels", level="warning", groups=(group,))
 
 
 def test_of_copies_the_first_stays() -> None:

@@ -37,7 +37,7 @@ def test_every_planted_fault_is_named_and_nothing_else_is_warned_of(tmp_path: Pa
     for code, names in faults.items():
         told = named(found, code)
         assert all(name in told for name in names), (code, told)
-    assert warned(found) == {"same-bytes", "near-copies", "label-conflict", "blank", "unreadable"}
+    assert warned(found) == {"same-pixels", "near-copies", "label-conflict", "blank", "unreadable"}
     near = found.found("near-copies")
     assert near is not None
     assert len(near.groups) == 3
@@ -180,7 +180,7 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
     values[:, 2] = 4.0
     values[:, 3] *= 1e4
     values[7] = values[5]
-    assert warned(look(values)) == {"same-bytes"}
+    assert warned(look(values)) == {"same-pixels"}
     values[3, 1] = np.nan
     values[9, 0] = np.inf
     np.save(tmp_path / "x.npy", values)
@@ -190,7 +190,7 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
         assert named(found, "not-finite").split() == ["3", "9"]
         assert named(found, "constant-columns") == "column 2"
         assert found.found("scales") is not None
-        assert {"5", "7"} <= set(named(found, "same-bytes").split())
+        assert {"5", "7"} <= set(named(found, "same-pixels").split())
         assert found.passport.shape == (6,)
     assert list(found.passport.classes) == ["0", "1"]
 
@@ -248,6 +248,6 @@ def test_pictures_in_memory_have_the_findings_of_their_files(rng: np.random.Gene
     pictures[4] = pictures[2]
     pictures[6] = 0
     found = look(pictures, labels=np.arange(30) % 3)
-    assert {"2", "4"} <= set(named(found, "same-bytes").split())
+    assert {"2", "4"} <= set(named(found, "same-pixels").split())
     assert named(found, "blank") == "6"
     assert list(found.passport.classes) == ["0", "1", "2"]

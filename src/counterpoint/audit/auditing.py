@@ -88,6 +88,13 @@ def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
     headers = [seen.headers[place] for place in evidence.good]
     known = {
         "num_bytes": sum(header.num_bytes for header in seen.headers) or None,
+        "bad": dict(
+            Counter(
+                collection.shares[part].name
+                for part, header in zip(collection.part_of, seen.headers, strict=True)
+                if header.reason
+            )
+        ),
         "formats": dict(Counter(header.format for header in headers)),
         "modes": dict(Counter(header.mode for header in headers)),
         "widths": _quantiles([header.width for header in headers]),

@@ -63,24 +63,34 @@ def check_blank(evidence: SetEvidence) -> Observation | None:
 
 
 def check_same(evidence: SetEvidence) -> Observation | None:
-    """Files with the same content."""
-    return _copies(
-        evidence,
-        evidence.same_bytes,
-        "same-bytes",
-        "copies, byte for byte",
-        "A copy counts twice in every figure, and in a contrastive loss a picture repels its own copy.",
+    """Samples with the same content."""
+    words = "copies with equal pixels" if evidence.seen else "copies, number by number"
+    extra = [at for group in evidence.equal for at in group[1:]]
+    return evidence.observed(
+        extra,
+        words,
+        f" ({amount(len(evidence.equal), 'group')})",
+        code="same-pixels",
+        level="warning",
+        text="A copy counts twice in every figure, and in a contrastive loss a picture repels its own copy.",
+        remedy=REMOVE,
+        groups=evidence.copies(evidence.equal),
     )
 
 
 def check_near(evidence: SetEvidence) -> Observation | None:
-    """Pictures that show the same in another compression, size, brightness or crop."""
-    return _copies(
-        evidence,
-        [group for group in evidence.all_copies if len({evidence.digests[at] for at in group}) > 1],
-        "near-copies",
-        "the same as others, in another compression, size, brightness or crop",
-        "A contrastive loss pushes them apart though they are one picture, and a test on them says too much.",
+    """Pictures that show the same after a change; each pair stands for itself."""
+    pairs = evidence.near.pairs_P2.tolist()
+    return evidence.observed(
+        sorted({at for pair in pairs for at in pair}),
+        "nearly the same as another, compressed, resized, cropped, turned, mirrored, framed or marked",
+        f" ({amount(len(pairs), 'pair')})",
+        code="near-copies",
+        level="warning",
+        text="A contrastive loss pushes copies apart though they are one picture, and a test on them says too much. "
+        "Some pairs may be different things of one kind: nothing is left out by itself.",
+        remedy="look at the pairs; `counterpoint recommend --drop-near-copies` leaves one of each out",
+        groups=evidence.copies(pairs),
     )
 
 
@@ -231,13 +241,6 @@ def check_few(evidence: SetEvidence) -> Observation | None:
         reference_name="what usually is enough to begin",
         count=number,
     )
-
-
-def _copies(evidence: SetEvidence, groups: list[list[int]], code: str, words: str, text: str) -> Observation | None:
-    """Groups of copies, of which all but the first of each count."""
-    extra = [at for group in groups for at in group[1:]]
-    number, records = f" ({amount(len(groups), 'group')})", evidence.copies(groups)
-    return evidence.observed(extra, words, number, code=code, level="warning", text=text, remedy=REMOVE, groups=records)
 
 
 @dataclass(frozen=True)

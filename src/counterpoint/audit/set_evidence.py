@@ -5,8 +5,9 @@ A cue is what tells the classes without what the pictures show.
 
 # N samples, K numbers of a cue, C classes
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,12 +19,14 @@ from sklearn.model_selection import StratifiedKFold
 from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount, is_for_tests
 from counterpoint.audit.audited_data import AuditedData
 from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
-from counterpoint.audit.picture_pass import Seen
+from counterpoint.audit.picture_pass import Seen, pixel_digest
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.data.stores import FileStore
 from counterpoint.evaluation.metric_types import wilson
 
-MOST_GROUPS = 200  # that a record keeps
+MOST_GROUPS = 5000  # that a record keeps
 LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of the larger one
+MOSTLY = 0.5  # share from which what is odd is the rule
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
 MOST_SAMPLES = 4000  # pictures that a cue is tried on
 FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6
@@ -159,22 +162,23 @@ class SetEvidence:
         return is_test[self.collection.part_of]
 
     @cached_property
-    def same_bytes(self) -> list[list[int]]:
+    def equal(self) -> list[list[int]]:
         """Groups of samples with the same content."""
         return same_content(self.digests)
 
     @cached_property
     def all_copies(self) -> list[list[int]]:
-        """Groups of samples that show the same, copies of one content among them."""
-        pairs = [(group[0], other) for group in self.same_bytes for other in group[1:]]
-        return clusters([*pairs, *map(tuple, self.near.pairs_P2.tolist())])
+        """Groups of samples with the same content, and pairs that show the same."""
+        return [*self.equal, *self.near.pairs_P2.tolist()]
 
     @cached_property
     def unique(self) -> np.ndarray:
         """Positions of usable samples that show something, one of each group of copies."""
         is_left_N = self.is_good_N & ~self.is_blank_N
-        for group in self.all_copies:
+        for group in self.equal:
             is_left_N[group[1:]] = False
+        for first, second in self.near.pairs_P2.tolist():
+            is_left_N[second] &= not is_left_N[first]
         return np.flatnonzero(is_left_N)
 
     @cached_property
@@ -203,46 +207,76 @@ class SetEvidence:
         kept = list(places)[:MOST_NAMED]
         parts = [collection.shares[part].name for part in collection.part_of[kept]]
         numbers = [] if collection.labels_N is None else collection.labels_N[kept]
-        known = [value for place in kept for value in self._similarity_of.get(place, ())]
+        pair = self._pair_of.get(tuple(kept))
         return DuplicateGroup(
             names=self.named(kept),
             splits=tuple(parts) if len(collection.shares) > 1 else (),
             labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
-            similarity=round(min(known, default=1.0), 3),
+            similarity=1.0 if pair is None else round(float(self.near.similarity_P[pair]), 3),
+            is_equal=pair is None,
+            turn="" if pair is None else self.near.turns[pair],
         )
 
     @cached_property
-    def _similarity_of(self) -> dict[int, list[float]]:
-        """Correlations of each sample with those that show the same."""
-        found: dict[int, list[float]] = defaultdict(list)
-        for (first, _), value in zip(self.near.pairs_P2.tolist(), self.near.similarity_P.tolist(), strict=True):
-            found[first].append(value)
-        return found
+    def _pair_of(self) -> dict[tuple[int, ...], int]:
+        """Place of each pair among the near copies."""
+        return {tuple(pair): place for place, pair in enumerate(self.near.pairs_P2.tolist())}
 
 
 def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:
     """Everything that the checks of pictures look at; copies are looked for here."""
     is_good_N = seen.is_good
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
-    digests = tuple(header.digest if good else b"" for header, good in zip(seen.headers, is_good_N, strict=True))
+    if is_blank_N.sum() > MOSTLY * is_good_N.sum():
+        is_blank_N = is_good_N & (seen.looks.range_N == 0)  # drawings with hardly any ink, say
+    digests = [header.digest if good else b"" for header, good in zip(seen.headers, is_good_N, strict=True)]
     is_compared_N = is_good_N & ~is_blank_N
     for group in same_content(digests):
         is_compared_N[group[1:]] = False
-    # Of small pictures, such as scanned digits, unlike ones agree as copies do.
-    side_N = np.array([min(header.width, header.height) for header in seen.headers])
-    near = near_copies(seen.looks.grey_NSS, is_compared_N & (side_N >= LEAST_SIDE))
-    is_clear_P = side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE
-    near = Alike(near.pairs_P2[is_clear_P], near.similarity_P[is_clear_P])
-    return SetEvidence(collection, digests, is_good_N, is_blank_N, near, seen)
+    near = clear_copies(seen.looks.small_NSS3, seen.looks.frame_N4, is_compared_N, seen.sides)
+    digests = _pixel_digests(collection, seen, near, digests)
+    is_other_P = np.array([digests[first] != digests[second] for first, second in near.pairs_P2.tolist()], bool)
+    return SetEvidence(collection, tuple(digests), is_good_N, is_blank_N, near.where(is_other_P), seen)
 
 
-def same_content(digests: Sequence[bytes]) -> list[list[int]]:
+def clear_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_compared_N: np.ndarray, side_N: np.ndarray) -> Alike:
+    """Near copies among pictures that are large enough: of scanned digits, unlike ones agree as copies do.
+
+    Args:
+        small_NSS3: the pictures, as ``near_copies`` takes them.
+        frame_N4: likewise.
+        is_compared_N: which have something to compare.
+        side_N: their shorter sides in pixels.
+    """
+    near = near_copies(small_NSS3, frame_N4, is_compared_N & (side_N >= LEAST_SIDE))
+    return near.where(side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE)
+
+
+def _pixel_digests(collection: AuditedData, seen: Seen, near: Alike, digests: list[bytes]) -> list[bytes]:
+    """Hashes of upright pixels in place of those of the bytes, for pictures of one size that nearly show the same."""
+    headers, starts = seen.headers, np.cumsum([0, *(len(share) for share in collection.shares)])
+    looks = [
+        (header.width, header.height, small.tobytes()) if digest else b""
+        for header, small, digest in zip(headers, seen.looks.small_NSS3, digests, strict=True)
+    ]
+    sizes = [(header.width, header.height) for header in headers]
+    alike = [pair for pair in near.pairs_P2.tolist() if sizes[pair[0]] == sizes[pair[1]]]
+    pixels: dict[bytes, bytes] = {}
+    for place in dict.fromkeys(itertools.chain(*alike, *same_content(looks))):
+        part = int(collection.part_of[place])
+        content = collection.shares[part].content
+        if isinstance(content, FileStore) and digests[place] not in pixels:
+            pixels[digests[place]] = pixel_digest(content, place - int(starts[part]))
+    return [pixels.get(digest, digest) for digest in digests]
+
+
+def same_content(digests: Sequence[Hashable]) -> list[list[int]]:
     """Groups of positions with one digest; an empty one is like no other.
 
     >>> same_content([b"a", b"b", b"a", b"", b""])
     [[0, 2]]
     """
-    first: dict[bytes, int] = {}
+    first: dict[Hashable, int] = {}
     pairs = [
         (first[digest], place)
         for place, digest in enumerate(digests)
