@@ -54,7 +54,7 @@ def test_clean_pictures_raise_no_warning(tmp_path: Path, rng: np.random.Generato
     save_clean(tmp_path / "photos", rng)
     found = look(tmp_path / "photos")
     assert warned(found) == set()
-    assert found.left_out == ()
+    assert found.left_out() == ()
     assert found.precision is not None
     assert found.precision.num_queries == 12
 
@@ -70,7 +70,7 @@ def test_copies_across_parts_are_leakage(tmp_path: Path, rng: np.random.Generato
         assert leak.count == 1
         assert leak.names[0].endswith("cats/seen.png")
         # The test part stays whole.
-        assert found.left_out == (leak.groups[0].names[0],)
+        assert found.left_out() == (leak.groups[0].names[0],)
     assert found.passport.splits == {"": 24, "against": 25}
 
 
@@ -102,7 +102,7 @@ def test_broken_files_are_no_copies_of_each_other(tmp_path: Path, rng: np.random
         (photos / name).write_bytes(b"")
     found = look(photos)
     assert warned(found) == {"unreadable"}
-    assert found.left_out == ()
+    assert found.left_out() == ()
 
 
 def test_a_folder_of_broken_files_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,7 +200,7 @@ def test_copies_among_other_vectors_are_leakage(rng: np.random.Generator) -> Non
     test[3] = train[4]
     found = look(train, labels=np.arange(60) % 2, against=test)
     assert named(found, "leakage").split("\n") == ["against: 3", "4", "against: 3"]
-    assert found.left_out == ("4",)
+    assert found.left_out() == ("4",)
     assert found.passport.splits == {"": 60, "against": 30}
     assert found.passport.classes == {"0": 30, "1": 30}
     assert found.passport.num_unlabelled == 30
@@ -234,7 +234,7 @@ def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.rand
     assert found.pictures
     again = read_audit(found.save(tmp_path / "audit.json"))
     assert again == found.model_copy(update={"pictures": {}})
-    assert again.left_out == found.left_out
+    assert again.left_out() == found.left_out()
 
 
 def test_small_drawings_are_not_taken_for_copies_of_each_other() -> None:

@@ -31,9 +31,10 @@ ZOOMS = (1.0, 0.95, 0.9, 0.85)  # share of a side that a crop keeps
 SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
-COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.60, 0.85, 0.70, 0.85, 0.70
+COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
-OTHER, CHANGED, UNLIKE = 10, 0.5, 0.3  # blocks that may show another thing; share that differs by half of its contrast
+OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
+CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
 GAINS = (0.4, 2.5)  # contrast of one over that of the other
 FRAME_LEVELS, FRAME_SHARE = 16, 0.97  # how far, and in what share of a row, a border may differ from its mean
 CHUNK = 512  # pairs that are compared at once
@@ -210,9 +211,11 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     share_PBB = error_PBB / (contrast_PBB + NOISE**2)
     is_other_PBB = share_PBB > 1
     is_drawn_PBB = (contrast_PBB > NOISE**2) & ~is_other_PBB
-    changed_P = (is_drawn_PBB & (share_PBB > CHANGED)).sum((1, 2)) / np.maximum(is_drawn_PBB.sum((1, 2)), 1)
+    num_other_P, num_drawn_P = is_other_PBB.sum((1, 2)), is_drawn_PBB.sum((1, 2))
+    is_marked_P = (num_other_P <= OTHER) & (num_other_P <= OTHER_SHARE * (num_other_P + num_drawn_P))
+    changed_P = (is_drawn_PBB & (share_PBB > CHANGED)).sum((1, 2)) / np.maximum(num_drawn_P, 1)
     is_gain = (gain_P >= GAINS[0]) & (gain_P <= GAINS[1])
-    return is_gain & (is_other_PBB.sum((1, 2)) <= OTHER) & (changed_P <= UNLIKE)
+    return is_gain & is_marked_P & (changed_P <= UNLIKE)
 
 
 def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
