@@ -27,7 +27,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_timing, "MOST_STEPS", 2)
     monkeypatch.setattr(step_timing, "FEWEST_EPOCHS", 1)
     monkeypatch.setattr(step_timing, "FEWEST_UPDATES", 1)
-    monkeypatch.setattr(recommending, "timed_aside", lambda asked, minutes, _: list(step_timing.timings(asked, minutes)))
+    monkeypatch.setattr(
+        recommending, "timed_aside", lambda asked, minutes, _: list(step_timing.timings(asked, minutes))
+    )
 
 
 @pytest.fixture

@@ -100,6 +100,24 @@ class Cue(Record):
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
 
 
+class ClassCue(Record):
+    """How well one class is told from all others by something that is not what pictures show.
+
+    Attributes:
+        name: of the cue.
+        label: of the class.
+        recall: share of its held-out pictures that are told to be of it.
+        precision: share of the pictures told to be of it that are.
+        is_sure: both are high, their lower ends corrected for the number of classes and cues.
+    """
+
+    name: str = ""
+    label: Text = ""
+    recall: Figure = None
+    precision: Figure = None
+    is_sure: bool = False
+
+
 class Passport(Record):
     """What is there, counted.
 

@@ -187,7 +187,7 @@ def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> d
     wanted: dict[str, None] = {}
     for each in observations:
         # These name other things than samples that can be shown.
-        if each.code not in ("unreadable", "uneven-classes", "class-shortcut"):
+        if each.code not in ("unreadable", "uneven-classes", "class-shortcut", "class-cue", "alike-classes"):
             groups = [name for group in each.groups[: PER_OBSERVATION // 2] for name in group.names[:4]]
             wanted.update(dict.fromkeys(groups or each.names[:PER_OBSERVATION]))
     place_of = {name: place for place, name in enumerate(evidence.names)}

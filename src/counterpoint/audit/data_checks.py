@@ -2,16 +2,19 @@
 
 # N pictures, D features
 
+import itertools
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.picture_pass import PictureStatistics
-from counterpoint.audit.set_evidence import FILE_CUES, Check, SetEvidence
+from counterpoint.audit.set_evidence import FILE_CUES, MOSTLY, Check, SetEvidence
 from counterpoint.core.thread_parts import one_blas_thread
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
@@ -24,6 +27,10 @@ NUM_DIRECTIONS = 20
 BODY, TAIL = 0.80, 0.98  # quantiles between which the tail is fitted; what lies beyond the second has no say in it
 FALSE_ALARMS = 0.01  # chance that any picture is named where the tail is as it is fitted
 FEWEST = 100
+CUT_SHORT = 0.1  # share of the height
+NOISE_GRAIN = 0.15  # of photographs of CIFAR-10 all are above 0.4
+ALIKE_NAMES, MOST_CLASS_NAMES = 0.93, 1000  # likeness of names, by difflib
+SHARED = 0.2  # of the pictures of the smaller class
 EULER = 0.5772156649
 REMOVE = "leave the copies out with --source.exclude FILE (`counterpoint recommend` writes that file)"
 
@@ -59,6 +66,88 @@ def check_blank(evidence: SetEvidence) -> Observation | None:
         level="warning",
         text="All of them look alike, so that each repels copies of itself in a contrastive loss.",
         remedy="leave them out with --source.exclude FILE (`counterpoint recommend` writes that file)",
+    )
+
+
+def check_cut(evidence: SetEvidence) -> Observation | None:
+    """Pictures whose lower part is the grey with which decoders fill what is missing."""
+    cut_N = evidence.seen.looks.cut_N if evidence.seen else np.zeros(len(evidence.names))
+    return evidence.observed(
+        np.flatnonzero((cut_N >= CUT_SHORT) & evidence.is_good_N & ~evidence.is_blank_N).tolist(),
+        "grey from some row down",
+        code="cut-short",
+        level="warning",
+        text="A file that broke off was decoded and written again: the rest of the picture is lost.",
+        remedy="bring the pictures again from where they came, or list them in a file for --source.exclude",
+    )
+
+
+def check_noise(evidence: SetEvidence) -> Observation | None:
+    """Pictures of noise, where most are none."""
+    if evidence.seen is None:
+        return None
+    is_noise_N = (evidence.seen.looks.grain_N <= NOISE_GRAIN) & evidence.is_good_N & ~evidence.is_blank_N
+    if is_noise_N.sum() > MOSTLY * evidence.is_good_N.sum():
+        return None
+    return evidence.observed(
+        np.flatnonzero(is_noise_N).tolist(),
+        "noise: neighbouring pixels have nothing in common",
+        code="noise",
+        level="warning",
+        text="A damaged sensor, file or conversion leaves such pictures; they show nothing to learn.",
+        remedy="look at them, and list them in a file for --source.exclude",
+    )
+
+
+def check_confined(evidence: SetEvidence) -> Observation | None:
+    """One class that something tells from all others, which is nothing that pictures show."""
+    sure = [each for each in evidence.class_cues if each.is_sure]
+    if not sure:
+        return None
+    told = [f"{each.name}: {each.label} (recall {each.recall:.0%}, precision {each.precision:.0%})" for each in sure]
+    return Observation(
+        code="class-cue",
+        level="warning",
+        title=f"{amount(len({each.label for each in sure}), 'label')} can be told without what the pictures show",
+        text="Of held-out pictures, one class against the rest; an encoder may learn this mark instead of the class.",
+        remedy="bring the pictures of these classes to the form of the others",
+        count=len(sure),
+        names=tuple(told),
+    )
+
+
+def check_names(evidence: SetEvidence) -> Observation | None:
+    """Classes whose names differ in case, plural, spaces or one letter, or that share many pictures."""
+    labels, names = evidence.collection.labels_N, evidence.collection.class_names
+    if labels is None or len(names) > MOST_CLASS_NAMES:
+        return None
+    plain = [re.sub(r"[\W_]+", "", name.casefold()).removesuffix("s") for name in names]
+    shared = Counter(
+        (min(pair), max(pair))
+        for group in evidence.all_copies
+        for pair in [(int(labels[group[0]]), int(labels[at])) for at in group[1:]]
+        if pair[0] != pair[1] and min(pair) >= 0
+    )
+    counts = evidence.class_counts
+    found = []
+    for first, second in itertools.combinations(range(len(names)), 2):
+        alike = SequenceMatcher(None, plain[first], plain[second]).ratio() if plain[first][:1] else 0.0
+        is_named = plain[first] == plain[second] or (alike >= ALIKE_NAMES and min(map(len, plain)) > 0)
+        smaller = min(counts.get(names[first], 0), counts.get(names[second], 0))
+        if is_named and not any(map(str.isdigit, plain[first] + plain[second])):
+            found.append(f"{names[first]} and {names[second]}")
+        elif smaller and shared[first, second] >= SHARED * smaller:
+            found.append(f"{names[first]} and {names[second]}: {shared[first, second]} pictures in both")
+    if not found:
+        return None
+    return Observation(
+        code="alike-classes",
+        level="warning",
+        title=f"classes that may be one: {amount(len(found), 'pair')}",
+        text="Their names, or many of their pictures, are nearly the same.",
+        remedy="look at both, and join them if they are one class",
+        count=len(found),
+        names=tuple(found[:MOST_NAMED]),
     )
 
 
@@ -320,5 +409,21 @@ def _features(looks: PictureStatistics, ids: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray((centred_ND @ directions_DD[:, ::-1][:, :NUM_DIRECTIONS]).astype(np.float32))
 
 
-SET_CHECKS: tuple[Check, ...] = (check_leakage, check_few, check_conflicts, check_same, check_near, check_classes)
-PICTURE_CHECKS: tuple[Check, ...] = (check_unreadable, check_blank, check_cues, check_outliers)
+SET_CHECKS: tuple[Check, ...] = (
+    check_leakage,
+    check_few,
+    check_conflicts,
+    check_same,
+    check_near,
+    check_classes,
+    check_names,
+)
+PICTURE_CHECKS: tuple[Check, ...] = (
+    check_unreadable,
+    check_blank,
+    check_cut,
+    check_noise,
+    check_cues,
+    check_confined,
+    check_outliers,
+)

@@ -196,9 +196,7 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     for _ in range(2):
         weight_PSS1 = weight_PSS[..., None]
         number_P111 = 3 * np.maximum(weight_PSS.sum((1, 2)), 1)[:, None, None, None]
-        mean = [
-            (each * weight_PSS1).sum((1, 2, 3), keepdims=True) / number_P111 for each in (first_PSS3, second_PSS3)
-        ]
+        mean = [(each * weight_PSS1).sum((1, 2, 3), keepdims=True) / number_P111 for each in (first_PSS3, second_PSS3)]
         from_PSS3, to_PSS3 = first_PSS3 - mean[0], second_PSS3 - mean[1]
         square_P = (from_PSS3**2 * weight_PSS1).sum((1, 2, 3))
         gain_P = (from_PSS3 * to_PSS3 * weight_PSS1).sum((1, 2, 3)) / np.maximum(square_P, 1)
@@ -220,7 +218,7 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
 
 def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Correlation of structure and of detail of pictures and the best cut of others, (p, 2), and its place, (p, 3)."""
-    structure_PK, detail_PK = _centred(part_PSS), _centred(_detail(part_PSS))
+    structure_PK, detail_PK = _centred(part_PSS), _centred(detail(part_PSS))
     best_P2, at_P3 = np.full((len(part_PSS), 2), -1.0, np.float32), at_P3.copy()
     for step in STEPS:
         centre_P3 = at_P3.copy()
@@ -228,7 +226,7 @@ def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -
             tried_P3 = (centre_P3 + step * move_3).clip([min(ZOOMS), 0, 0], 1).astype(np.float32)
             cut_PSS = _cut(whole_PSS, tried_P3)
             structure_P = (_centred(cut_PSS) * structure_PK).sum(1)
-            found_P2 = np.stack([structure_P, (_centred(_detail(cut_PSS)) * detail_PK).sum(1)], axis=1)
+            found_P2 = np.stack([structure_P, (_centred(detail(cut_PSS)) * detail_PK).sum(1)], axis=1)
             is_better_P = found_P2.sum(1) > best_P2.sum(1)
             best_P2[is_better_P], at_P3[is_better_P] = found_P2[is_better_P], tried_P3[is_better_P]
     return best_P2, at_P3
@@ -275,7 +273,7 @@ def _windows(share_P: np.ndarray, start_P: np.ndarray) -> np.ndarray:
     return (1 - distance_PSS).clip(0).astype(np.float32)
 
 
-def _detail(grey_PSS: np.ndarray) -> np.ndarray:
+def detail(grey_PSS: np.ndarray) -> np.ndarray:
     """What is left of pictures when their blurred copy is taken away."""
     return grey_PSS - BLUR_SS @ grey_PSS @ BLUR_SS.T
 

@@ -29,6 +29,7 @@ from counterpoint.data.stores import FileStore, Located, Read
 BLOCK = 64  # pictures that a thread takes at once
 NUM_CELLS = 8  # along each side, of mean colours
 NUM_LEVELS = 4  # of each colour in the histogram
+FILLED = 6  # levels around the grey with which a decoder fills
 DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves so many
 MEMORY = "in memory"
 
@@ -71,6 +72,9 @@ class PictureStatistics:
         place_N4: centre of what differs from the border, and its spread, along both axes, in sides.
         range_N: levels between the darkest and the lightest hundredth of the pixels.
         cells_N883: mean colour in 8 x 8 cells, uint8.
+        cut_N: share of the height that is one grey of a half at the bottom, as decoders fill what is missing of a JPEG.
+        grain_N: correlation of pixels with the next to the right and below; noise has none.
+        sharpness_N: logarithm of the energy of neighbouring differences over that of the grey levels.
         colourfulness_N: mean distance of a pixel's colours from each other, in levels.
     """
 
@@ -82,6 +86,9 @@ class PictureStatistics:
     place_N4: np.ndarray
     range_N: np.ndarray
     cells_N883: np.ndarray
+    cut_N: np.ndarray
+    grain_N: np.ndarray
+    sharpness_N: np.ndarray
     colourfulness_N: np.ndarray
 
 
@@ -270,8 +277,26 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
         place_N4=_places(values, border.mean(1)),
         range_N=(high - low).astype(np.float32),
         cells_N883=values.reshape(num, NUM_CELLS, -1, NUM_CELLS, side // NUM_CELLS, 3).mean((2, 4)).astype(np.uint8),
+        cut_N=_cut_short(values),
+        grain_N=_grain(small @ np.array([0.299, 0.587, 0.114], np.float32)),
+        sharpness_N=np.log((np.diff(grey_BTT, axis=1).var((1, 2)) + 1) / (grey_BTT.var((1, 2)) + 1)),
         colourfulness_N=(flat.max(2) - flat.min(2)).mean(1),
     )
+
+
+def _cut_short(values_BTT3: np.ndarray) -> np.ndarray:
+    """Share of the rows, from the bottom up, that are the grey of a half; 0 where the top is, too."""
+    is_filled_BT = (np.abs(values_BTT3 - 128).max(3) <= FILLED).mean(2) >= 0.97
+    share_B = is_filled_BT[:, ::-1].cumprod(1).mean(1)
+    return np.where(is_filled_BT[:, 0], 0.0, share_B)
+
+
+def _grain(grey_BSS: np.ndarray) -> np.ndarray:
+    """Mean correlation of neighbours along both axes; 1 of pictures of one grey."""
+    centred = grey_BSS - grey_BSS.mean((1, 2), keepdims=True)
+    power_B = (centred**2).mean((1, 2))
+    shared_B = (centred[:, 1:] * centred[:, :-1]).mean((1, 2)) + (centred[:, :, 1:] * centred[:, :, :-1]).mean((1, 2))
+    return np.where(power_B > 1, shared_B / np.maximum(2 * power_B, 1), 1.0)
 
 
 def _places(values_BTT3: np.ndarray, border_B3: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ A cue is what tells the classes without what the pictures show.
 # N samples, K numbers of a cue, C classes
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,22 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import StratifiedKFold
 
-from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount, is_for_tests
+from counterpoint.audit.audit_record import (
+    AGAINST,
+    MOST_NAMED,
+    ClassCue,
+    Cue,
+    DuplicateGroup,
+    Observation,
+    amount,
+    is_for_tests,
+)
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
+from counterpoint.audit.picture_copies import GREY_3, NO_PAIRS, Alike, clusters, detail, near_copies
 from counterpoint.audit.picture_pass import Seen, pixel_digest
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.stores import FileStore
@@ -32,42 +43,87 @@ MOST_SAMPLES = 4000  # pictures that a cue is tried on
 FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6
 LEAF = 2
 SEED = 0
+LEAST_RECALL, LEAST_PRECISION = 0.6, 0.7  # of one class against the rest
+MARK_LEVELS, MARK_RATIO, LEAST_MARK = 8.0, 2.5, 4  # of a mark: its contrast, over its deviation, and its pixels
 FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
 
-def class_cues(seen: Seen, labels_N: np.ndarray, ids: np.ndarray) -> tuple[Cue, ...]:
+def class_cues(
+    seen: Seen, labels_N: np.ndarray, ids: np.ndarray, class_names: Sequence[str] = ()
+) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
     """Try each cue: extremely randomised trees, in three folds that keep the classes' shares.
 
     Args:
         seen: all pictures.
         labels_N: class numbers; -1 where unknown.
         ids: pictures to take: readable, and one of each group of copies, so that no copy of a picture is in both parts.
+        class_names: of each class number.
 
     Returns:
-        Nothing with fewer than two classes of six pictures.
+        How well each tells the classes, and how well each tells one class from the rest; nothing with fewer than two
+        classes of six pictures.
     """
     ids = _usable(labels_N, ids)
     if len(ids) == 0:
-        return ()
+        return (), ()
     cues = cue_numbers(seen, ids)
     labels = labels_N[ids]
     majority = float(np.bincount(labels).max() / len(labels))
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(ids, labels))
 
-    def work(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> int:
+    def work(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> np.ndarray:
         numbers_NK, (train, test) = task
         trees = ExtraTreesClassifier(TREES, min_samples_leaf=LEAF, random_state=SEED, n_jobs=1)
         trees.fit(numbers_NK[train], labels[train])
-        return int((trees.predict(numbers_NK[test]) == labels[test]).sum())
+        return trees.predict(numbers_NK[test])
 
     varied = {name: numbers for name, numbers in cues.items() if (numbers.max(0) > numbers.min(0)).any()}
-    right = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
-    found = []
+    told = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
+    found, confined = [], []
+    tests = [test for _, test in folds]
+    predicted = {}
     for place, name in enumerate(varied):
-        share = wilson(sum(right[place * FOLDS : (place + 1) * FOLDS]), len(ids))
+        predicted[name] = np.empty(len(ids), labels.dtype)
+        predicted[name][np.concatenate(tests)] = np.concatenate(told[place * FOLDS : (place + 1) * FOLDS])
+        share = wilson(int((predicted[name] == labels).sum()), len(ids))
         interval = {"accuracy": share.value, "low": share.low, "high": share.high}
         found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
-    return tuple(found)
+    predicted["watermark"] = _by_mark(seen.looks.small_NSS3[ids], labels, folds)
+    # A one-sided normal quantile, Bonferroni: so many classes are tried by so many cues.
+    z = float(ndtri(1 - 0.05 / (len(predicted) * len(np.unique(labels)))))
+    for name, guess in predicted.items():
+        for number in np.unique(labels) if name not in ("colours", "position") else ():
+            right = int(((guess == number) & (labels == number)).sum())
+            own, named = int((labels == number).sum()), int((guess == number).sum())
+            if right == 0:
+                continue
+            # Better than the class's own share by far, and most of what it names.
+            chance = own / len(labels)
+            is_sure = right / named - chance > z * math.sqrt(chance * (1 - chance) / named)
+            is_sure &= right / own >= LEAST_RECALL and right / named >= LEAST_PRECISION
+            known = {"recall": right / own, "precision": right / named, "is_sure": bool(is_sure)}
+            confined.append(ClassCue(name=name, label=class_names[number] if class_names else str(number), **known))
+    return tuple(found), tuple(each for each in confined if each.is_sure)
+
+
+def _by_mark(small_NSS3: np.ndarray, labels_N: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    """The class whose mark, the same detail in the same place of nearly all its pictures, each shows; -1 for none."""
+    found_N = np.full(len(labels_N), -1)
+    detail_NK = detail(small_NSS3 @ GREY_3).reshape(len(labels_N), -1)
+    for train, test in folds:
+        best_T = np.full(len(test), 0.5)
+        for number in np.unique(labels_N):
+            own_NK = detail_NK[train[labels_N[train] == number]]
+            middle_K = np.median(own_NK, axis=0)
+            spread_K = 1.4826 * np.median(np.abs(own_NK - middle_K), axis=0)
+            is_mark_K = (np.abs(middle_K) > MARK_LEVELS) & (np.abs(middle_K) > MARK_RATIO * spread_K)
+            if is_mark_K.sum() < LEAST_MARK:
+                continue
+            mark_K = middle_K * is_mark_K
+            score_T = detail_NK[test] @ mark_K / (mark_K @ mark_K)
+            found_N[test[score_T > best_T]] = number
+            best_T = np.maximum(best_T, score_T)
+    return found_N
 
 
 def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -81,7 +137,9 @@ def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
 
     return {
         "colours": np.concatenate([looks.colour_N6[ids], looks.histogram_NK[ids]], axis=1),
-        "border": looks.border_N6[ids],
+        "border": np.concatenate([looks.border_N6[ids], looks.frame_N4[ids]], axis=1),
+        "darkness": np.stack([looks.colour_N6[ids, :3].mean(1), looks.range_N[ids]], axis=1),
+        "blur": looks.sharpness_N[ids, None],
         "position": looks.place_N4[ids],
         "resolution": of_files([(h.width, h.height, h.width / max(h.height, 1)) for h in headers]),
         "file format": of_files([(formats.index(h.format), modes.index(h.mode)) for h in headers]),
@@ -182,10 +240,21 @@ class SetEvidence:
         return np.flatnonzero(is_left_N)
 
     @cached_property
+    def _told(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
+        labels_N, names = self.collection.labels_N, self.collection.class_names
+        return (
+            ((), ()) if labels_N is None or self.seen is None else class_cues(self.seen, labels_N, self.unique, names)
+        )
+
+    @property
     def cues(self) -> tuple[Cue, ...]:
         """What tells the classes of pictures, where there are some."""
-        labels_N = self.collection.labels_N
-        return () if labels_N is None or self.seen is None else class_cues(self.seen, labels_N, self.unique)
+        return self._told[0]
+
+    @property
+    def class_cues(self) -> tuple[ClassCue, ...]:
+        """What tells single classes from the rest."""
+        return self._told[1]
 
     def named(self, places: Iterable[int]) -> tuple[str, ...]:
         """Names of some samples, as many as a record keeps."""
