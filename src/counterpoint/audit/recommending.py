@@ -41,7 +41,7 @@ class Draft:
 
 @usual_modes()
 @only_training()
-def recommend(
+def recommend(  # noqa: PLR0913
     data: Any,
     *,
     want: str = "features",

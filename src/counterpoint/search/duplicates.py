@@ -28,9 +28,9 @@ SAME_EMBEDDING = 0.9999  # cosine, where there are no pictures
 FETCHED = 512  # pictures at a time
 MOST_DRAWN = 2000  # pictures of a page
 BY_PIXELS = (
-    "Two samples are near-duplicates by the rule of `counterpoint audit`: the same picture compressed, resized, a little "
-    "cropped, brighter, turned, mirrored, framed or marked. Each pair stands for itself; more than two have equal pixels. "
-    "Look at them before you delete one."
+    "Two samples are near-duplicates by the rule of `counterpoint audit`: the same picture compressed, resized, a "
+    "little cropped, brighter, turned, mirrored, framed or marked. Each pair stands for itself; groups of more have "
+    "equal pixels. Look at them before you delete one."
 )
 BY_EMBEDDING = (
     "Two samples are near-duplicates if one is among the {k} nearest of the other and the cosine of their {layer}s is "
