@@ -2,7 +2,7 @@
 
     python benchmarks/audit_checks.py PACK.npz [--pictures 3000] [--each 15]
 
-Of the pack, so many photographs are written into folders by class; so many of each kind of damage of `KINDS` are planted
+So many photographs of the pack are written into folders by class; so many of each kind of damage are planted
 among them, each in photographs of its own. Cues are planted into one class each. The table has recall, and how many
 other photographs (or classes) are named by the same check; the same is told of the folder before anything was planted.
 """
@@ -232,7 +232,7 @@ def main() -> None:
         made = {re.sub(r"-(\d+|label)\.\w+$", ".jpg", name).split("/")[-1] for name in equal}
         odd = [name for name in gone if name not in equal and name.split("/")[-1] not in made]
         print(
-            f"\n{len(gone)} pictures are left out by default; {len(odd)} of them differ in their pixels from what stays."
+            f"\n{len(gone)} pictures are left out by default; {len(odd)} of them differ in their pixels."
         )
     print(f"{time.perf_counter() - started:.0f} s")
 

@@ -41,7 +41,7 @@ class Draft:
 
 @usual_modes()
 @only_training()
-def recommend(  # noqa: PLR0913
+def recommend(  # noqa: PLR0913 (its signature is published)
     data: Any,
     *,
     want: str = "features",
