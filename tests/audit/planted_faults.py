@@ -71,5 +71,6 @@ def plant(files: list[Path], rng: np.random.Generator) -> Mapping[str, tuple[str
         "near-copies": ("cats/recompressed.jpg", "cats/smaller.png", "cats/cropped.png"),
         "label-conflict": ("dogs/other label.jpg",),
         "blank": ("dogs/constant.png",),
+        "noise": ("dogs/deep.png",),
         "unreadable": ("dogs/truncated.jpg", "dogs/text.jpg"),
     }

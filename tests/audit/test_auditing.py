@@ -37,7 +37,7 @@ def test_every_planted_fault_is_named_and_nothing_else_is_warned_of(tmp_path: Pa
     for code, names in faults.items():
         told = named(found, code)
         assert all(name in told for name in names), (code, told)
-    assert warned(found) == {"same-pixels", "near-copies", "label-conflict", "blank", "unreadable"}
+    assert warned(found) == {"same-pixels", "near-copies", "label-conflict", "blank", "noise", "unreadable"}
     near = found.found("near-copies")
     assert near is not None
     assert len(near.groups) == 3
@@ -93,6 +93,27 @@ def test_a_picture_that_is_turned_when_it_is_read_counts_upright(tmp_path: Path,
     scene(rng).crop((0, 0, 96, 48)).save(tmp_path / "turned.jpg", exif=exif)
     found = look(tmp_path).passport
     assert (found.widths[2], found.heights[2]) == (48, 96)
+
+
+def test_a_bad_file_beside_class_folders_leaves_their_labels(tmp_path: Path, rng: np.random.Generator) -> None:
+    save_clean(tmp_path, rng, 6)
+    (tmp_path / "stray.jpg").write_bytes(b"no picture")
+    assert look(tmp_path).passport.classes == {"cats": 6, "dogs": 6}
+    scene(rng, 24).save(tmp_path / "stray.png")  # a good one: training takes no classes either
+    assert look(tmp_path).passport.classes == {}
+
+
+def test_pictures_cut_short_and_classes_of_one_name_are_named(tmp_path: Path, rng: np.random.Generator) -> None:
+    for name in ("dog", "Dogs", "horse"):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            scene(rng, 64).save(tmp_path / name / f"{number}.png")
+    image = scene(rng, 64)
+    image.paste((128, 128, 128), (0, 30, 64, 64))
+    image.save(tmp_path / "horse" / "cut.jpg")
+    found = look(tmp_path)
+    assert named(found, "cut-short") == "horse/cut.jpg"
+    assert named(found, "alike-classes") in ("Dogs and dog", "dog and Dogs")
 
 
 def test_broken_files_are_no_copies_of_each_other(tmp_path: Path, rng: np.random.Generator) -> None:
