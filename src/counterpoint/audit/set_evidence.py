@@ -45,6 +45,7 @@ LEAF = 2
 SEED = 0
 LEAST_RECALL, LEAST_PRECISION = 0.6, 0.7  # of one class against the rest
 MARK_LEVELS, MARK_RATIO, LEAST_MARK = 8.0, 2.5, 4  # of a mark: its contrast, over its deviation, and its pixels
+MARKS = ("border", "darkness", "blur", "watermark")  # of which a class may have one of its own
 FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
 
@@ -92,7 +93,9 @@ def class_cues(
     # A one-sided normal quantile, Bonferroni: so many classes are tried by so many cues.
     z = float(ndtri(1 - 0.05 / (len(predicted) * len(np.unique(labels)))))
     for name, guess in predicted.items():
-        for number in np.unique(labels) if name not in ("colours", "position") else ():
+        # Ink of small drawings tells them, as colours and places of things do.
+        is_tried = name in FILE_CUES or (name in MARKS and np.median(seen.sides[ids]) >= LEAST_SIDE)
+        for number in np.unique(labels) if is_tried else ():
             right = int(((guess == number) & (labels == number)).sum())
             own, named = int((labels == number).sum()), int((guess == number).sum())
             if right == 0:
