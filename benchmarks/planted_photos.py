@@ -103,7 +103,7 @@ def _plant_copies(planted: Planted, train: list[str]) -> None:
         name = train.pop()
         copy = _beside(name, "copy of {stem}.jpg")
         _write(planted.folder / copy, (planted.folder / name).read_bytes())
-        planted.faults.append(Fault("copy, byte for byte", ("same-bytes", "near-copies"), (name, copy)))
+        planted.faults.append(Fault("copy, byte for byte", ("same-pixels", "near-copies"), (name, copy)))
     for kind, (suffix, change) in NEAR.items():
         for _ in range(NUM_EACH):
             name = train.pop()

@@ -67,9 +67,10 @@ def plant(files: list[Path], rng: np.random.Generator) -> Mapping[str, tuple[str
     scene(rng).convert("CMYK").save(dogs / "print.jpg")
     scene(rng).save(dogs / "moving.gif", save_all=True, append_images=[scene(rng)])
     return {
-        "same-bytes": ("cats/copy.jpg", "dogs/other label.jpg"),
+        "same-pixels": ("cats/copy.jpg", "dogs/other label.jpg"),
         "near-copies": ("cats/recompressed.jpg", "cats/smaller.png", "cats/cropped.png"),
         "label-conflict": ("dogs/other label.jpg",),
         "blank": ("dogs/constant.png",),
+        "noise": ("dogs/deep.png",),
         "unreadable": ("dogs/truncated.jpg", "dogs/text.jpg"),
     }

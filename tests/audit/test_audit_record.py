@@ -10,13 +10,20 @@ def audit_of(*observations: Observation, splits: dict[str, int] | None = None) -
 
 
 def copies(names: str, splits: str = "") -> Observation:
-    group = DuplicateGroup(names=tuple(names.split()), splits=tuple(splits.split()))
-    return Observation(code="same-bytes", level="warning", groups=(group,))
+    group = DuplicateGroup(names=tuple(names.split()), splits=tuple(splits.split()), is_equal=True)
+    return Observation(code="same-pixels", level="warning", groups=(group,))
 
 
 def test_of_copies_the_first_stays() -> None:
     blank = Observation(code="blank", names=("d", "b"))
-    assert audit_of(copies("a b c"), blank).left_out == ("b", "c", "d")
+    assert audit_of(copies("a b c"), blank).left_out() == ("b", "c")  # what shows nothing is no copy
+
+
+def test_near_copies_are_left_out_on_demand_and_not_in_chains() -> None:
+    pairs = tuple(DuplicateGroup(names=tuple(names)) for names in ("ab", "bc", "cd", "ef"))
+    each = audit_of(Observation(code="near-copies", groups=pairs))
+    assert each.left_out() == ()
+    assert each.left_out(near_copies=True) == ("b", "d", "f")
 
 
 @pytest.mark.parametrize(
@@ -28,16 +35,16 @@ def test_of_copies_the_first_stays() -> None:
     ],
 )
 def test_of_parts_the_test_part_stays_whole(names: str, splits: str, gone: tuple[str, ...]) -> None:
-    assert audit_of(copies(names, splits), splits={"train": 2, "test": 2}).left_out == gone
+    assert audit_of(copies(names, splits), splits={"train": 2, "test": 2}).left_out() == gone
 
 
 def test_other_data_are_never_on_the_list() -> None:
     groups = (
-        DuplicateGroup(names=("a", "against: b"), splits=("", "against")),
-        DuplicateGroup(names=("against: c", "against: d"), splits=("against", "against")),
+        DuplicateGroup(names=("a", "against: b"), splits=("", "against"), is_equal=True),
+        DuplicateGroup(names=("against: c", "against: d"), splits=("against", "against"), is_equal=True),
     )
     each = Observation(code="leakage", level="severe", groups=groups)
-    assert audit_of(each, splits={"": 2, "against": 3}).left_out == ("a",)
+    assert audit_of(each, splits={"": 2, "against": 3}).left_out() == ("a",)
 
 
 def test_the_worst_level_is_the_audits() -> None:

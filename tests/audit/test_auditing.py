@@ -37,7 +37,7 @@ def test_every_planted_fault_is_named_and_nothing_else_is_warned_of(tmp_path: Pa
     for code, names in faults.items():
         told = named(found, code)
         assert all(name in told for name in names), (code, told)
-    assert warned(found) == {"same-bytes", "near-copies", "label-conflict", "blank", "unreadable"}
+    assert warned(found) == {"same-pixels", "near-copies", "label-conflict", "blank", "noise", "unreadable"}
     near = found.found("near-copies")
     assert near is not None
     assert len(near.groups) == 3
@@ -54,7 +54,7 @@ def test_clean_pictures_raise_no_warning(tmp_path: Path, rng: np.random.Generato
     save_clean(tmp_path / "photos", rng)
     found = look(tmp_path / "photos")
     assert warned(found) == set()
-    assert found.left_out == ()
+    assert found.left_out() == ()
     assert found.precision is not None
     assert found.precision.num_queries == 12
 
@@ -70,7 +70,7 @@ def test_copies_across_parts_are_leakage(tmp_path: Path, rng: np.random.Generato
         assert leak.count == 1
         assert leak.names[0].endswith("cats/seen.png")
         # The test part stays whole.
-        assert found.left_out == (leak.groups[0].names[0],)
+        assert found.left_out() == (leak.groups[0].names[0],)
     assert found.passport.splits == {"": 24, "against": 25}
 
 
@@ -95,6 +95,27 @@ def test_a_picture_that_is_turned_when_it_is_read_counts_upright(tmp_path: Path,
     assert (found.widths[2], found.heights[2]) == (48, 96)
 
 
+def test_a_bad_file_beside_class_folders_leaves_their_labels(tmp_path: Path, rng: np.random.Generator) -> None:
+    save_clean(tmp_path, rng, 6)
+    (tmp_path / "stray.jpg").write_bytes(b"no picture")
+    assert look(tmp_path).passport.classes == {"cats": 6, "dogs": 6}
+    scene(rng, 24).save(tmp_path / "stray.png")  # a good one: training takes no classes either
+    assert look(tmp_path).passport.classes == {}
+
+
+def test_pictures_cut_short_and_classes_of_one_name_are_named(tmp_path: Path, rng: np.random.Generator) -> None:
+    for name in ("dog", "Dogs", "horse"):
+        (tmp_path / name).mkdir()
+        for number in range(6):
+            scene(rng, 64).save(tmp_path / name / f"{number}.png")
+    image = scene(rng, 64)
+    image.paste((128, 128, 128), (0, 30, 64, 64))
+    image.save(tmp_path / "horse" / "cut.jpg")
+    found = look(tmp_path)
+    assert named(found, "cut-short") == "horse/cut.jpg"
+    assert named(found, "alike-classes") in ("Dogs and dog", "dog and Dogs")
+
+
 def test_broken_files_are_no_copies_of_each_other(tmp_path: Path, rng: np.random.Generator) -> None:
     photos = tmp_path / "photos"
     save_clean(photos, rng)
@@ -102,7 +123,7 @@ def test_broken_files_are_no_copies_of_each_other(tmp_path: Path, rng: np.random
         (photos / name).write_bytes(b"")
     found = look(photos)
     assert warned(found) == {"unreadable"}
-    assert found.left_out == ()
+    assert found.left_out() == ()
 
 
 def test_a_folder_of_broken_files_is_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +201,7 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
     values[:, 2] = 4.0
     values[:, 3] *= 1e4
     values[7] = values[5]
-    assert warned(look(values)) == {"same-bytes"}
+    assert warned(look(values)) == {"same-pixels"}
     values[3, 1] = np.nan
     values[9, 0] = np.inf
     np.save(tmp_path / "x.npy", values)
@@ -190,7 +211,7 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
         assert named(found, "not-finite").split() == ["3", "9"]
         assert named(found, "constant-columns") == "column 2"
         assert found.found("scales") is not None
-        assert {"5", "7"} <= set(named(found, "same-bytes").split())
+        assert {"5", "7"} <= set(named(found, "same-pixels").split())
         assert found.passport.shape == (6,)
     assert list(found.passport.classes) == ["0", "1"]
 
@@ -200,7 +221,7 @@ def test_copies_among_other_vectors_are_leakage(rng: np.random.Generator) -> Non
     test[3] = train[4]
     found = look(train, labels=np.arange(60) % 2, against=test)
     assert named(found, "leakage").split("\n") == ["against: 3", "4", "against: 3"]
-    assert found.left_out == ("4",)
+    assert found.left_out() == ("4",)
     assert found.passport.splits == {"": 60, "against": 30}
     assert found.passport.classes == {"0": 30, "1": 30}
     assert found.passport.num_unlabelled == 30
@@ -234,7 +255,7 @@ def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.rand
     assert found.pictures
     again = read_audit(found.save(tmp_path / "audit.json"))
     assert again == found.model_copy(update={"pictures": {}})
-    assert again.left_out == found.left_out
+    assert again.left_out() == found.left_out()
 
 
 def test_small_drawings_are_not_taken_for_copies_of_each_other() -> None:
@@ -248,6 +269,6 @@ def test_pictures_in_memory_have_the_findings_of_their_files(rng: np.random.Gene
     pictures[4] = pictures[2]
     pictures[6] = 0
     found = look(pictures, labels=np.arange(30) % 3)
-    assert {"2", "4"} <= set(named(found, "same-bytes").split())
+    assert {"2", "4"} <= set(named(found, "same-pixels").split())
     assert named(found, "blank") == "6"
     assert list(found.passport.classes) == ["0", "1", "2"]

@@ -6,7 +6,7 @@ import torch
 
 from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.audit.auditing import DISAGREEMENT, half_width, precision_of, smallest_difference
-from counterpoint.audit.data_checks import _beyond
+from counterpoint.audit.picture_outliers import _beyond
 from counterpoint.audit.vector_checks import vector_evidence
 from counterpoint.core.paired_shares import Z_95
 

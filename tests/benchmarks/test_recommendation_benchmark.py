@@ -9,8 +9,9 @@ import audit_checks
 import numpy as np
 import pytest
 import recommendation
+from audit_checks import encoded
 
-from audit.planted_faults import save_clean
+from audit.planted_faults import save_clean, scene
 
 
 @pytest.mark.thorough
@@ -23,13 +24,13 @@ def test_promised_and_taken_times_are_printed(tmp_path: Path, rng: np.random.Gen
 
 
 @pytest.mark.thorough
-def test_planted_copies_are_counted(tmp_path: Path, rng: np.random.Generator) -> None:
-    for name in ("photos", "others"):
-        save_clean(tmp_path / name, rng, 8)
-    command = [sys.executable, str(audit_checks.__file__), str(tmp_path / "photos"), "--pictures", "12", "--others"]
-    finished = subprocess.run(
-        [*command, str(tmp_path / "others")], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+def test_planted_damage_is_counted(tmp_path: Path, rng: np.random.Generator) -> None:
+    files = [encoded(scene(rng, 64)) for _ in range(80)]
+    offsets = np.cumsum([0, *map(len, files)])
+    pack = {"jpeg": np.frombuffer(b"".join(files), np.uint8), "offsets": offsets, "labels": np.arange(80) % 2}
+    np.savez(tmp_path / "pack.npz", class_names=["a", "b"], **pack)
+    command = [sys.executable, str(audit_checks.__file__), "pack.npz", "--pictures", "80", "--each", "1"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
-    assert "| JPEG, quality 70 | 100.0%" in finished.stdout
-    assert "0 of 12" in finished.stdout
+    assert "| copy: mirrored | `near-copies` | 1 of 1" in finished.stdout
+    assert "0 of them differ in their pixels" in finished.stdout

@@ -14,7 +14,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import read_sealed, write_sealed
 
-SIDE, NUM_PICTURES = 24, 60
+SIDE, NUM_PICTURES = 32, 60
 
 
 def picture(rng: np.random.Generator) -> Image.Image:

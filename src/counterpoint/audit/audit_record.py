@@ -22,19 +22,23 @@ TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", 
 
 
 class DuplicateGroup(Record):
-    """Samples that are copies of each other.
+    """Samples that are copies of each other: any number with equal content, or two that nearly show the same.
 
     Attributes:
         names: of the samples, at most ``MOST_NAMED``.
         splits: of each; empty where there are none.
         labels: of each; empty where there are none.
-        similarity: the least correlation that connects them; 1 for exact copies.
+        similarity: correlation of their detail; 1 for exact copies.
+        is_equal: whether their pixels, upright, or their numbers are equal.
+        turn: how one of two has to be turned to show the other.
     """
 
     names: Annotated[tuple[Text, ...], Listed] = ()
     splits: Annotated[tuple[Text, ...], Listed] = ()
     labels: Annotated[tuple[Text, ...], Listed] = ()
     similarity: Figure = None
+    is_equal: bool = False
+    turn: Text = ""
 
 
 class Observation(JudgedFact):
@@ -55,7 +59,10 @@ class Observation(JudgedFact):
     @property
     def details(self) -> list[str]:
         """What follows the title where it is printed, line by line."""
-        groups = ["group: " + few(group.names) for group in self.groups[:NUM_NAMED]]
+        groups = [
+            "group: " + few(group.names) + (f" ({group.turn})" if group.turn else "")
+            for group in self.groups[:NUM_NAMED]
+        ]
         more = len(self.groups) - NUM_NAMED
         lines = {
             "measured": self.figure_words,
@@ -93,6 +100,24 @@ class Cue(Record):
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
 
 
+class ClassCue(Record):
+    """How well one class is told from all others by something that is not what pictures show.
+
+    Attributes:
+        name: of the cue.
+        label: of the class.
+        recall: share of its held-out pictures that are told to be of it.
+        precision: share of the pictures told to be of it that are.
+        is_sure: both are high, their lower ends corrected for the number of classes and cues.
+    """
+
+    name: str = ""
+    label: Text = ""
+    recall: Figure = None
+    precision: Figure = None
+    is_sure: bool = False
+
+
 class Passport(Record):
     """What is there, counted.
 
@@ -103,6 +128,7 @@ class Passport(Record):
         formats: number of files by format.
         modes: number of pictures by colour mode.
         splits: number of samples by part, where there are several.
+        bad: number of files that cannot be read, by part.
         classes: number of samples by class.
         num_unlabelled: samples without a label, where others have one.
         widths: least, lower quartile, median, upper quartile and largest width in pixels.
@@ -118,6 +144,7 @@ class Passport(Record):
     formats: Mapping[str, int] = Field(default_factory=dict)
     modes: Mapping[str, int] = Field(default_factory=dict)
     splits: Mapping[str, int] = Field(default_factory=dict)
+    bad: Mapping[str, int] = Field(default_factory=dict)
     classes: Mapping[str, int] = Field(default_factory=dict)
     num_unlabelled: Figure = None
     widths: Annotated[tuple[Figure, ...], Listed] = ()
@@ -188,21 +215,22 @@ class Audit(Record):
         told = [f"{count} {level}" for level, count in counts if count and level != "good"]
         return f"{self.name}: {', '.join(told) if told else 'nothing to remark'}"
 
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Samples that training had better leave out: copies but one of each group, and pictures that show nothing.
+    def left_out(self, *, near_copies: bool = False) -> tuple[str, ...]:
+        """Samples that training had better leave out: of those with equal content all but one.
 
         Of copies across parts all go that are not kept for tests, so that the test part stays whole.
+
+        Args:
+            near_copies: also one of each pair of near copies, unless the other is left out already.
         """
         gone: dict[str, None] = {}
-        for each in self.observations:
-            gone.update(dict.fromkeys(each.names if each.code == "blank" else ()))
-            for group in each.groups:
-                trained = [
-                    name for name, part in zip(group.names, group.splits, strict=False) if not is_for_tests(part)
-                ]
-                is_shared = 0 < len(trained) < len(group.splits)
-                gone.update(dict.fromkeys(trained if is_shared else group.names[1:]))
+        for group in (group for each in self.observations for group in each.groups):
+            is_needless = not near_copies or any(name in gone for name in group.names)
+            if not group.is_equal and is_needless:
+                continue
+            trained = [name for name, part in zip(group.names, group.splits, strict=False) if not is_for_tests(part)]
+            is_shared = 0 < len(trained) < len(group.splits)
+            gone.update(dict.fromkeys(trained if is_shared else group.names[1:]))
         first = next(iter(self.passport.splits), None)  # of several parts, the one that training opens
         if first is None:
             return tuple(gone)

@@ -4,18 +4,21 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from counterpoint.audit.audit_record import AGAINST
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
+from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
+from counterpoint.data.formats.labels import labels_from_folders
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, MemoryStore
@@ -94,7 +97,7 @@ def collect(
         opened = []
         for split in _splits(data, lenient):
             part = lenient.model_copy(update={"split": split})
-            source = open_source(data, part, labels=labels, progress=progress)
+            source = _with_folder_labels(open_source(data, part, labels=labels, progress=progress), part)
             opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
             whole = lenient.model_copy(update={"split": "auto"})
@@ -112,6 +115,28 @@ def collect(
         shares.append(Share(name, content, source.sample_names))
     labels_N, class_names = _joint_labels([source for _, source in opened])
     return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names)
+
+
+def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:
+    """The classes that training takes from folders, where only files that cannot be read lie beside these."""
+    store = source.store
+    if source.labels is not None or settings.labels != "auto" or not isinstance(store, FileStore):
+        return source
+    is_beside = ["/" not in name for name in source.sample_names]
+    found = labels_from_folders(
+        [name for name, beside in zip(source.sample_names, is_beside, strict=True) if not beside]
+    )
+    if found is None or not any(is_beside):
+        return source
+    for image, beside in zip(store.images, is_beside, strict=True):
+        try:
+            if beside and decode(store.read(image), lambda _: True):
+                return source
+        except (OSError, ValueError):
+            continue
+    numbers = torch.full((len(source),), -1)
+    numbers[~torch.tensor(is_beside)] = found.numbers
+    return replace(source, labels=numbers, class_names=found.class_names)
 
 
 def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:

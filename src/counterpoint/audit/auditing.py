@@ -30,7 +30,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.runs.resolve import HOLDOUT
 
 GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
-THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 96, 12  # pixels, and how many a page shows
+THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 144, 12  # pixels, and how many a page shows
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 Z_80 = 0.8416212335729143  # of a power of 80 %
 DISAGREEMENT = 0.2  # share of the queries that exactly one of two encoders gets right, usual for kNN of small runs
@@ -88,6 +88,13 @@ def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
     headers = [seen.headers[place] for place in evidence.good]
     known = {
         "num_bytes": sum(header.num_bytes for header in seen.headers) or None,
+        "bad": dict(
+            Counter(
+                collection.shares[part].name
+                for part, header in zip(collection.part_of, seen.headers, strict=True)
+                if header.reason
+            )
+        ),
         "formats": dict(Counter(header.format for header in headers)),
         "modes": dict(Counter(header.mode for header in headers)),
         "widths": _quantiles([header.width for header in headers]),
@@ -180,8 +187,8 @@ def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> d
     wanted: dict[str, None] = {}
     for each in observations:
         # These name other things than samples that can be shown.
-        if each.code not in ("unreadable", "uneven-classes", "class-shortcut"):
-            groups = [name for group in each.groups[: PER_OBSERVATION // 2] for name in group.names[:4]]
+        if each.code not in ("unreadable", "uneven-classes", "class-shortcut", "class-cue", "alike-classes"):
+            groups = [name for group in each.groups[: 2 * PER_OBSERVATION] for name in group.names[:4]]
             wanted.update(dict.fromkeys(groups or each.names[:PER_OBSERVATION]))
     place_of = {name: place for place, name in enumerate(evidence.names)}
     starts = np.cumsum([0, *(len(share) for share in evidence.collection.shares)])

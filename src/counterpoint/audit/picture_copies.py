@@ -1,15 +1,15 @@
-"""Copies among pictures: the same bytes, and pictures that differ by a new compression, size, brightness or crop.
+"""Near copies of pictures: what differs by compression, size, brightness, crop, turn, mirror, border or watermark.
 
-Candidates are the nearest neighbours of each picture by its coarse structure; each candidate is then laid over the
-other, cut by up to 15 % of its side, and has to agree in its detail, too.
-Mirrored and turned copies are not looked for.
+Candidates are the nearest neighbours of each picture, and of its turned and mirrored forms, by their coarse structure.
+Each is laid over the other, cut by up to 15 % of its side. Then grey structure and detail have to agree, and colours in
+all of 8 x 8 blocks but a few, in which a watermark may lie.
 """
 
-# N pictures, P pairs, S = SIDE pixels, K frequencies, W windows
+# N pictures, P pairs, R pictures with and without their borders, S = SIDE pixels, K frequencies, W windows
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,37 @@ from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.evaluation.knn import nearest
+from counterpoint.evaluation.knn import DOT, nearest
 
 SIDE = 32  # of the grey pictures that are compared
 LOW = 8  # frequencies along each axis of the coarse structure
-NUM_NEIGHBOURS = 6
+NUM_NEIGHBOURS, NUM_TURNED = 6, 2  # the first of an unturned picture is itself
 ZOOMS = (1.0, 0.95, 0.9, 0.85)  # share of a side that a crop keeps
 SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
-# Chosen on Caltech-101, see docs/audit.md; its figures there are of other data.
-COARSE, ROUGH, STRUCTURE, DETAIL = 0.60, 0.80, 0.93, 0.75
+# Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
+COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
+NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
+OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
+CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
+GAINS = (0.4, 2.5)  # contrast of one over that of the other
+FRAME_LEVELS, FRAME_SHARE = 16, 0.97  # how far, and in what share of a row, a border may differ from its mean
 CHUNK = 512  # pairs that are compared at once
+GREY_3 = np.array([0.299, 0.587, 0.114], np.float32)
+
+
+def _quarter(pictures: np.ndarray) -> np.ndarray:
+    return np.rot90(pictures, 1, (1, 2))
+
+
+# A turn to the other side is this one of the other picture.
+TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "": lambda pictures: pictures,
+    "mirrored": lambda pictures: pictures[:, :, ::-1],
+    "upside down": lambda pictures: pictures[:, ::-1],
+    "turned by 180 degrees": lambda pictures: pictures[:, ::-1, ::-1],
+    "turned by 90 degrees": _quarter,
+}
 
 
 @dataclass(frozen=True)
@@ -42,10 +62,17 @@ class Alike:
     Attributes:
         pairs_P2: positions, the smaller first.
         similarity_P: correlation of their detail, laid over each other, at most 1.
+        turns: how one has to be turned, a word of ``TURNS`` for each pair.
     """
 
     pairs_P2: np.ndarray
     similarity_P: np.ndarray
+    turns: tuple[str, ...] = ()
+
+    def where(self, is_kept_P: np.ndarray) -> "Alike":
+        """Some of the pairs."""
+        kept = np.flatnonzero(is_kept_P)
+        return Alike(self.pairs_P2[kept], self.similarity_P[kept], tuple(self.turns[at] for at in kept))
 
 
 NO_PAIRS = Alike(np.empty((0, 2), np.int64), np.empty(0, np.float32))
@@ -65,71 +92,144 @@ def coarse_structure(grey_NSS: np.ndarray) -> Tensor:
     return unit_rows(torch.from_numpy(low_NK))
 
 
-def near_copies(grey_NSS: np.ndarray, is_looked_at_N: np.ndarray) -> Alike:
-    """Pairs of pictures that show the same.
+def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np.ndarray) -> Alike:
+    """Pairs of pictures that show the same; pairs are not joined to groups.
 
     Args:
-        grey_NSS: grey levels of all pictures at ``SIDE`` pixels, uint8.
+        small_NSS3: all pictures at ``SIDE`` pixels, uint8.
+        frame_N4: their borders, as ``borders`` tells them.
         is_looked_at_N: which of them have something to compare: not those of one colour.
     """
     ids = np.flatnonzero(is_looked_at_N)
+    framed = ids[frame_N4[ids].any(1)]
+    own_R = np.concatenate([ids, framed])
     if len(ids) < 2:
         return NO_PAIRS
-    pairs_P2 = _candidates(grey_NSS[ids])
-    chunks = [pairs_P2[first : first + CHUNK] for first in range(0, len(pairs_P2), CHUNK)]
-    kept = grey_NSS[ids]
-    found = side_by_side(lambda chunk: agreement(kept[chunk[:, 0]], kept[chunk[:, 1]]), chunks)
-    scores_P2 = np.concatenate([np.empty((0, 2), np.float32), *found])
-    is_same_P = (scores_P2[:, 0] >= STRUCTURE) & (scores_P2[:, 1] >= DETAIL)
-    return Alike(ids[pairs_P2[is_same_P]], scores_P2[is_same_P, 1])
+    shown_RSS3 = np.concatenate([small_NSS3[ids], _without(small_NSS3[framed], frame_N4[framed])])
+    coarse_RK = coarse_structure(shown_RSS3 @ GREY_3)
+    best: dict[tuple[int, int], tuple[float, str]] = {}
+    for word, turn in TURNS.items():
+        pairs_P2 = _candidates(turn(shown_RSS3) @ GREY_3, coarse_RK, own_R, is_turned=bool(word))
+        chunks = [pairs_P2[first : first + CHUNK] for first in range(0, len(pairs_P2), CHUNK)]
+        found = side_by_side(
+            lambda chunk, turn=turn: likeness(turn(shown_RSS3[chunk[:, 0]]), shown_RSS3[chunk[:, 1]]), chunks
+        )
+        for pair, score in zip(own_R[pairs_P2].tolist(), np.concatenate([np.empty(0), *found]).tolist(), strict=True):
+            key = (min(pair), max(pair))
+            if score > best.get(key, (0.0, ""))[0]:
+                best[key] = (score, word)
+    pairs = sorted(best)
+    return Alike(
+        np.array(pairs, np.int64).reshape(-1, 2),
+        np.array([best[pair][0] for pair in pairs], np.float32),
+        tuple(best[pair][1] for pair in pairs),
+    )
 
 
-def _candidates(grey_NSS: np.ndarray) -> np.ndarray:
-    """Pairs that are near by their coarse structure, each once."""
-    coarse_NK = coarse_structure(grey_NSS)
-    found = nearest(coarse_NK, coarse_NK, min(NUM_NEIGHBOURS, len(coarse_NK)))
-    is_near = (found.similarity_QK >= COARSE).numpy()
-    first, place = np.nonzero(is_near)
+def _candidates(turned_RSS: np.ndarray, coarse_RK: Tensor, own_R: np.ndarray, *, is_turned: bool) -> np.ndarray:
+    """Rows whose turned form is near to another's form by the coarse structure, each pair once."""
+    number = NUM_TURNED if is_turned else NUM_NEIGHBOURS
+    queries_RK = coarse_structure(turned_RSS) if is_turned else coarse_RK
+    found = nearest(coarse_RK, queries_RK, min(number, len(coarse_RK)), similarity=DOT)
+    first, place = np.nonzero((found.similarity_QK >= (COARSE_TURNED if is_turned else COARSE)).numpy())
     second = found.positions_QK.numpy()[first, place]
-    pairs_P2 = np.stack([np.minimum(first, second), np.maximum(first, second)], axis=1)
-    return np.unique(pairs_P2[first != second], axis=0)
+    pairs_P2 = np.stack([first, second], axis=1)[own_R[first] != own_R[second]]
+    return pairs_P2 if is_turned else np.unique(np.sort(pairs_P2, axis=1), axis=0)
 
 
-def agreement(first_PSS: np.ndarray, second_PSS: np.ndarray) -> np.ndarray:
-    """How far pairs agree, laid over each other in the best way: correlation of structure and of detail, (p, 2).
+def borders(pixels_BTT3: np.ndarray) -> np.ndarray:
+    """Rows of one colour at the top, left, bottom and right of pictures, as shares of the side, (b, 4).
+
+    Zeros where more than half of a side would go: that is a thing on plain ground.
+
+    >>> picture = np.full((1, 8, 8, 3), 200.0); picture[:, 1:, 1:7] = np.arange(42.0).reshape(7, 6, 1)
+    >>> borders(picture).tolist()
+    [[0.125, 0.125, 0.0, 0.125]]
+    """
+    wide = []
+    for turned in (pixels_BTT3, pixels_BTT3.swapaxes(1, 2), pixels_BTT3[:, ::-1], pixels_BTT3.swapaxes(1, 2)[:, ::-1]):
+        is_near = np.abs(turned - turned[:, :1].mean(2, keepdims=True)).max(3) <= FRAME_LEVELS
+        wide.append((is_near.mean(2) >= FRAME_SHARE).cumprod(1).mean(1))
+    frame_B4 = np.stack(wide, axis=1)
+    frame_B4[(frame_B4[:, 0] + frame_B4[:, 2] > 0.5) | (frame_B4[:, 1] + frame_B4[:, 3] > 0.5)] = 0
+    return frame_B4.astype(np.float32)
+
+
+def _without(small_NSS3: np.ndarray, frame_N4: np.ndarray) -> np.ndarray:
+    """Pictures whose borders are cut off, at the full size again."""
+    top, left, bottom, right = frame_N4.T
+    rows, columns = _windows(1 - top - bottom, top), _windows(1 - left - right, left)
+    return np.stack([rows @ small_NSS3[..., at] @ columns.transpose(0, 2, 1) for at in range(3)], -1).astype(np.uint8)
+
+
+def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
+    """Correlation of the detail of pairs, laid over each other in the best way; 0 where they are no copies.
 
     >>> rng = np.random.default_rng(0)
-    >>> one, other = rng.normal(size=(2, 1, SIDE, SIDE))
-    >>> agreement(one, one).round(3).tolist(), bool((agreement(one, other) < 0.3).all())
-    ([[1.0, 1.0]], True)
+    >>> one, other = rng.integers(0, 256, (2, 1, SIDE, SIDE, 3), dtype=np.uint8)
+    >>> likeness(one, one // 2 + 60).round(2).tolist(), likeness(one, other).tolist()
+    ([1.0], [0.0])
     """
-    pair = (first_PSS.astype(np.float32), second_PSS.astype(np.float32))
-    best_P2 = np.full((len(first_PSS), 2), -1.0, np.float32)
+    best_P = np.zeros(len(first_PSS3), np.float32)
     # Either may be the crop of the other.
-    for whole_PSS, part_PSS in (pair, pair[::-1]):
+    for whole_PSS3, part_PSS3 in ((first_PSS3, second_PSS3), (second_PSS3, first_PSS3)):
+        whole_PSS, part_PSS = whole_PSS3 @ GREY_3, part_PSS3 @ GREY_3
         rough_P, at_P3 = _rough_place(whole_PSS, part_PSS)
         near = np.flatnonzero(rough_P >= ROUGH)
-        best_P2[:, 0] = np.maximum(best_P2[:, 0], np.minimum(rough_P, ROUGH))
-        found_P2 = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near])
-        is_better = found_P2.sum(1) > best_P2[near].sum(1)
-        best_P2[near[is_better]] = found_P2[is_better]
-    return best_P2
+        score_P2, at_P3 = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near])
+        is_close = (score_P2[:, 0] >= STRUCTURE) & (score_P2[:, 1] >= DETAIL)
+        near, at_P3, detail_P = near[is_close], at_P3[is_close], score_P2[is_close, 1]
+        if len(near) == 0:
+            continue
+        cut_PSS3 = np.stack([_cut(whole_PSS3[near, ..., at].astype(np.float32), at_P3) for at in range(3)], axis=-1)
+        is_same = _same_blocks(cut_PSS3, part_PSS3[near].astype(np.float32))
+        best_P[near[is_same]] = np.maximum(best_P[near[is_same]], detail_P[is_same])
+    return best_P
 
 
-def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:
-    """Correlation of structure and of detail of a picture and the best cut of another about a place, (p, 2)."""
-    structure_PK, detail_PK = _centred(part_PSS), _centred(_detail(part_PSS))
-    best_P2 = np.full((len(part_PSS), 2), -1.0, np.float32)
+def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
+    """Whether one gain and one offset make the first of each pair the second, in all blocks but a few."""
+    is_free_PSS = (np.maximum(first_PSS3, second_PSS3).max(3) < 250) & (np.minimum(first_PSS3, second_PSS3).min(3) > 4)
+    is_free_PSS |= (is_free_PSS.mean((1, 2)) < 0.2)[:, None, None]  # of drawings all levels are at an end
+    weight_PSS = is_free_PSS
+    shape = (len(first_PSS3), NUM_BLOCKS, SIDE // NUM_BLOCKS, NUM_BLOCKS, SIDE // NUM_BLOCKS)
+    for _ in range(2):
+        weight_PSS1 = weight_PSS[..., None]
+        number_P111 = 3 * np.maximum(weight_PSS.sum((1, 2)), 1)[:, None, None, None]
+        mean = [(each * weight_PSS1).sum((1, 2, 3), keepdims=True) / number_P111 for each in (first_PSS3, second_PSS3)]
+        from_PSS3, to_PSS3 = first_PSS3 - mean[0], second_PSS3 - mean[1]
+        square_P = (from_PSS3**2 * weight_PSS1).sum((1, 2, 3))
+        gain_P = (from_PSS3 * to_PSS3 * weight_PSS1).sum((1, 2, 3)) / np.maximum(square_P, 1)
+        made_PSS3 = (gain_P[:, None, None, None] * from_PSS3 + mean[1]).clip(0, 255)
+        error_PBB = ((second_PSS3 - made_PSS3) ** 2).mean(3).reshape(shape).mean((2, 4))
+        # The second time without the quarter that fits worst, where a watermark may be.
+        is_fit = error_PBB <= np.quantile(error_PBB, 0.75, axis=(1, 2))[:, None, None]
+        weight_PSS = is_free_PSS & np.repeat(np.repeat(is_fit, shape[2], 1), shape[2], 2)
+    contrast_PBB = np.maximum(*(each.mean(3).reshape(shape).var((2, 4)) for each in (made_PSS3, second_PSS3)))
+    share_PBB = error_PBB / (contrast_PBB + NOISE**2)
+    is_other_PBB = share_PBB > 1
+    is_drawn_PBB = (contrast_PBB > NOISE**2) & ~is_other_PBB
+    num_other_P, num_drawn_P = is_other_PBB.sum((1, 2)), is_drawn_PBB.sum((1, 2))
+    is_marked_P = (num_other_P <= OTHER) & (num_other_P <= OTHER_SHARE * (num_other_P + num_drawn_P))
+    changed_P = (is_drawn_PBB & (share_PBB > CHANGED)).sum((1, 2)) / np.maximum(num_drawn_P, 1)
+    is_gain = (gain_P >= GAINS[0]) & (gain_P <= GAINS[1])
+    return is_gain & is_marked_P & (changed_P <= UNLIKE)
+
+
+def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Correlation of structure and of detail of pictures and the best cut of others, (p, 2), and its place, (p, 3)."""
+    structure_PK, detail_PK = _centred(part_PSS), _centred(detail(part_PSS))
+    best_P2, at_P3 = np.full((len(part_PSS), 2), -1.0, np.float32), at_P3.copy()
     for step in STEPS:
         centre_P3 = at_P3.copy()
         for move_3 in MOVES_M3:
             tried_P3 = (centre_P3 + step * move_3).clip([min(ZOOMS), 0, 0], 1).astype(np.float32)
             cut_PSS = _cut(whole_PSS, tried_P3)
             structure_P = (_centred(cut_PSS) * structure_PK).sum(1)
-            found_P2 = np.stack([structure_P, (_centred(_detail(cut_PSS)) * detail_PK).sum(1)], axis=1)
+            found_P2 = np.stack([structure_P, (_centred(detail(cut_PSS)) * detail_PK).sum(1)], axis=1)
             is_better_P = found_P2.sum(1) > best_P2.sum(1)
             best_P2[is_better_P], at_P3[is_better_P] = found_P2[is_better_P], tried_P3[is_better_P]
-    return best_P2
+    return best_P2, at_P3
 
 
 def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -161,19 +261,19 @@ def clusters(pairs_P2: np.ndarray | Sequence[tuple[int, int]]) -> list[list[int]
 
 def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:
     """A part of each picture, brought to its full size."""
-    rows_PSS, columns_PSS = (_windows(at_P3[:, 0], at_P3[:, axis]) for axis in (1, 2))
+    rows_PSS, columns_PSS = (_windows(at_P3[:, 0], at_P3[:, axis] * (1 - at_P3[:, 0])) for axis in (1, 2))
     return rows_PSS @ whole_PSS @ columns_PSS.transpose(0, 2, 1)
 
 
-def _windows(zoom_P: np.ndarray, shift_P: np.ndarray) -> np.ndarray:
-    """Matrices that cut a part out of a row of pixels and bring it to the full length, linearly, (p, s, s)."""
-    places_PS = (np.arange(SIDE) + 0.5) * zoom_P[:, None] + (shift_P * (1 - zoom_P) * SIDE)[:, None] - 0.5
+def _windows(share_P: np.ndarray, start_P: np.ndarray) -> np.ndarray:
+    """Matrices that cut a share out of a row of pixels and bring it to the full length, linearly, (p, s, s)."""
+    places_PS = (np.arange(SIDE) + 0.5) * share_P[:, None] + start_P[:, None] * SIDE - 0.5
     # A hat around each place; at the ends the first and last pixel go on.
     distance_PSS = np.abs(places_PS.clip(0, SIDE - 1)[:, :, None] - np.arange(SIDE))
     return (1 - distance_PSS).clip(0).astype(np.float32)
 
 
-def _detail(grey_PSS: np.ndarray) -> np.ndarray:
+def detail(grey_PSS: np.ndarray) -> np.ndarray:
     """What is left of pictures when their blurred copy is taken away."""
     return grey_PSS - BLUR_SS @ grey_PSS @ BLUR_SS.T
 
@@ -198,7 +298,9 @@ PLACES_W3 = np.array(
     [(zoom, *shifts) for zoom in ZOOMS for shifts in (itertools.product(SHIFTS, SHIFTS) if zoom < 1 else [(0.0, 0.0)])],
     np.float32,
 )
-WINDOWS = list(zip(*(_windows(PLACES_W3[:, 0], PLACES_W3[:, axis]) for axis in (1, 2)), strict=True))
+WINDOWS = list(
+    zip(*(_windows(PLACES_W3[:, 0], PLACES_W3[:, axis] * (1 - PLACES_W3[:, 0])) for axis in (1, 2)), strict=True)
+)
 MOVES_M3 = np.array(
     [(0, 0, 0), *itertools.product((-0.1, 0.1), (-1, 1), (-1, 1)), *itertools.product((0,), (-1, 0, 1), (-1, 0, 1))],
     np.float32,

@@ -73,6 +73,8 @@ class Recommendation(Record):
     @property
     def promise(self) -> str:
         """How long it takes."""
+        if self.seconds is None:
+            return f"no step was timed, of {self.minutes:g} minutes given"
         low, middle, high = ((value or 0.0) / 60 for value in (self.low, self.seconds, self.high))
         return f"about {middle:.1f} minutes on this machine [{low:.1f}, {high:.1f}], of {self.minutes:g} given"
 
@@ -88,7 +90,7 @@ class Recommendation(Record):
         for line in found.lines:
             if line.path == EXCLUDE:
                 names = "".join(f"{name}\n" for name in self.exclude)
-                write_text(Path(line.value), f"# copies, and samples that show nothing\n{names}")
+                write_text(Path(line.value), f"# copies\n{names}")
         write_text(Path(path), found.yaml)
         return Path(path)
 

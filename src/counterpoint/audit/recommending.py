@@ -1,39 +1,21 @@
 """From what the data hold to a config, with a reason for each line: ``counterpoint.recommend``."""
 
-import itertools
 import math
-import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean
 from typing import Any
-
-import numpy as np
-import torch
 
 from counterpoint.audit.audit_record import Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.recommendation import EXCLUDE, ConfigLine, Recommendation
+from counterpoint.audit.step_timing import FEWEST_EPOCHS, SHARE_FOR_TIMING, Timing, timed_aside
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import RunFolder
-from counterpoint.core.settings import TrainSettings
-from counterpoint.core.torch_state import only_training, own_draws, usual_modes
-from counterpoint.core.validation import build, nest
-from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from counterpoint.engine.checkpoint import Position
-from counterpoint.engine.job import TrainingJob
+from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.step import take_step
 from counterpoint.methods.catalogue import method_named
-from counterpoint.runs.assembly import assemble
-from counterpoint.runs.resolve import Resolution, resolve_holdout
-from counterpoint.runs.run_job import training_job
-from counterpoint.runs.user_inputs import Given
 
 WANTS = {"features": "simclr", "readable": "ncl"}
 SUPERVISED = {"features": "supcon", "readable": "nonnegative-supervised"}
@@ -42,11 +24,7 @@ EXCLUDE_FILE = "exclude.txt"  # until the config has a name
 # The most capable first; the first that has its updates within the time is taken.
 ON_CPU = (("resnet9", 64), ("resnet9", 32), ("resnet9-narrow", 64), ("resnet9-narrow", 32), ("convnet", 32))
 ON_GPU = (("resnet18", 128), ("resnet18", 64), ("resnet18", 32), ("resnet9", 32))
-FEWEST_UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 400, 10, 200
-HOPELESS = 2.0  # times the step that there is time for
-SHARE_FOR_STEPS = 0.85  # of the time; the rest is for reading, checkpoints and the end
-WARM_UP, FEWEST_STEPS, MOST_STEPS, MOST_SECONDS = 2, 4, 20, 4.0
-LEAST_SPREAD = 0.15  # half width of an interval, as a share: other programs come and go within a run
+MOST_EPOCHS = 200
 MILD_JITTER, COLOUR_MATTERS = 0.1, 0.2  # strength, and skill of the cue from which colour is kept
 
 
@@ -61,41 +39,14 @@ class Draft:
         self.lines.append(ConfigLine(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What one choice of encoder and size takes.
-
-    Attributes:
-        resolution: settings with every ``auto`` filled in, and the reasons.
-        batches_per_epoch: steps of an epoch.
-        step_seconds: mean over the steps that were timed.
-        low: what 39 of 40 steps exceed, at least 15 % below the mean.
-        high: what 39 of 40 steps stay below, at least 15 % above it.
-        num_steps: how many were timed.
-        setup_seconds: to open the data and build the run's parts.
-    """
-
-    resolution: Resolution
-    batches_per_epoch: int
-    step_seconds: float
-    low: float
-    high: float
-    num_steps: int
-    setup_seconds: float
-
-    @property
-    def epoch_seconds(self) -> float:
-        """Of one pass over the training samples."""
-        return self.batches_per_epoch * self.step_seconds
-
-
 @usual_modes()
 @only_training()
-def recommend(
+def recommend(  # noqa: PLR0913 (its signature is published)
     data: Any,
     *,
     want: str = "features",
     use_labels: bool = False,
+    drop_near_copies: bool = False,
     minutes: float = MINUTES,
     known: Audit | str | Path | None = None,
     quiet: bool = False,
@@ -106,6 +57,7 @@ def recommend(
         data: the name or path of what is to be trained on.
         want: ``features``, or ``readable`` dimensions, which have a meaning each.
         use_labels: labels may be used in training.
+        drop_near_copies: leave out one of each pair of near copies, too; some may be different things.
         minutes: how long training may take here.
         known: an audit of the same data, or its JSON file; made anew if it is not given.
         quiet: show no progress.
@@ -127,21 +79,30 @@ def recommend(
         raise UsageError(f"{found.name} has {found.passport.num_good or 0} usable samples; training needs at least 4")
     draft = Draft()
     draft.put("data", str(data), "as given", "high", "given")
-    _about_source(draft, found)
+    gone = found.left_out(near_copies=drop_near_copies)
+    _about_source(draft, found, gone, drop_near_copies)
     _about_method(draft, found, want, use_labels)
     timing = _measured(draft, found, minutes, reporter)
+    if timing is None:
+        return Recommendation(lines=tuple(draft.lines), minutes=minutes, exclude=gone)
     _about_views(draft, found, timing)
     _about_rest(draft, timing)
-    return _timed(draft, timing, minutes).model_copy(update={"exclude": found.left_out})
+    return _timed(draft, timing, minutes).model_copy(update={"exclude": gone})
 
 
-def _about_source(draft: Draft, found: Audit) -> None:
-    gone = found.left_out
+def _about_source(draft: Draft, found: Audit, gone: Sequence[str], drop_near_copies: bool) -> None:
+    near = found.found("near-copies")
     if gone:
-        what = "copies, and pictures that show nothing" if found.kind == "images" else "copies"
-        draft.put(EXCLUDE, EXCLUDE_FILE, f"{len(gone)} samples: {what}", "high", "measured here")
-    unreadable = found.found("unreadable")
-    num_bad, number = (unreadable.count if unreadable else 0) or 0, found.passport.num_found or 1
+        reason = f"{len(gone)} samples: copies with equal {'pixels' if found.kind == 'images' else 'numbers'}"
+        if near is not None:
+            pairs = f"{len(near.groups):,} pairs of near copies"
+            reason += f", and one of each of {pairs}" if drop_near_copies else f"; {pairs} stay, look at them"
+        is_sure = near is None or not drop_near_copies
+        draft.put(EXCLUDE, EXCLUDE_FILE, reason, "high" if is_sure else "low", "measured here")
+    # Training opens the first part alone.
+    part = next(iter(found.passport.splits), None)
+    num_bad = found.passport.bad.get(part, 0) if part is not None else sum(found.passport.bad.values())
+    number = (found.passport.num_found if part is None else found.passport.splits[part]) or 1
     needed = needed_max_bad(num_bad, number)
     if needed is not None:
         reason = f"{num_bad / number:.1%} of the files cannot be read; they are left out"
@@ -167,45 +128,51 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
     draft.put("method", method, reason, "medium" if want == "features" else "high", method_named(method).source)
 
 
-def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing:
-    """Time candidates, the most capable first, until one has its updates within the time; else the fastest."""
-    tried: list[Timing] = []
-    candidates = _candidates(found)
+def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing | None:
+    """Time candidates, the fastest first, while each has its updates within the time; the most capable one that has.
+
+    None where not one step was done in the share of the time that is for it.
+    """
     # The list of samples to leave out is not written yet; a few samples more change no step's time.
     known = {line.path: line.value for line in draft.lines if line.path != EXCLUDE}
-    opened: dict[int | None, tuple[Source, float]] = {}
+    candidates = [
+        {**known, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
+        for encoder, side in reversed(_candidates(found))
+    ]
     with reporter.bar("timing steps", len(candidates)) as advance:
-        for encoder, side in candidates:
-            asked = {**known, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
-            if side not in opened:
-                started = time.perf_counter()
-                settings = build(TrainSettings, nest(asked), "recommendation")
-                source = open_source(settings.data, settings.source, progress=reporter.bar)
-                opened = {side: (source, time.perf_counter() - started)}  # the last alone is kept
-            source, seconds = opened[side]
-            hopeless = HOPELESS * 60 * minutes / FEWEST_UPDATES
-            tried.append(time_steps(asked, source, opening=seconds, hopeless=hopeless))
-            place_of = "" if side is None else f" at {side} px"
-            reporter.say(f"{encoder}{place_of}: {tried[-1].step_seconds * 1e3:,.0f} ms per step")
-            advance()
-            if _fits(tried[-1], minutes):
-                break
-    timing = tried[-1] if _fits(tried[-1], minutes) else min(tried, key=lambda each: each.epoch_seconds)
-    _about_encoder(draft, found, timing, [each for each in tried if each is not timing], minutes)
+        tried = timed_aside(candidates, minutes, advance)
+    if not tried:
+        seconds = SHARE_FOR_TIMING * 60 * minutes
+        reason = f"the fastest; not one step was done in the {seconds:.3g} s that are for it: give more minutes"
+        draft.put("encoder", candidates[0]["encoder"], reason, "low", "rule of thumb")
+        if "source.image_size" in candidates[0]:
+            draft.put("source.image_size", candidates[0]["source.image_size"], "as above", "low", "rule of thumb")
+        draft.put("epochs", FEWEST_EPOCHS, "fewer leave features hardly trained", "low", "rule of thumb")
+        return None
+    for each in tried:
+        reporter.say(f"{_name(each)}: {each.step_seconds * 1e3:,.0f} ms per step")
+    timing = next((each for each in reversed(tried) if each.fits(minutes)), tried[0])
+    _about_encoder(draft, found, timing, [each for each in tried if not each.fits(minutes)], minutes)
     return timing
 
 
-def _about_encoder(draft: Draft, found: Audit, timing: Timing, others: Sequence[Timing], minutes: float) -> None:
+def _name(timing: Timing) -> str:
+    """Encoder and size of pictures."""
+    known = timing.resolution.settings
+    return known.encoder + (f" at {side} px" if isinstance(side := known.source.image_size, int) else "")
+
+
+def _about_encoder(draft: Draft, found: Audit, timing: Timing, slow: Sequence[Timing], minutes: float) -> None:
     known = timing.resolution.settings
     taken = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples"
     reason = f"{taken} here ({timing.num_steps} timed)"
-    larger = [f"{each.resolution.settings.encoder} at {_side(each)} px" for each in others]
-    if larger:
-        reason += f"; too slow for {minutes:g} minutes: {', '.join(larger)}"
+    if slow:
+        reason += f"; too slow for {minutes:g} minutes: {', '.join(map(_name, slow))}"
     draft.put("encoder", known.encoder, reason, "high", "measured here")
     if _is_resized(found):
         reason = f"the median short side is {_short_side(found):g} px"
-        draft.put("source.image_size", _side(timing), f"{reason}; smaller is faster", "medium", "measured here")
+        side = int(known.source.image_size)
+        draft.put("source.image_size", side, f"{reason}; smaller is faster", "medium", "measured here")
 
 
 def _candidates(found: Audit) -> list[tuple[str, int | None]]:
@@ -228,23 +195,6 @@ def _short_side(found: Audit) -> float:
 def _is_resized(found: Audit) -> bool:
     """Whether the pictures lie in files, which are brought to a size."""
     return found.passport.num_bytes is not None
-
-
-def _side(timing: Timing) -> int:
-    return int(timing.resolution.settings.source.image_size)
-
-
-def _fits(timing: Timing, minutes: float) -> bool:
-    return _epochs_within(timing, minutes) >= _fewest_epochs(timing)
-
-
-def _fewest_epochs(timing: Timing) -> int:
-    return max(FEWEST_EPOCHS, math.ceil(FEWEST_UPDATES / timing.batches_per_epoch))
-
-
-def _epochs_within(timing: Timing, minutes: float) -> int:
-    seconds = max(0.0, SHARE_FOR_STEPS * 60 * minutes - timing.setup_seconds)
-    return int(seconds / timing.epoch_seconds)
 
 
 def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
@@ -276,7 +226,7 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
 
 
 def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
-    within, fewest = _epochs_within(timing, minutes), _fewest_epochs(timing)
+    within, fewest = timing.epochs_within(minutes), timing.fewest_epochs
     is_short = within < fewest
     epochs = max(fewest if is_short else within, 1)
     epochs = min(MOST_EPOCHS if fewest <= MOST_EPOCHS else fewest, epochs)
@@ -299,59 +249,3 @@ def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
         high=round(high, 1),
         step_seconds=timing.step_seconds,
     )
-
-
-def time_steps(asked: dict[str, Any], source: Source, *, opening: float, hopeless: float) -> Timing:
-    """Take some steps of a run as ``train`` takes them; nothing is written.
-
-    Args:
-        asked: settings by dotted path.
-        source: the data, at the size that is asked for.
-        opening: seconds that opening the data took.
-        hopeless: seconds of a step beyond which one is enough to know.
-
-    Raises:
-        UsageError: the settings do not go together.
-        DataError: too few samples.
-    """
-    started = time.perf_counter()
-    settings = build(TrainSettings, nest(asked), "recommendation")
-    placement = place(settings.engine.device, settings.engine.precision)
-    assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
-    job = training_job(assembled, RunFolder(Path(os.devnull)))
-    setup_seconds = opening + time.perf_counter() - started
-    steps = _step_times(job, hopeless)
-    mean, (low, high) = fmean(steps), np.quantile(steps, (0.025, 0.975))
-    return Timing(
-        resolution=assembled.resolution,
-        batches_per_epoch=job.loader.order.batches_per_epoch,
-        step_seconds=mean,
-        low=min(low, (1 - LEAST_SPREAD) * mean),
-        high=max(high, (1 + LEAST_SPREAD) * mean),
-        num_steps=len(steps),
-        setup_seconds=setup_seconds,
-    )
-
-
-def _step_times(job: TrainingJob, hopeless: float) -> Sequence[float]:
-    job.engine.setup(job.method, job.optimizer)
-    job.method.train()
-    device = job.engine.device
-    batches = (batch for epoch in itertools.count() for batch in job.loader.epoch(epoch))
-    position = Position(epoch=0, batch=0, step=0)
-
-    def step() -> float:
-        started = time.perf_counter()
-        take_step(job, next(batches), position)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter() - started
-
-    with own_draws(devices=[device] if device.type == "cuda" else []):
-        warm = [step() for _ in range(WARM_UP)]
-        if warm[-1] > hopeless:
-            return warm[-1:]
-        steps = [step()]
-        while len(steps) < MOST_STEPS and (len(steps) < FEWEST_STEPS or sum(steps) < MOST_SECONDS):
-            steps.append(step())
-    return steps

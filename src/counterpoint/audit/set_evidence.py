@@ -5,66 +5,128 @@ A cue is what tells the classes without what the pictures show.
 
 # N samples, K numbers of a cue, C classes
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import StratifiedKFold
 
-from counterpoint.audit.audit_record import AGAINST, MOST_NAMED, Cue, DuplicateGroup, Observation, amount, is_for_tests
+from counterpoint.audit.audit_record import (
+    AGAINST,
+    MOST_NAMED,
+    ClassCue,
+    Cue,
+    DuplicateGroup,
+    Observation,
+    amount,
+    is_for_tests,
+)
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.picture_copies import NO_PAIRS, Alike, clusters, near_copies
-from counterpoint.audit.picture_pass import Seen
+from counterpoint.audit.picture_copies import GREY_3, NO_PAIRS, Alike, clusters, detail, near_copies
+from counterpoint.audit.picture_pass import Seen, pixel_digest
 from counterpoint.core.thread_parts import side_by_side
+from counterpoint.data.stores import FileStore
 from counterpoint.evaluation.metric_types import wilson
 
-MOST_GROUPS = 200  # that a record keeps
+MOST_GROUPS = 5000  # that a record keeps
 LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of the larger one
+MOSTLY = 0.5  # share from which what is odd is the rule
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
 MOST_SAMPLES = 4000  # pictures that a cue is tried on
 FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6
 LEAF = 2
 SEED = 0
+LEAST_RECALL, LEAST_PRECISION = 0.6, 0.7  # of one class against the rest
+MARK_LEVELS, MARK_RATIO, LEAST_MARK = 8.0, 2.5, 4  # of a mark: its contrast, over its deviation, and its pixels
+MARKS = ("border", "darkness", "blur", "watermark")  # of which a class may have one of its own
 FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
 
-def class_cues(seen: Seen, labels_N: np.ndarray, ids: np.ndarray) -> tuple[Cue, ...]:
+def class_cues(
+    seen: Seen, labels_N: np.ndarray, ids: np.ndarray, class_names: Sequence[str] = ()
+) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
     """Try each cue: extremely randomised trees, in three folds that keep the classes' shares.
 
     Args:
         seen: all pictures.
         labels_N: class numbers; -1 where unknown.
         ids: pictures to take: readable, and one of each group of copies, so that no copy of a picture is in both parts.
+        class_names: of each class number.
 
     Returns:
-        Nothing with fewer than two classes of six pictures.
+        How well each tells the classes, and how well each tells one class from the rest; nothing with fewer than two
+        classes of six pictures.
     """
     ids = _usable(labels_N, ids)
     if len(ids) == 0:
-        return ()
+        return (), ()
     cues = cue_numbers(seen, ids)
     labels = labels_N[ids]
     majority = float(np.bincount(labels).max() / len(labels))
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(ids, labels))
 
-    def work(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> int:
+    def work(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> np.ndarray:
         numbers_NK, (train, test) = task
         trees = ExtraTreesClassifier(TREES, min_samples_leaf=LEAF, random_state=SEED, n_jobs=1)
         trees.fit(numbers_NK[train], labels[train])
-        return int((trees.predict(numbers_NK[test]) == labels[test]).sum())
+        return trees.predict(numbers_NK[test])
 
     varied = {name: numbers for name, numbers in cues.items() if (numbers.max(0) > numbers.min(0)).any()}
-    right = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
-    found = []
+    told = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
+    found, confined = [], []
+    tests = [test for _, test in folds]
+    predicted = {}
     for place, name in enumerate(varied):
-        share = wilson(sum(right[place * FOLDS : (place + 1) * FOLDS]), len(ids))
+        predicted[name] = np.empty(len(ids), labels.dtype)
+        predicted[name][np.concatenate(tests)] = np.concatenate(told[place * FOLDS : (place + 1) * FOLDS])
+        share = wilson(int((predicted[name] == labels).sum()), len(ids))
         interval = {"accuracy": share.value, "low": share.low, "high": share.high}
         found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
-    return tuple(found)
+    predicted["watermark"] = _by_mark(seen.looks.small_NSS3[ids], labels, folds)
+    # A one-sided normal quantile, Bonferroni: so many classes are tried by so many cues.
+    z = float(ndtri(1 - 0.05 / (len(predicted) * len(np.unique(labels)))))
+    for name, guess in predicted.items():
+        # Ink of small drawings tells them, as colours and places of things do.
+        is_tried = name in FILE_CUES or (name in MARKS and np.median(seen.sides[ids]) >= LEAST_SIDE)
+        for number in np.unique(labels) if is_tried else ():
+            right = int(((guess == number) & (labels == number)).sum())
+            own, named = int((labels == number).sum()), int((guess == number).sum())
+            if right == 0:
+                continue
+            # Better than the class's own share by far, and most of what it names.
+            chance = own / len(labels)
+            is_sure = right / named - chance > z * math.sqrt(chance * (1 - chance) / named)
+            is_sure &= right / own >= LEAST_RECALL and right / named >= LEAST_PRECISION
+            known = {"recall": right / own, "precision": right / named, "is_sure": bool(is_sure)}
+            confined.append(ClassCue(name=name, label=class_names[number] if class_names else str(number), **known))
+    return tuple(found), tuple(each for each in confined if each.is_sure)
+
+
+def _by_mark(small_NSS3: np.ndarray, labels_N: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    """The class whose mark, the same detail in the same place of nearly all its pictures, each shows; -1 for none."""
+    found_N = np.full(len(labels_N), -1)
+    detail_NK = detail(small_NSS3 @ GREY_3).reshape(len(labels_N), -1)
+    for train, test in folds:
+        best_T = np.full(len(test), 0.5)
+        for number in np.unique(labels_N):
+            own_NK = detail_NK[train[labels_N[train] == number]]
+            middle_K = np.median(own_NK, axis=0)
+            spread_K = 1.4826 * np.median(np.abs(own_NK - middle_K), axis=0)
+            is_mark_K = (np.abs(middle_K) > MARK_LEVELS) & (np.abs(middle_K) > MARK_RATIO * spread_K)
+            if is_mark_K.sum() < LEAST_MARK:
+                continue
+            mark_K = middle_K * is_mark_K
+            score_T = detail_NK[test] @ mark_K / (mark_K @ mark_K)
+            found_N[test[score_T > best_T]] = number
+            best_T = np.maximum(best_T, score_T)
+    return found_N
 
 
 def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -78,7 +140,9 @@ def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
 
     return {
         "colours": np.concatenate([looks.colour_N6[ids], looks.histogram_NK[ids]], axis=1),
-        "border": looks.border_N6[ids],
+        "border": np.concatenate([looks.border_N6[ids], looks.frame_N4[ids]], axis=1),
+        "darkness": np.stack([looks.colour_N6[ids, :3].mean(1), looks.range_N[ids]], axis=1),
+        "blur": looks.sharpness_N[ids, None],
         "position": looks.place_N4[ids],
         "resolution": of_files([(h.width, h.height, h.width / max(h.height, 1)) for h in headers]),
         "file format": of_files([(formats.index(h.format), modes.index(h.mode)) for h in headers]),
@@ -159,29 +223,41 @@ class SetEvidence:
         return is_test[self.collection.part_of]
 
     @cached_property
-    def same_bytes(self) -> list[list[int]]:
+    def equal(self) -> list[list[int]]:
         """Groups of samples with the same content."""
         return same_content(self.digests)
 
     @cached_property
     def all_copies(self) -> list[list[int]]:
-        """Groups of samples that show the same, copies of one content among them."""
-        pairs = [(group[0], other) for group in self.same_bytes for other in group[1:]]
-        return clusters([*pairs, *map(tuple, self.near.pairs_P2.tolist())])
+        """Groups of samples with the same content, and pairs that show the same."""
+        return [*self.equal, *self.near.pairs_P2.tolist()]
 
     @cached_property
     def unique(self) -> np.ndarray:
         """Positions of usable samples that show something, one of each group of copies."""
         is_left_N = self.is_good_N & ~self.is_blank_N
-        for group in self.all_copies:
+        for group in self.equal:
             is_left_N[group[1:]] = False
+        for first, second in self.near.pairs_P2.tolist():
+            is_left_N[second] &= not is_left_N[first]
         return np.flatnonzero(is_left_N)
 
     @cached_property
+    def _told(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
+        labels_N, names = self.collection.labels_N, self.collection.class_names
+        return (
+            ((), ()) if labels_N is None or self.seen is None else class_cues(self.seen, labels_N, self.unique, names)
+        )
+
+    @property
     def cues(self) -> tuple[Cue, ...]:
         """What tells the classes of pictures, where there are some."""
-        labels_N = self.collection.labels_N
-        return () if labels_N is None or self.seen is None else class_cues(self.seen, labels_N, self.unique)
+        return self._told[0]
+
+    @property
+    def class_cues(self) -> tuple[ClassCue, ...]:
+        """What tells single classes from the rest."""
+        return self._told[1]
 
     def named(self, places: Iterable[int]) -> tuple[str, ...]:
         """Names of some samples, as many as a record keeps."""
@@ -203,46 +279,76 @@ class SetEvidence:
         kept = list(places)[:MOST_NAMED]
         parts = [collection.shares[part].name for part in collection.part_of[kept]]
         numbers = [] if collection.labels_N is None else collection.labels_N[kept]
-        known = [value for place in kept for value in self._similarity_of.get(place, ())]
+        pair = self._pair_of.get(tuple(kept))
         return DuplicateGroup(
             names=self.named(kept),
             splits=tuple(parts) if len(collection.shares) > 1 else (),
             labels=tuple(collection.class_names[number] if number >= 0 else "" for number in numbers),
-            similarity=round(min(known, default=1.0), 3),
+            similarity=1.0 if pair is None else round(float(self.near.similarity_P[pair]), 3),
+            is_equal=pair is None,
+            turn="" if pair is None else self.near.turns[pair],
         )
 
     @cached_property
-    def _similarity_of(self) -> dict[int, list[float]]:
-        """Correlations of each sample with those that show the same."""
-        found: dict[int, list[float]] = defaultdict(list)
-        for (first, _), value in zip(self.near.pairs_P2.tolist(), self.near.similarity_P.tolist(), strict=True):
-            found[first].append(value)
-        return found
+    def _pair_of(self) -> dict[tuple[int, ...], int]:
+        """Place of each pair among the near copies."""
+        return {tuple(pair): place for place, pair in enumerate(self.near.pairs_P2.tolist())}
 
 
 def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:
     """Everything that the checks of pictures look at; copies are looked for here."""
     is_good_N = seen.is_good
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
-    digests = tuple(header.digest if good else b"" for header, good in zip(seen.headers, is_good_N, strict=True))
+    if is_blank_N.sum() > MOSTLY * is_good_N.sum():
+        is_blank_N = is_good_N & (seen.looks.range_N == 0)  # drawings with hardly any ink, say
+    digests = [header.digest if good else b"" for header, good in zip(seen.headers, is_good_N, strict=True)]
     is_compared_N = is_good_N & ~is_blank_N
     for group in same_content(digests):
         is_compared_N[group[1:]] = False
-    # Of small pictures, such as scanned digits, unlike ones agree as copies do.
-    side_N = np.array([min(header.width, header.height) for header in seen.headers])
-    near = near_copies(seen.looks.grey_NSS, is_compared_N & (side_N >= LEAST_SIDE))
-    is_clear_P = side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE
-    near = Alike(near.pairs_P2[is_clear_P], near.similarity_P[is_clear_P])
-    return SetEvidence(collection, digests, is_good_N, is_blank_N, near, seen)
+    near = clear_copies(seen.looks.small_NSS3, seen.looks.frame_N4, is_compared_N, seen.sides)
+    digests = _pixel_digests(collection, seen, near, digests)
+    is_other_P = np.array([digests[first] != digests[second] for first, second in near.pairs_P2.tolist()], bool)
+    return SetEvidence(collection, tuple(digests), is_good_N, is_blank_N, near.where(is_other_P), seen)
 
 
-def same_content(digests: Sequence[bytes]) -> list[list[int]]:
+def clear_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_compared_N: np.ndarray, side_N: np.ndarray) -> Alike:
+    """Near copies among pictures that are large enough: of scanned digits, unlike ones agree as copies do.
+
+    Args:
+        small_NSS3: the pictures, as ``near_copies`` takes them.
+        frame_N4: likewise.
+        is_compared_N: which have something to compare.
+        side_N: their shorter sides in pixels.
+    """
+    near = near_copies(small_NSS3, frame_N4, is_compared_N & (side_N >= LEAST_SIDE))
+    return near.where(side_N[near.pairs_P2].max(axis=1, initial=0) >= CLEAR_SIDE)
+
+
+def _pixel_digests(collection: AuditedData, seen: Seen, near: Alike, digests: list[bytes]) -> list[bytes]:
+    """Hashes of upright pixels in place of those of the bytes, for pictures of one size that nearly show the same."""
+    headers, starts = seen.headers, np.cumsum([0, *(len(share) for share in collection.shares)])
+    looks = [
+        (header.width, header.height, small.tobytes()) if digest else b""
+        for header, small, digest in zip(headers, seen.looks.small_NSS3, digests, strict=True)
+    ]
+    sizes = [(header.width, header.height) for header in headers]
+    alike = [pair for pair in near.pairs_P2.tolist() if sizes[pair[0]] == sizes[pair[1]]]
+    pixels: dict[bytes, bytes] = {}
+    for place in dict.fromkeys(itertools.chain(*alike, *same_content(looks))):
+        part = int(collection.part_of[place])
+        content = collection.shares[part].content
+        if isinstance(content, FileStore) and digests[place] not in pixels:
+            pixels[digests[place]] = pixel_digest(content, place - int(starts[part]))
+    return [pixels.get(digest, digest) for digest in digests]
+
+
+def same_content(digests: Sequence[Hashable]) -> list[list[int]]:
     """Groups of positions with one digest; an empty one is like no other.
 
     >>> same_content([b"a", b"b", b"a", b"", b""])
     [[0, 2]]
     """
-    first: dict[bytes, int] = {}
+    first: dict[Hashable, int] = {}
     pairs = [
         (first[digest], place)
         for place, digest in enumerate(digests)

@@ -10,7 +10,7 @@ from counterpoint.report.document import PageKind, PageSection, document, plain_
 from counterpoint.report.wording import percent
 
 AUDIT_PAGE = PageKind("page of an audit", "audit.html", Markup('<meta name="generator" content="counterpoint audit">'))
-MOST_GROUPS, PER_GROUP, PER_ROW = 6, 4, 12
+MOST_GROUPS, PER_GROUP, PER_ROW = 24, 4, 12
 MOST_CLASSES = 60
 
 
@@ -57,7 +57,7 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     if all(picture is None for picture in pictures):
         return None
     told = [element("li", printable(group.names[at]), _beside(group, at)) for at in members]
-    title = element("header", element("h4", f"correlation {group.similarity:.2f}"))
+    title = element("header", element("h4", _relation(group)))
     return element(
         "article",
         title,
@@ -65,6 +65,13 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
         element("ul", told, class_="facts"),
         class_="concept",
     )
+
+
+def _relation(group: DuplicateGroup) -> str:
+    """How alike the copies are."""
+    if group.is_equal:
+        return "equal pixels"
+    return f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
 
 
 def _beside(group: DuplicateGroup, at: int) -> str:

@@ -2,7 +2,7 @@
 
 # N rows, K neighbours, P pairs
 
-from dataclasses import dataclass
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +12,25 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from counterpoint.core.array_layout import to_unit_float
+from counterpoint.audit.picture_pass import array_pixels, looks_of
+from counterpoint.audit.set_evidence import BLANK_RANGE, clear_copies, same_content
 from counterpoint.core.errors import UsageError
-from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run
 from counterpoint.core.search_records import Copies, CopyGroup
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
-from counterpoint.evaluation.knn import DOT, nearest
 from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.run_index import RunIndex, open_run_index
 
 NEIGHBOURS = 10  # of each sample that are compared with it
-SIDE = 16  # pixels of the small pictures that are compared
-CROPS = (0.03, 0.06)  # shares of a side that may be cut off at each end
-# Correlation of the small pictures from which two are nearly the same. Of 8,000 pairs of neighbours among Caltech-101
-# no two that are different pictures are above 0.942; of 40 copies, resized, compressed, brightened or cropped, 39 are.
-SAME_PIXELS = 0.945
-MOST_PIXELS, NEAR_BY_PIXELS = 50_000, 3  # pictures up to which neighbours by pixels are compared, too; and how many
 SAME_EMBEDDING = 0.9999  # cosine, where there are no pictures
-FLAT = 1e-3  # standard deviation of a picture of one colour
 FETCHED = 512  # pictures at a time
 MOST_DRAWN = 2000  # pictures of a page
 BY_PIXELS = (
-    "Two samples are near-duplicates if one is among the nearest of the other, {k} in the {layer}"
-    f" and {NEAR_BY_PIXELS} by pixels, and their pictures, "
-    f"brought to {SIDE} x {SIDE} pixels, correlate by {SAME_PIXELS} or more: the same picture resized, compressed, a "
-    "little cropped, brighter or darker. Look at them before you delete one."
+    "Two samples are near-duplicates by the rule of `counterpoint audit`: the same picture compressed, resized, a "
+    "little cropped, brighter, turned, mirrored, framed or marked. Each pair stands for itself; groups of more have "
+    "equal pixels. Look at them before you delete one."
 )
 BY_EMBEDDING = (
     "Two samples are near-duplicates if one is among the {k} nearest of the other and the cosine of their {layer}s is "
@@ -77,11 +68,7 @@ def duplicates(
     index, source = known.index, known.subject.source
     has_pictures = source.kind == "images"
     least = threshold if threshold is not None else (-1.0 if has_pictures else SAME_EMBEDDING)
-    pairs_P2, cosine_P = near_pairs(known, least)
-    if has_pictures:
-        pairs_P2 = _alike_pictures(source, pairs_P2)
-        cosine_P = _cosines(known, pairs_P2)
-        pairs_P2, cosine_P = pairs_P2[cosine_P >= least], cosine_P[cosine_P >= least]
+    found = _alike_pictures(known) if has_pictures else groups_of(*near_pairs(known, least), len(index))
     words = (BY_PIXELS if has_pictures else BY_EMBEDDING).format(
         k=min(NEIGHBOURS, len(index) - 1), layer=known.about.layer, threshold=least
     )
@@ -95,7 +82,8 @@ def duplicates(
             by="pixels" if has_pictures else "embedding",
             crosses_split=0 < len(held_out.intersection(rows)) < len(rows),
         )
-        for rows, least_cosine in groups_of(pairs_P2, cosine_P, len(index))
+        for rows, least_cosine in found
+        if least_cosine >= least
     )
     drawn = drawn_rows(source, [row for group in groups for row in group.rows]) if pictures else {}
     return Copies(known.run, known.facts(), (words,), groups, drawn)
@@ -127,15 +115,6 @@ def near_pairs(known: RunIndex, least: float) -> tuple[Tensor, Tensor]:
     return unique_P2, cosine_P
 
 
-def _cosines(known: RunIndex, pairs_P2: Tensor) -> Tensor:
-    """Cosine of each pair of rows."""
-    parts = [
-        (known.index.vectors(part[:, 0]).double() * known.index.vectors(part[:, 1]).double()).sum(dim=1)
-        for part in pairs_P2.split(1 << 14)
-    ]
-    return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-
-
 def groups_of(pairs_P2: Tensor, cosine_P: Tensor, num_rows: int) -> list[tuple[tuple[int, ...], float]]:
     """Rows that pairs join, with the least cosine of these pairs; the largest group first, then by its first row.
 
@@ -158,76 +137,22 @@ def groups_of(pairs_P2: Tensor, cosine_P: Tensor, num_rows: int) -> list[tuple[t
     return sorted(found, key=lambda group: (-len(group[0]), group[0]))
 
 
-@dataclass(frozen=True)
-class PictureKeys:
-    """What of pictures is compared.
-
-    Attributes:
-        small_CND: pictures of ``SIDE`` x ``SIDE`` pixels as centred rows of unit length, so that brightness and
-            contrast do not count; zeros for pictures of one colour. First of whole ones, then of what each of ``CROPS``
-            leaves.
-        colour_NC: mean of each channel.
-    """
-
-    small_CND: Tensor
-    colour_NC: Tensor
-
-    def at(self, places: Tensor) -> "PictureKeys":
-        """Those of some pictures."""
-        return PictureKeys(self.small_CND[:, places], self.colour_NC[places])
-
-
-def picture_keys(images_NCHW: Tensor) -> PictureKeys:
-    """Of pictures in [0, 1], or of bytes."""
-    images, (height, width) = to_unit_float(images_NCHW), images_NCHW.shape[2:]
-    small = []
-    for share in (0.0, *CROPS):
-        top, left = round(share * height), round(share * width)
-        kept = images[:, :, top : height - top, left : width - left]
-        small.append(torch.nn.functional.interpolate(kept, (SIDE, SIDE), mode="area").flatten(1))
-    small_CND = torch.stack(small)
-    centred_CND = small_CND - small_CND.mean(dim=2, keepdim=True)
-    is_flat_CN1 = centred_CND.std(dim=2, keepdim=True) < FLAT
-    unit_CND = unit_rows(torch.where(is_flat_CN1, 0.0, centred_CND).flatten(0, 1)).view_as(small_CND)
-    return PictureKeys(unit_CND, images.mean(dim=(2, 3)))
-
-
-def likeness(first: PictureKeys, second: PictureKeys) -> Tensor:
-    """Largest correlation of the small pictures of each pair, either of which may be a crop of the other.
-
-    Of two pictures of one colour it is 1 if the colours are the same, else 0.
-    """
-    whole_ND, other_ND = first.small_CND[0], second.small_CND[0]
-    cropped_CN = torch.cat([(whole_ND * second.small_CND).sum(dim=2), (first.small_CND[1:] * other_ND).sum(dim=2)])
-    both_flat_N = ~whole_ND.any(dim=1) & ~other_ND.any(dim=1)
-    is_same_colour_N = (first.colour_NC - second.colour_NC).abs().amax(dim=1) < FLAT
-    return torch.where(both_flat_N, is_same_colour_N.float(), cropped_CN.amax(dim=0))
-
-
-def keys_of_rows(source: Source, rows: Tensor) -> PictureKeys:
-    """Keys of some samples of a source of pictures, a part at a time."""
-    parts = [picture_keys(source.store.fetch(part.tolist())) for part in rows.split(FETCHED)]
-    small = torch.cat([each.small_CND for each in parts], dim=1)
-    return PictureKeys(small, torch.cat([each.colour_NC for each in parts]))
-
-
-def _alike_pictures(source: Source, pairs_P2: Tensor) -> Tensor:
-    """The pairs whose pictures are nearly the same: of those that are given, and of those that are near by pixels."""
-    if len(source) <= MOST_PIXELS:
-        rows = torch.arange(len(source))
-        keys = keys_of_rows(source, rows)
-        small_ND = keys.small_CND[0]
-        k = min(NEAR_BY_PIXELS + 1, len(source))
-        found_NK = nearest(small_ND, small_ND, k, similarity=DOT).positions_QK
-        near_P2 = torch.stack([rows[:, None].expand_as(found_NK), found_NK], dim=2).flatten(0, 1)
-        near_P2 = near_P2[near_P2[:, 0] != near_P2[:, 1]].sort(dim=1).values
-        pairs_P2 = torch.cat([pairs_P2, near_P2]).unique(dim=0)
-    elif len(pairs_P2) == 0:
-        return pairs_P2
-    else:
-        rows = pairs_P2.unique()
-        keys = keys_of_rows(source, rows)
-    place_P2 = torch.searchsorted(rows, pairs_P2)
-    parts = place_P2.split(1 << 12)
-    likeness_P = torch.cat([likeness(keys.at(part[:, 0]), keys.at(part[:, 1])) for part in parts])
-    return pairs_P2[likeness_P >= SAME_PIXELS]
+def _alike_pictures(known: RunIndex) -> list[tuple[tuple[int, ...], float]]:
+    """Rows of equal pictures, then pairs of near copies, each with the least cosine to its first row."""
+    source, looks, sizes, digests = known.subject.source, [], [], []
+    for rows in row_slices(len(source), FETCHED):
+        images_NCHW = source.store.fetch(list(range(rows.start, rows.stop)))
+        looks.append(looks_of(array_pixels(images_NCHW)))
+        sizes += [min(images_NCHW.shape[2:])] * len(images_NCHW)
+        digests += [hashlib.sha256(image.numpy().tobytes()).digest() for image in images_NCHW]
+    equal = same_content(digests)
+    is_compared_N = np.concatenate([each.range_N for each in looks]) >= BLANK_RANGE
+    for group in equal:
+        is_compared_N[group[1:]] = False
+    pictures = (np.concatenate([getattr(each, name) for each in looks]) for name in ("small_NSS3", "frame_N4"))
+    pairs = clear_copies(*pictures, is_compared_N, np.array(sizes)).pairs_P2.tolist()
+    found = []
+    for rows in map(tuple, [*equal, *pairs]):
+        unit = known.index.vectors(torch.tensor(rows)).double()
+        found.append((rows, round(float((unit[1:] @ unit[0]).min()), 9)))
+    return found

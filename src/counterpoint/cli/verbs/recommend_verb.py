@@ -28,6 +28,7 @@ class RecommendFlags(VerbFlags):
         "features",
     )
     labels: bool = option("labels may be used in training, too", False)
+    drop_near_copies: bool = option("leave out one of each pair of near copies, too (look at them first)", False)
     minutes: float = option("how long training may take here", 10.0)
     out: str = option("config to write", "recommended.yaml")
     overwrite: bool = option("replace the config if it exists", False)
@@ -41,6 +42,7 @@ def run(flags: RecommendFlags) -> None:
     from counterpoint.audit.recommending import recommend  # deferred: loads torch
 
     how = {"want": flags.want, "use_labels": flags.labels, "minutes": flags.minutes}
+    how["drop_near_copies"] = flags.drop_near_copies
     found = recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
     found.save(out)
     print_found(found, as_json=flags.as_json)
