@@ -63,7 +63,7 @@ def test_of_few_samples_each_is_asked_about_and_it_is_said_how_many_would_tell()
     ("features", "expected"),
     [
         (np.concatenate([draw(500)] * 2), [("duplicates", "warning")]),
-        (draw() + 6, [("offset", "warning")]),
+        (draw() + 6, [("offset", "note")]),
         (draw(width=40) @ np.linalg.qr(draw(128, 128, 2))[0][:40], [("dimensional-collapse", "severe")]),
         (np.pad(draw(width=98), ((0, 0), (0, 30))), [("dimensional-collapse", "warning"), ("dead-dimensions", "note")]),
         (np.full((300, 8), 0.1, np.float32), [("full-collapse", "severe")]),
