@@ -1,0 +1,232 @@
+"""Rank encoders without labels: faults first, then figures of the same samples and the same views of them."""
+
+# N samples, D features, G groups of samples, F figures
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.data_settings import LookSettings
+from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.paired_shares import jackknife_half_width
+from counterpoint.core.run import Run, display_names
+from counterpoint.core.torch_state import usual_modes
+from counterpoint.core.validation import build
+from counterpoint.diagnostics import alignment, crowding, spectra
+from counterpoint.diagnostics.findings import find
+from counterpoint.diagnostics.measure import GROUPS, measure_place
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.feature_tables import key_of
+from counterpoint.evaluation.features import content_hashes, evenly_spaced, extract, view_pairs
+from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.subject import Subject, untrained_backbone
+from counterpoint.evaluation.trained_run import steps_asked
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
+from counterpoint.runs.run_evidence import from_folder, weight_change
+from counterpoint.runs.selection_record import Candidate, Ranker, Selection
+
+LAYERS = (REPRESENTATION, EMBEDDING)
+MOST_COMPARED = 1024  # samples: each figure is computed eleven times of them
+FEWEST = 2 * GROUPS
+Pair = tuple[Tensor, Tensor]
+# Of features and of two views; the same functions as the metrics of ``diagnostics``.
+FIGURES: Mapping[str, Callable[[Tensor, Pair], float]] = {
+    "overlap": lambda z_ND, views: alignment.overlap(*views),
+    "alignment": lambda z_ND, views: alignment.alignment(*views),
+    "uniformity": lambda z_ND, views: alignment.uniformity(z_ND),
+    "rankme": lambda z_ND, views: spectra.rankme(spectra.singular_values(z_ND)),
+    "effective_rank": lambda z_ND, views: spectra.effective_rank(spectra.covariance_spectrum(z_ND, normalize=True)),
+    "participation_ratio": lambda z_ND, views: spectra.participation_ratio(
+        spectra.covariance_spectrum(z_ND, normalize=True)
+    ),
+    "lidar": lambda z_ND, views: spectra.lidar(*views),
+    "hubness": lambda z_ND, views: crowding.hubness(crowding.neighbour_counts(z_ND)),
+}
+RANKERS: tuple[Ranker, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """An encoder with what it is ranked by.
+
+    Attributes:
+        name: for the table.
+        faults: see ``Candidate.faults``.
+        figures: of all samples, by ``Ranker.key``.
+        left_out: the score without each group of samples.
+    """
+
+    name: str
+    faults: tuple[str, ...]
+    figures: Mapping[str, float]
+    left_out: tuple[float, ...]
+
+    @property
+    def score(self) -> float:
+        """Predicted points of probe accuracy, up to a constant that all have alike."""
+        return score_of(self.figures)
+
+
+@usual_modes()
+def select(
+    runs: Sequence[Run | str | Path | Any],
+    *,
+    data: Any = None,
+    labels: Any = None,
+    quiet: bool = False,
+    **look: Any,
+) -> Selection:
+    """Say which of several encoders is likely best, without labels.
+
+    Each passes the same samples and the same views of them, those of the usual preset, whatever it was trained with:
+    an encoder trained with views that change nothing cannot tell its own apart from copies. Encoders with a severe
+    finding that needs no labels stand last; the others are ranked by a sum of figures, whose weights were chosen on
+    other data (docs/evaluation.md). Differences are compared over samples, in pairs, by a jackknife of ten groups.
+
+    Args:
+        runs: two or more, each a run or its folder, ``FOLDER@STEP`` for a checkpoint, or an encoder from elsewhere as
+            ``evaluate`` takes it.
+        data: samples for all (anything ``train`` takes); None takes the runs' own, which must be the same.
+        labels: that belong to the data; they are not looked at.
+        quiet: show no progress.
+        look: ``checkpoint`` (a step of every run, or ``all``), ``device``, ``cache`` and what of the data is taken, as
+            of ``evaluate``.
+
+    Raises:
+        UsageError: fewer than two encoders, one twice, other samples, or a checkpoint that is not kept.
+        RunError: not a run, or nothing was trained yet.
+    """
+    asked = build(LookSettings, look, "select")
+    reporter = Reporter(quiet=quiet)
+    subjects = [each for run in runs for each in _opened(run, Samples(data, labels), asked, reporter)]
+    _check(subjects)
+    with reporter.bar("selecting", len(subjects)) as advance:
+        measured = []
+        for subject in subjects:
+            measured.append(_measured(subject, cache=asked.cache))
+            advance()
+    first, *others = sorted(measured, key=lambda each: (bool(each.faults), -each.score))
+    source = subjects[0].source
+    return Selection(
+        candidates=(_candidate(first, first), *(_candidate(each, first) for each in others)),
+        rankers=RANKERS,
+        source=source.name,
+        num_samples=min(len(source), MOST_COMPARED),
+        views="usual ones of such samples",
+    )
+
+
+def score_of(figures: Mapping[str, float]) -> float:
+    """Predicted points of probe accuracy, up to a constant.
+
+    Args:
+        figures: by ``Ranker.key``.
+    """
+    return sum(ranker.weight * figures[ranker.key] for ranker in RANKERS if ranker.weight)
+
+
+def unlabelled_figures(layers: Mapping[str, Tensor], views: Mapping[str, Pair]) -> dict[str, float]:
+    """Every figure of every layer, by ``Ranker.key``; 0 where one does not exist.
+
+    Args:
+        layers: features of some samples.
+        views: of two views of the same samples.
+    """
+    found = {
+        f"{name} of {layer}": figure(z_ND, views[layer])
+        for layer, z_ND in layers.items()
+        for name, figure in FIGURES.items()
+    }
+    return {key: value if math.isfinite(value) else 0.0 for key, value in found.items()}
+
+
+def _opened(run: Any, samples: Samples, asked: LookSettings, reporter: Reporter) -> list[Subject]:
+    """An encoder beside its samples, or several checkpoints of it, by their names."""
+    step = asked.checkpoint
+    if isinstance(run, str) and not Path(run).exists() and (parts := run.rpartition("@"))[2].isdigit():
+        run, step = parts[0], parts[2]
+    subject = open_subject(run, samples, asked.model_copy(update={"checkpoint": None}), reporter)
+    if subject.is_features:
+        raise UsageError(f"{run} is a file of features; select takes runs and encoders, whose views it can draw")
+    if step is None:
+        return [subject]
+    if subject.folder is None:
+        raise UsageError("checkpoint goes with a run; an encoder from elsewhere has the weights of its file")
+    return [
+        replace(one_checkpoint(subject, str(kept)), name=f"{subject.name}@{kept}")
+        for kept in steps_asked(subject.folder, step)
+    ]
+
+
+def _check(subjects: Sequence[Subject]) -> None:
+    """Refuse what cannot be ranked."""
+    if len(subjects) < 2:
+        raise UsageError(
+            f"select needs at least two encoders, got {len(subjects)}; the checkpoints of one run: --checkpoint all"
+        )
+    paths = [(each.folder.path.resolve(), each.name) for each in subjects if each.folder is not None]
+    if len(set(paths)) < len(paths):
+        raise UsageError("select got the same run twice; name each once")
+    first = subjects[0]
+    for other in subjects[1:]:
+        if not _has_same_samples(first, other):
+            raise UsageError(
+                f"{first.name} ({len(first.source):,} samples of {first.source.name}) and {other.name} "
+                f"({len(other.source):,} of {other.source.name}) have different samples; give those on which all are "
+                "compared: --data DATA"
+            )
+    if len(first.source) < FEWEST:
+        raise UsageError(f"select needs at least {FEWEST} samples, got {len(first.source)}")
+
+
+def _has_same_samples(one: Subject, other: Subject) -> bool:
+    """Whether both look at the same content in the same order, with labels or without."""
+    if one.source.fingerprint == other.source.fingerprint:
+        return True
+    if one.source.kind != other.source.kind or len(one.source) != len(other.source):
+        return False
+    hashes = [content_hashes(each.source.store.fetch(_chosen(each).tolist())).tolist() for each in (one, other)]
+    return hashes[0] == hashes[1]
+
+
+def _chosen(subject: Subject) -> Tensor:
+    """Positions of the samples that are compared."""
+    return evenly_spaced(torch.arange(len(subject.source)), MOST_COMPARED)
+
+
+def _measured(subject: Subject, *, cache: bool) -> _Measured:
+    """Pass samples and views through an encoder, and look for faults."""
+    chosen_N, encoder = _chosen(subject), subject.encoder
+    backbone = untrained_backbone(subject)
+    features = extract(encoder, subject.source, LAYERS, key=key_of(encoder) if cache else None)
+    layers = {REPRESENTATION: features.representation[chosen_N], EMBEDDING: features.embedding[chosen_N]}
+    # Without the run's settings, the views are the usual ones of such samples, drawn by one seed.
+    views = view_pairs(replace(subject, settings=None, own_views=None), encoder, LAYERS, chosen_N)
+    own = view_pairs(subject, encoder, LAYERS, chosen_N) if subject.has_views else {}
+    places = {name: measure_place(z_ND, views=own.get(name)).figures for name, z_ND in layers.items()}
+    evidence = replace(from_folder(subject), places=places, weight_change=weight_change(subject, backbone))
+    left_out = []
+    for group in range(GROUPS):
+        is_left_N = torch.arange(len(chosen_N)) % GROUPS != group
+        parts = {name: z_ND[is_left_N] for name, z_ND in layers.items()}
+        pairs = {name: (one[is_left_N], other[is_left_N]) for name, (one, other) in views.items()}
+        left_out.append(score_of(unlabelled_figures(parts, pairs)))
+    return _Measured(
+        name=subject.name,
+        faults=tuple(finding.title for finding in find(evidence) if finding.level == "severe"),
+        figures=unlabelled_figures(layers, views),
+        left_out=tuple(left_out),
+    )
+
+
+def _candidate(own: _Measured, first: _Measured) -> Candidate:
+    """An encoder with its difference to the first one."""
+    behind = first.score - own.score
+    gaps = [one - other for one, other in zip(first.left_out, own.left_out, strict=True)]
+    half = jackknife_half_width(gaps)
+    return Candidate(own.name, own.figures, own.faults, behind, behind - half, behind + half)
