@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.data_settings import LookSettings
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.run import Run, display_names
 from counterpoint.core.torch_state import usual_modes
