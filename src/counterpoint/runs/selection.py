@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import jackknife_half_width
-from counterpoint.core.run import Run, display_names
+from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.diagnostics import alignment, crowding, spectra
@@ -47,7 +47,27 @@ FIGURES: Mapping[str, Callable[[Tensor, Pair], float]] = {
     "lidar": lambda z_ND, views: spectra.lidar(*views),
     "hubness": lambda z_ND, views: crowding.hubness(crowding.neighbour_counts(z_ND)),
 }
-RANKERS: tuple[Ranker, ...] = ()
+# Measured by benchmarks/select_encoders.py: the mean over two sets of photographs of Spearman's correlations, with
+# intervals by a bootstrap over trainings.
+RANKERS = (
+    Ranker("overlap", REPRESENTATION, (0.54, 0.18, 0.81), (0.63, 0.12, 0.88)),
+    Ranker("alignment", REPRESENTATION, (-0.4, -0.79, 0.09), (-0.04, -0.53, 0.37)),
+    Ranker("uniformity", REPRESENTATION, (-0.06, -0.45, 0.31), (-0.24, -0.68, 0.23)),
+    Ranker("rankme", REPRESENTATION, (0.03, -0.27, 0.38), (0.75, 0.45, 0.96)),
+    Ranker("effective_rank", REPRESENTATION, (0.01, -0.27, 0.32), (0.7, 0.4, 0.92)),
+    Ranker("participation_ratio", REPRESENTATION, (0.17, -0.19, 0.49), (0.87, 0.7, 0.94)),
+    Ranker("lidar", REPRESENTATION, (-0.01, -0.29, 0.25), (0.7, 0.4, 0.92)),
+    Ranker("hubness", REPRESENTATION, (0.08, -0.29, 0.44), (0.7, 0.35, 0.85)),
+    Ranker("overlap", EMBEDDING, (0.51, -0.01, 0.81), (0.27, -0.21, 0.71)),
+    Ranker("alignment", EMBEDDING, (0.09, -0.36, 0.52), (0.05, -0.39, 0.48)),
+    Ranker("uniformity", EMBEDDING, (-0.45, -0.77, 0.03), (-0.26, -0.7, 0.27)),
+    Ranker("rankme", EMBEDDING, (0.1, -0.36, 0.55), (0.16, -0.38, 0.59)),
+    Ranker("effective_rank", EMBEDDING, (0.08, -0.38, 0.57), (0.14, -0.34, 0.58)),
+    Ranker("participation_ratio", EMBEDDING, (0.24, -0.24, 0.63), (0.63, 0.24, 0.83)),
+    Ranker("lidar", EMBEDDING, (0.05, -0.37, 0.51), (0.04, -0.5, 0.53)),
+    Ranker("hubness", EMBEDDING, (-0.01, -0.37, 0.36), (0.72, 0.39, 0.85)),
+)
+DECIDES = RANKERS[0]
 
 
 @dataclass(frozen=True)
@@ -58,7 +78,7 @@ class _Measured:
         name: for the table.
         faults: see ``Candidate.faults``.
         figures: of all samples, by ``Ranker.key``.
-        left_out: the score without each group of samples.
+        left_out: the figure that decides, without each group of samples.
     """
 
     name: str
@@ -68,8 +88,8 @@ class _Measured:
 
     @property
     def score(self) -> float:
-        """Predicted points of probe accuracy, up to a constant that all have alike."""
-        return score_of(self.figures)
+        """The figure that decides."""
+        return self.figures[DECIDES.key]
 
 
 @usual_modes()
@@ -85,8 +105,9 @@ def select(
 
     Each passes the same samples and the same views of them, those of the usual preset, whatever it was trained with:
     an encoder trained with views that change nothing cannot tell its own apart from copies. Encoders with a severe
-    finding that needs no labels stand last; the others are ranked by a sum of figures, whose weights were chosen on
-    other data (docs/evaluation.md). Differences are compared over samples, in pairs, by a jackknife of ten groups.
+    finding that needs no labels stand last; the others are ranked by the overlap of the representation's views: of all
+    figures the one that ranked no photographs the wrong way round (docs/evaluation.md). Differences are compared over
+    samples, in pairs, by a jackknife of ten groups.
 
     Args:
         runs: two or more, each a run or its folder, ``FOLDER@STEP`` for a checkpoint, or an encoder from elsewhere as
@@ -117,31 +138,20 @@ def select(
         rankers=RANKERS,
         source=source.name,
         num_samples=min(len(source), MOST_COMPARED),
-        views="usual ones of such samples",
     )
 
 
-def score_of(figures: Mapping[str, float]) -> float:
-    """Predicted points of probe accuracy, up to a constant.
-
-    Args:
-        figures: by ``Ranker.key``.
-    """
-    return sum(ranker.weight * figures[ranker.key] for ranker in RANKERS if ranker.weight)
-
-
-def unlabelled_figures(layers: Mapping[str, Tensor], views: Mapping[str, Pair]) -> dict[str, float]:
-    """Every figure of every layer, by ``Ranker.key``; 0 where one does not exist.
+def unlabelled_figures(
+    layers: Mapping[str, Tensor], views: Mapping[str, Pair], only: Sequence[Ranker] = ()
+) -> dict[str, float]:
+    """Figures by ``Ranker.key``; 0 where one does not exist.
 
     Args:
         layers: features of some samples.
         views: of two views of the same samples.
+        only: which figures; none for all.
     """
-    found = {
-        f"{name} of {layer}": figure(z_ND, views[layer])
-        for layer, z_ND in layers.items()
-        for name, figure in FIGURES.items()
-    }
+    found = {each.key: FIGURES[each.name](layers[each.features], views[each.features]) for each in only or RANKERS}
     return {key: value if math.isfinite(value) else 0.0 for key, value in found.items()}
 
 
@@ -215,7 +225,7 @@ def _measured(subject: Subject, *, cache: bool) -> _Measured:
         is_left_N = torch.arange(len(chosen_N)) % GROUPS != group
         parts = {name: z_ND[is_left_N] for name, z_ND in layers.items()}
         pairs = {name: (one[is_left_N], other[is_left_N]) for name, (one, other) in views.items()}
-        left_out.append(score_of(unlabelled_figures(parts, pairs)))
+        left_out.append(unlabelled_figures(parts, pairs, [DECIDES])[DECIDES.key])
     return _Measured(
         name=subject.name,
         faults=tuple(finding.title for finding in find(evidence) if finding.level == "severe"),

@@ -17,18 +17,14 @@ class Ranker:
     Attributes:
         name: of the figure, a metric of ``diagnostics``.
         features: what it is a figure of.
-        weight: points of probe accuracy that one unit of it adds to the score; 0 where it is only shown.
-        correlation: Spearman's, with the linear probe of the representation.
-        low: of its 95 % interval.
-        high: of its 95 % interval.
+        probe: Spearman's correlation with the linear probe of the representation, and the ends of its 95 % interval.
+        knn: the same with its kNN accuracy.
     """
 
     name: str
     features: str
-    weight: float
-    correlation: float
-    low: float
-    high: float
+    probe: tuple[float, float, float]
+    knn: tuple[float, float, float]
 
     @property
     def key(self) -> str:
@@ -36,7 +32,8 @@ class Ranker:
         return f"{self.name} of {self.features}"
 
     def __str__(self) -> str:
-        return f"{self.key} {self.correlation:+.2f} ({self.low:+.2f} to {self.high:+.2f})"
+        ends = [f"{value:+.2f} ({low:+.2f} to {high:+.2f})" for value, low, high in (self.probe, self.knn)]
+        return f"{self.key} {ends[0]}, {ends[1]}"
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Candidate:
         name: of its run, with the step of a checkpoint.
         figures: by ``Ranker.key``.
         faults: titles of severe findings that need no labels; an encoder with one stands behind all without.
-        behind: the score of the first one minus its own, in points; 0 of the first one.
+        behind: the deciding figure of the first one minus its own; 0 of the first one.
         low: of the 95 % interval of that difference, over samples.
         high: of the 95 % interval.
     """
@@ -71,17 +68,15 @@ class Selection:
 
     Attributes:
         candidates: the likely best one first.
-        rankers: the figures that were looked at.
+        rankers: the figures that were looked at; the first one decides.
         source: name of the samples.
         num_samples: that were compared.
-        views: the preset of the views, which are the same for all.
     """
 
     candidates: tuple[Candidate, ...]
     rankers: tuple[Ranker, ...]
     source: str
     num_samples: int
-    views: str
 
     @property
     def undecided(self) -> tuple[str, ...]:
@@ -103,18 +98,18 @@ class Selection:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         told = {"verdict": self.verdict, "undecided": list(self.undecided)}
-        about = {"source": self.source, "num_samples": self.num_samples, "views": self.views}
+        about = {"source": self.source, "num_samples": self.num_samples}
         candidates = [{**asdict(each), "told_apart": each.is_told_apart} for each in self.candidates]
         return {**told, **about, "candidates": candidates, "figures": [asdict(each) for each in self.rankers]}
 
     def __str__(self) -> str:
-        shown = [ranker for ranker in self.rankers if ranker.weight] or list(self.rankers)
-        head = ["encoder", "behind", "95 % interval", *(ranker.key for ranker in shown), "fault"]
+        shown = [ranker for ranker in self.rankers if ranker.features == self.rankers[0].features]
+        head = ["encoder", "behind", "95 % interval", *(ranker.name.replace("_", " ") for ranker in shown), "fault"]
         rows = [
             [
                 each.name,
-                f"{each.behind:.2f}" if place else "-",
-                f"{each.low:+.2f} to {each.high:+.2f}" if place else "-",
+                f"{each.behind:.3f}" if place else "-",
+                f"{each.low:+.3f} to {each.high:+.3f}" if place else "-",
                 *(f"{each.figures[ranker.key]:.4g}" for ranker in shown),
                 each.faults[0] if each.faults else "",
             ]
@@ -125,11 +120,14 @@ class Selection:
 
     def _remarks(self) -> Iterator[str]:
         """What a reader must know about the table, a paragraph each."""
+        decides = self.rankers[0]
         words = (
-            f"{self.num_samples:,} samples of {self.source}, the same for all, and the same views ({self.views}). "
-            "Behind: predicted points of probe accuracy, with the interval over samples of the difference; where it "
-            "holds 0 nobody can tell. Encoders with a serious fault stand last.",
-            "Spearman's correlation with the linear probe in trainings on photographs that no weight was chosen by "
-            f"(95 % interval): {'; '.join(map(str, self.rankers))}. A label says more: see docs/evaluation.md.",
+            f"{self.num_samples:,} samples of {self.source}, the same for all, and the same views of them, the usual "
+            f"ones of such samples. Figures are of the {decides.features}. Behind: how far the {decides.name} of its "
+            "views lies below the first one's, with the interval of that difference over samples; where it holds 0 "
+            "nobody can tell. Encoders with a serious fault stand last.",
+            "This is a guess. Spearman's correlation with the linear probe, then with kNN, over trainings on two sets "
+            f"of photographs (95 % interval): {'; '.join(map(str, self.rankers))}. With labels of a few hundred "
+            "samples counterpoint evaluate says more.",
         )
         yield from (textwrap.fill(each, WIDTH) for each in words)
