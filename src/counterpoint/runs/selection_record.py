@@ -123,9 +123,9 @@ class Selection:
         decides = self.rankers[0]
         words = (
             f"{self.num_samples:,} samples of {self.source}, the same for all, and the same views of them, the usual "
-            f"ones of such samples. Figures are of the {decides.features}. Behind: how far the {decides.name} of its "
-            "views lies below the first one's, with the interval of that difference over samples; where it holds 0 "
-            "nobody can tell. Encoders with a serious fault stand last.",
+            f"ones of such samples. Figures are of the {decides.features}. Behind: how far its {decides.name}, which "
+            "adds overlap of views and log of the effective rank, lies below the first one's, with the interval of "
+            "that difference over samples; where it holds 0 nobody can tell. Encoders with a serious fault stand last.",
             "This is a guess. Spearman's correlation with the linear probe, then with kNN, over trainings on two sets "
             f"of photographs (95 % interval): {'; '.join(map(str, self.rankers))}. With labels of a few hundred "
             "samples counterpoint evaluate says more.",
