@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.data_settings import SourceSettings
@@ -102,6 +102,11 @@ def encoder_of(place: int, pictures: np.ndarray, classes: np.ndarray, folder: Pa
     return run
 
 
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Spearman's correlation."""
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+
+
 @dataclass(frozen=True)
 class Ranked:
     """The encoders of one data set.
@@ -121,7 +126,7 @@ class Ranked:
     def correlations(self, rows: np.ndarray) -> np.ndarray:
         """Spearman's of each figure with each accuracy, (figures, 2), of some encoders."""
         return np.array(
-            [[spearmanr(column, each).statistic for each in self.accuracies[rows].T] for column in self.figures[rows].T]
+            [[rank_correlation(column, each) for each in self.accuracies[rows].T] for column in self.figures[rows].T]
         )
 
     def losses(self) -> np.ndarray:
@@ -176,7 +181,7 @@ def report(sets: Sequence[Ranked]) -> str:
     lines = [markdown_table(head, rows, "l" + "r" * (len(head) - 1)), ""]
     for each in sets:
         gaps = 100 * (each.accuracies.max(axis=0) - each.accuracies[each.places[0]])
-        rho = [-spearmanr(np.argsort(each.places), column).statistic for column in each.accuracies.T]
+        rho = [-rank_correlation(np.argsort(each.places), column) for column in each.accuracies.T]
         lines.append(
             f"{each.name}: {len(each.places)} encoders; the order of select has {rho[0]:+.2f} with the probe and "
             f"{rho[1]:+.2f} with kNN, and its first encoder loses {gaps[0]:.1f} and {gaps[1]:.1f} points."

@@ -18,7 +18,7 @@ QUICK = {"encoder": "convnet", "method": "simclr", "batch_size": 32, "quiet": Tr
 @pytest.fixture(scope="module")
 def pictures() -> np.ndarray:
     """Digits of 16 pixels a side."""
-    return np.kron(load_digits().images[:200], np.ones((2, 2))).astype(np.uint8) * 15
+    return np.kron(load_digits(return_X_y=True)[0][:200].reshape(-1, 8, 8), np.ones((2, 2))).astype(np.uint8) * 15
 
 
 @pytest.fixture(scope="module")
