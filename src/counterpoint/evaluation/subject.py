@@ -19,6 +19,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE as SETS
 from counterpoint.data.sources import joined, open_source
 from counterpoint.data.views.drawer import ViewDrawer
+from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import choose_preset, plan_views
 from counterpoint.engine.progress import Reporter
@@ -93,7 +94,8 @@ class Subject:
         """
         if self.settings is not None:
             return view_drawer(self.settings, self.encoder.card, self.own_views)
-        preset, _ = choose_preset(self.source.kind, self.source.shape)
+        looks = look(sample_pictures(self.source).pixels) if self.source.kind == "images" else None
+        preset, _ = choose_preset(self.source.kind, self.source.shape, looks)
         return _drawer(plan_views(ViewSettings(preset=preset)), self.encoder.card, seed=0)
 
 

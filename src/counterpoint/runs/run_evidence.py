@@ -91,7 +91,7 @@ def gather_evidence(
     """
     # Before it is measured, which sets the statistics of its norms.
     backbone = untrained_backbone(judged)
-    moved = _weight_change(judged, backbone)
+    moved = weight_change(judged, backbone)
     source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _chosen(judged)
     features = extract(encoder, source, key=key_of(encoder) if cache else None)
     seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
@@ -118,7 +118,7 @@ def gather_evidence(
     if classes is not None and agreement is not None:
         classes = with_clusters(classes, agreement, source.class_names)
     evidence = replace(
-        _from_folder(judged),
+        from_folder(judged),
         places={name: place.figures for name, place in places.items()},
         votes=accuracies_of_subject(judged, seen),
         is_nonnegative=is_nonnegative,
@@ -147,7 +147,7 @@ def _chosen(judged: Subject) -> Tensor:
     return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
 
 
-def _from_folder(judged: Subject) -> Evidence:
+def from_folder(judged: Subject) -> Evidence:
     """What the run folder knows: the loss, and the settings that can be changed."""
     if judged.folder is None or judged.settings is None:
         return Evidence({})
@@ -170,7 +170,7 @@ def values_of(settings: TrainSettings) -> dict[str, Any]:
     return {path: attrgetter(path)(settings) for path, _ in leaf_fields(TrainSettings)}
 
 
-def _weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
+def weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
     """How far training has moved the encoder's weights, over their length before; None where that is not known."""
     is_known = judged.settings.init is None if judged.settings else not (judged.facts or {}).get("weights")
     if backbone is None or not is_known:
