@@ -44,7 +44,7 @@ def photos(tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyP
     return Path("photos")
 
 
-def values_of(found: Recommendation) -> dict[str, object]:
+def values_of(found: Recommendation) -> dict[str, Any]:
     return {line.path: line.value for line in found.lines}
 
 

@@ -48,6 +48,11 @@ LAST_EPOCH = {
     "batch_size",
     "source.sampling",
 }  # of the training as a whole
+# Checks of samples, values and labels, whose remedies change no setting.
+OF_THE_SAMPLES = {
+    "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order", "label-noise",
+    "label-leak", "shared-cluster", "parted-label", "batch-effect", "neural-collapse", "identical-views", "stray-views",
+}  # fmt: skip
 FIGURES = {
     "effective_rank": 1.0,
     "rank_ceiling": 30.0,
@@ -133,7 +138,7 @@ def advised(settings: TrainSettings) -> dict[str, Any]:
     """Every setting that some remedy names, with the value it names or another one than the default."""
     found = everything_wrong(settings)
     # Of a run, an offset is said as crowded samples; weights cannot have moved too little and too far.
-    assert {finding.name for finding in found} == set(CHECKS) - {"offset", "rate-too-high"}
+    assert {finding.name for finding in found} == set(CHECKS) - {"offset", "rate-too-high"} - OF_THE_SAMPLES
     flags = [pair for finding in found for pair in re.findall(r"--([\w.-]+)(?: ([a-z][\w-]*))?", finding.remedy)]
     named = {flag.replace("-", "_"): value for flag, value in flags}
     return {path: value or VALUES[path] for path, value in named.items()}

@@ -191,7 +191,7 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     """Whether one gain and one offset make the first of each pair the second, in all blocks but a few."""
     is_free_PSS = (np.maximum(first_PSS3, second_PSS3).max(3) < 250) & (np.minimum(first_PSS3, second_PSS3).min(3) > 4)
     is_free_PSS |= (is_free_PSS.mean((1, 2)) < 0.2)[:, None, None]  # of drawings all levels are at an end
-    weight_PSS = is_free_PSS
+    weight_PSS, gain_P, made_PSS3, error_PBB = is_free_PSS, np.zeros(0), second_PSS3, np.zeros(0)
     shape = (len(first_PSS3), NUM_BLOCKS, SIDE // NUM_BLOCKS, NUM_BLOCKS, SIDE // NUM_BLOCKS)
     for _ in range(2):
         weight_PSS1 = weight_PSS[..., None]

@@ -104,8 +104,9 @@ def class_cues(
             chance = own / len(labels)
             is_sure = right / named - chance > z * math.sqrt(chance * (1 - chance) / named)
             is_sure &= right / own >= LEAST_RECALL and right / named >= LEAST_PRECISION
+            label = class_names[int(number)] if class_names else str(number)
             known = {"recall": right / own, "precision": right / named, "is_sure": bool(is_sure)}
-            confined.append(ClassCue(name=name, label=class_names[number] if class_names else str(number), **known))
+            confined.append(ClassCue(name=name, label=label, **known))
     return tuple(found), tuple(each for each in confined if each.is_sure)
 
 

@@ -99,15 +99,23 @@ def timed_aside(
     found: list[Timing | CounterpointError] = []
     # The same modules as here, wherever they were found.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    child = subprocess.Popen([sys.executable, "-c", CHILD], env=environment, **pipes)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    asked, answers = child.stdin, child.stdout
+    assert asked is not None
+    assert answers is not None
 
     def listen() -> None:
         try:
-            pickle.dump((torch.get_num_threads(), candidates, minutes), child.stdin)
-            child.stdin.close()
+            pickle.dump((torch.get_num_threads(), candidates, minutes), asked)
+            asked.close()
             while True:
-                found.append(pickle.load(child.stdout))
+                found.append(pickle.load(answers))
                 advance()
         except (EOFError, OSError, pickle.UnpicklingError):
             return  # it has ended, or was stopped
@@ -120,7 +128,7 @@ def timed_aside(
         child.kill()
         child.wait()
         listener.join()
-        child.stdout.close()
+        answers.close()
     for each in found:
         if isinstance(each, CounterpointError):
             raise each

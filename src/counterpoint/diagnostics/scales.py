@@ -4,6 +4,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
@@ -85,7 +86,7 @@ def measure_scales(z_ND: Tensor, num_distinct: int) -> Scales:
         standard_first_share=float(standard_D[0] / standard_D.sum()),
         standard_participation=participation_ratio(standard_D),
         standard_vanished=vanished_directions(standard_D, num_distinct).count,
-        order=float(spearmanr(place_L, scale_L).statistic) if len(scale_L) >= FEWEST_DIMS else torch.nan,
+        order=float(np.asarray(spearmanr(place_L, scale_L))[0]) if len(scale_L) >= FEWEST_DIMS else torch.nan,
     )
 
 

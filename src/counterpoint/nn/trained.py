@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from counterpoint.core.array_layout import Kind, check_finite, fit_images, to_samples, to_unit_float
 from counterpoint.core.checks import check_held
+from counterpoint.core.data_settings import Count
 from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically
@@ -37,13 +38,13 @@ class EncoderCard:
 
     architecture: str  # a name of the encoder catalogue, timm:NAME, or custom
     kind: Kind
-    in_shape: tuple[int, ...]  # (channels, height, width) or (features,)
+    in_shape: tuple[Count, ...]  # (channels, height, width) or (features,)
     mean: tuple[float, ...]  # per channel or feature, of values in [0, 1] (images) or as given (vectors)
     std: tuple[float, ...]
-    width: int
+    width: Count
     projector: str
-    hidden: int
-    features: int
+    hidden: Count
+    features: Count
     nonnegative: str
     d0: int | None
     layers: int = 2  # from here on: what cards of the first release lack

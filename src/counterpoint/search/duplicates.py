@@ -149,8 +149,9 @@ def _alike_pictures(known: RunIndex) -> list[tuple[tuple[int, ...], float]]:
     is_compared_N = np.concatenate([each.range_N for each in looks]) >= BLANK_RANGE
     for group in equal:
         is_compared_N[group[1:]] = False
-    pictures = (np.concatenate([getattr(each, name) for each in looks]) for name in ("small_NSS3", "frame_N4"))
-    pairs = clear_copies(*pictures, is_compared_N, np.array(sizes)).pairs_P2.tolist()
+    small_NSS3 = np.concatenate([each.small_NSS3 for each in looks])
+    frame_N4 = np.concatenate([each.frame_N4 for each in looks])
+    pairs = clear_copies(small_NSS3, frame_N4, is_compared_N, np.array(sizes)).pairs_P2.tolist()
     found = []
     for rows in map(tuple, [*equal, *pairs]):
         unit = known.index.vectors(torch.tensor(rows)).double()

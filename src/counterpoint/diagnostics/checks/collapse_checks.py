@@ -33,9 +33,11 @@ def is_full_collapse(place: Measurements) -> bool:
 def is_scaled(place: Measurements) -> bool:
     """Whether one scale for all dimensions would bring back vanished directions, or even out a spectrum."""
     names = ("largest_scale", "scale_spread", "standard_vanished", "standard_participation_ratio")
-    if None in (known := [place.figures.get(name) for name in (*names, "raw_participation_ratio")]):
+    known = [place.figures.get(name) for name in (*names, "raw_participation_ratio")]
+    figures = [figure for figure in known if figure is not None]
+    if len(figures) < len(known):
         return False  # of constant features, and in records of earlier versions
-    largest, spread, vanished, evened, raw = known
+    largest, spread, vanished, evened, raw = figures
     back = place.vanished - vanished
     return (spread >= SCALED and back >= max(BROUGHT_BACK * place.vanished, 1)) or (
         largest >= VERY_SCALED and evened >= EVENER * raw

@@ -1,5 +1,6 @@
 """What labels and groups say: wrong, written into the features, unevenly many, out of step with clusters, batches."""
 
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
 
@@ -76,8 +77,11 @@ def check_imbalance(evidence: Evidence) -> Finding | None:
         "over classes does. With few samples of a class theory has the means of rare classes fall together (minority "
         "collapse: fang2021; imbalanced2026), the sooner the more uneven the counts.",
         confirm="counterpoint evaluate RUN --metrics 'balanced knn'",
-        remedy="judge by balanced accuracy, and draw classes equally often in training (--source.sampling balanced) or "
-        "collect more samples of the rare ones",
+        **remedies.advice(
+            evidence,
+            remedies.BALANCED_SAMPLING,
+            otherwise="judge by balanced accuracy, and collect more samples of the rare classes",
+        ),
         cannot_tell="whether rare classes would be told apart with more samples",
     )
 
