@@ -118,7 +118,7 @@ FAULTS: Mapping[str, FeatureFault] = {
     ),
     "drift": FeatureFault(
         "features move along the order of the rows",
-        ("drift",),
+        ("row-order",),
         spoiled.drift(lambda t: t, 1.0, 2.0, 1),
         spoiled.drift(lambda t: 1 - np.cos(np.pi * t**1.5), 0.4, 1.5, 4),
     ),
@@ -175,7 +175,7 @@ FAULTS: Mapping[str, FeatureFault] = {
     ),
     "two labels for one cluster": FeatureFault(
         "samples of a class have one of two labels at random",
-        ("split-cluster",),
+        ("shared-cluster",),
         labelled.split(1, 0.5),
         labelled.split(2, 0.35),
         LABELS,
@@ -183,7 +183,7 @@ FAULTS: Mapping[str, FeatureFault] = {
     ),
     "one label for several clusters": FeatureFault(
         "a label stands for two or three classes",
-        ("mixed-class",),
+        ("parted-label",),
         labelled.merged(1, 2),
         labelled.merged(1, 3),
         LABELS,
@@ -211,14 +211,14 @@ FAULTS: Mapping[str, FeatureFault] = {
     ),
     "views partly moved": FeatureFault(
         "10 to 60 % of the second view's rows are in the wrong place",
-        ("moved-views", "unrelated-views"),
+        ("stray-views", "unrelated-views"),
         labelled.moved_views(0.3, 0.5, is_block=False),
         spoiled.either(labelled.moved_views(0.1, 0.6, is_block=False), labelled.moved_views(0.1, 0.6, is_block=True)),
         VIEWS,
     ),
     "views of other samples": FeatureFault(
         "all rows of the second view are in another order",
-        ("unrelated-views", "moved-views"),
+        ("unrelated-views", "stray-views"),
         labelled.other_views(is_shifted=False),
         labelled.other_views(is_shifted=True),
         VIEWS,

@@ -360,7 +360,7 @@ FAMILIES: Mapping[str, Family] = {
     "two dimensions": Family("two to eight classes in a plane", _two_dims),
     "many classes": Family("100 to 600, of three to eight samples", _many_classes),
     "clusters without labels": Family("three to nine", _without_classes),
-    "coarse classes": Family("each label has two to four clusters", _with_coarse_classes, ("mixed-class",)),
+    "coarse classes": Family("each label has two to four clusters", _with_coarse_classes, ("parted-label",)),
     "on a sphere": Family("unit length, with another view", _on_a_sphere),
     "bag of words": Family("counts of 150 to 500 words", _bag_of_words),
     "text, SVD": Family("16 to 64 directions of weighted counts", _text_svd),

@@ -1,9 +1,9 @@
 """What a step of training takes on this machine, measured in a child process that is stopped when its time is up."""
 
 import itertools
+import json
 import math
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
-from counterpoint.core.errors import CounterpointError
+from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
@@ -80,6 +81,9 @@ class Timing:
         return self.epochs_within(minutes) >= self.fewest_epochs
 
 
+TIMING, ERROR = TypeAdapter(Timing), "error"
+
+
 def timed_aside(
     candidates: Sequence[dict[str, Any]], minutes: float, advance: Callable[[], object]
 ) -> Sequence[Timing]:
@@ -112,13 +116,13 @@ def timed_aside(
 
     def listen() -> None:
         try:
-            pickle.dump((torch.get_num_threads(), candidates, minutes), asked)
+            asked.write(json.dumps([torch.get_num_threads(), candidates, minutes]).encode())
             asked.close()
-            while True:
-                found.append(pickle.load(answers))
+            for line in answers:
+                found.append(_answer(line))
                 advance()
-        except (EOFError, OSError, pickle.UnpicklingError):
-            return  # it has ended, or was stopped
+        except (OSError, ValueError):
+            return  # it was stopped within a line
 
     listener = threading.Thread(target=listen, daemon=True)
     try:
@@ -137,16 +141,24 @@ def timed_aside(
 
 def serve() -> None:
     """The child's part: candidates come by standard input, timings go to standard output."""
-    threads, candidates, minutes = pickle.load(sys.stdin.buffer)
+    threads, candidates, minutes = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)  # nothing else goes there
         torch.set_num_threads(threads)
         try:
             for timing in timings(candidates, minutes):
-                pickle.dump(timing, out)
+                out.write(TIMING.dump_json(timing) + b"\n")
                 out.flush()
         except CounterpointError as error:
-            pickle.dump(error, out)
+            out.write(json.dumps({ERROR: type(error).__name__, "words": str(error)}).encode() + b"\n")
+
+
+def _answer(line: bytes) -> Timing | CounterpointError:
+    """What the child wrote: a timing, or why there is none."""
+    if ERROR not in (values := json.loads(line)):
+        return TIMING.validate_json(line)
+    kind = {each.__name__: each for each in (UsageError, DataError, RunError)}.get(values[ERROR], CounterpointError)
+    return kind(values["words"])
 
 
 def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Timing]:

@@ -196,6 +196,20 @@ def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
             yield finding.model_copy(update={"name": name})
 
 
+def draw_findings(evidence: Evidence) -> Findings:
+    """The findings, the answer, and what both were drawn from."""
+    return Findings(
+        findings=find(evidence),
+        answer=answer(evidence.votes),
+        places=evidence.places,
+        unjudged=evidence.not_looked_at,
+        levers=tuple(sorted(evidence.levers)),
+        classes=evidence.classes,
+        held_out=evidence.held_out,
+        pairs=evidence.pairs,
+    )
+
+
 def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
     """Draw the findings about accuracies, and with them the verdict, from an evaluation of the same run.
 

@@ -18,8 +18,7 @@ from counterpoint.core.validation import build
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
-from counterpoint.diagnostics.findings import Findings, find
-from counterpoint.diagnostics.gain import answer
+from counterpoint.diagnostics.findings import Findings, draw_findings
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, open_samples
@@ -158,15 +157,4 @@ def _judged(
         "num_samples": len(z_ND),
         "num_view_samples": min(len(z_ND), NUM_VIEW_SAMPLES),
     }
-    return Findings(
-        findings=find(evidence),
-        answer=answer(evidence.votes),
-        places=evidence.places,
-        concepts=concepts,
-        settings=settings,
-        unjudged=evidence.not_looked_at,
-        levers=tuple(sorted(evidence.levers)),
-        classes=evidence.classes,
-        held_out=evidence.held_out,
-        pairs=evidence.pairs,
-    )
+    return draw_findings(evidence).model_copy(update={"concepts": concepts, "settings": settings})
