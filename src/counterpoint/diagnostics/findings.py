@@ -138,7 +138,7 @@ class Findings(Record):
             "warning": "With a warning",
             "severe": "With a serious fault",
         }[self.level]
-        worst = [finding for finding in self.findings if finding.level == self.level != "good"]
+        worst = [finding for finding in self.findings if finding.level == self.level in ("warning", "severe")]
         # What the answer says anyway is not said twice.
         title = f": {worst[0].title}" if worst and worst[0].name not in (GAIN, CLASSES) else ""
         more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""

@@ -96,7 +96,8 @@ def answer(votes: Sequence[EvaluationRow]) -> str:
     }
     parts = [f"{word} by {_listed([_shares(gain, shared) for gain in some])}" for word, some in groups.items() if some]
     left = groups["not told apart"]
-    needed = f" ({_needed(left[0])})" if len(left) == len(found) else ""
+    closest = max(left, key=lambda gain: abs(gain.difference.value) if gain.difference else 0.0, default=None)
+    needed = f" ({_needed(closest)})" if closest and len(left) == len(found) else ""
     return "; ".join(filter(None, [f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}", chance]))
 
 
