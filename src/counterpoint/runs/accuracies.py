@@ -17,7 +17,7 @@ from counterpoint.data.order import Split
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.evidence import GREY_INPUT, RAW_INPUT, UNTRAINED
 from counterpoint.diagnostics.gain import KNN, PROBE, UNTRAINED_ENCODER
-from counterpoint.evaluation.features import evenly_spaced
+from counterpoint.evaluation.features import PCA_DIMS, evenly_spaced
 from counterpoint.evaluation.knn import Vote, knn_leave_one_out, knn_predict
 from counterpoint.evaluation.linear_probe import fit_probe
 from counterpoint.evaluation.metric_types import accuracy, row_of
@@ -26,7 +26,7 @@ from counterpoint.evaluation.subject import Subject
 
 MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
 MOST_FITTED = 4000  # of the bank, that a probe is fitted to
-WIDEST, COMPONENTS = 512, 256  # of more dimensions, a probe of raw input takes so many principal components
+WIDEST = 512  # dimensions of raw input up to which its components are exact
 FEW = 1000  # labelled samples up to which each is asked about in turn, rather than a fifth of them
 NUM_FOLDS = 5
 NEAREST, FEWEST_NEAREST, TEMPERATURE = 20, 5, 0.1
@@ -98,10 +98,11 @@ def accuracies(features: Mapping[str, Tensor], asked: AskedSamples, class_names:
     if not asked.is_enough:
         return ()
     rows = []
-    for name, z_MD in features.items():
+    for name, given_MD in features.items():
+        z_MD = _components(given_MD, asked) if name in (RAW_INPUT, GREY_INPUT) else given_MD
         found = {KNN: _by_neighbours(z_MD, asked)}
         if name != GREY_INPUT:
-            found[PROBE] = _by_probe(_narrowed(z_MD, asked) if name == RAW_INPUT else z_MD, asked)
+            found[PROBE] = _by_probe(z_MD, asked)
         for protocol, (predicted_Q, settings) in found.items():
             score = accuracy(predicted_Q, asked.labels_M[asked.asked], settings)
             rows.append(row_of(name, protocol, score, class_names))
@@ -165,11 +166,10 @@ def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]
     return predicted_M, {"queries": f"each in one of {NUM_FOLDS} folds"}
 
 
-def _narrowed(raw_MD: Tensor, asked: AskedSamples) -> Tensor:
-    """Raw input of many dimensions as principal components, of which a probe is fitted in seconds."""
-    if raw_MD.shape[1] <= WIDEST:
-        return raw_MD
+def _components(raw_MD: Tensor, asked: AskedSamples) -> Tensor:
+    """Raw input as principal components of the bank, which are what an evaluation compares with, too."""
     bank_BD = raw_MD[: asked.num_bank]
-    count = min(COMPONENTS, len(bank_BD) - 1)
-    model = PCA(count, svd_solver="randomized", random_state=0).fit(bank_BD.numpy())
+    count = min(PCA_DIMS, raw_MD.shape[1], len(bank_BD) - 1)
+    solver = "randomized" if raw_MD.shape[1] > WIDEST else "full"
+    model = PCA(count, svd_solver=solver, random_state=0).fit(bank_BD.numpy())
     return torch.from_numpy(model.transform(raw_MD.numpy())).float()

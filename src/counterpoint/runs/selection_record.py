@@ -8,6 +8,7 @@ from typing import Any
 from counterpoint.core.written_tables import aligned
 
 WIDTH = 100  # columns of the text
+DECIDING = ("score", "overlap", "effective_rank")  # figures that people see
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,13 @@ class Selection:
         candidates = [{**asdict(each), "told_apart": each.is_told_apart} for each in self.candidates]
         return {**told, **about, "candidates": candidates, "figures": [asdict(each) for each in self.rankers]}
 
+    @property
+    def _shown(self) -> list[Ranker]:
+        """The figures that decide."""
+        return [each for each in self.rankers if each.features == self.rankers[0].features and each.name in DECIDING]
+
     def __str__(self) -> str:
-        shown = [ranker for ranker in self.rankers if ranker.features == self.rankers[0].features]
+        shown = self._shown
         head = ["encoder", "behind", "95 % interval", *(ranker.name.replace("_", " ") for ranker in shown), "fault"]
         rows = [
             [
@@ -126,8 +132,9 @@ class Selection:
             f"ones of such samples. Figures are of the {decides.features}. Behind: how far its {decides.name}, which "
             "adds overlap of views and log of the effective rank, lies below the first one's, with the interval of "
             "that difference over samples; where it holds 0 nobody can tell. Encoders with a serious fault stand last.",
-            "This is a guess. Spearman's correlation with the linear probe, then with kNN, over trainings on two sets "
-            f"of photographs (95 % interval): {'; '.join(map(str, self.rankers))}. With labels of a few hundred "
-            "samples counterpoint evaluate says more.",
+            "This is a guess, which orders encoders about as kNN does, and hardly as a linear probe: Spearman's "
+            "correlation with the probe, then with kNN, over trainings on two sets of photographs (95 % interval): "
+            f"{'; '.join(map(str, self._shown))}; other figures: --json. With labels of a few hundred samples "
+            "counterpoint evaluate says more.",
         )
         yield from (textwrap.fill(each, WIDTH) for each in words)
