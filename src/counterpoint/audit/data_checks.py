@@ -169,7 +169,8 @@ def check_near(evidence: SetEvidence) -> Observation | None:
         text="A contrastive loss pushes copies apart though they are one picture, and a test on them says too much. "
         "Some pairs may be different things of one kind: nothing is left out by itself.",
         remedy="look at the pairs; `counterpoint recommend --drop-near-copies` leaves one of each out",
-        groups=evidence.copies(pairs),
+        # The clearest first: what follows may be two things of one kind.
+        groups=tuple(sorted(evidence.copies(pairs), key=lambda pair: -(pair.similarity or 0.0))),
     )
 
 

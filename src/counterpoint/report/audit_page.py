@@ -34,7 +34,10 @@ def _observation(each: Observation, found: Audit) -> Markup:
     """One observation: its sentence, pictures, and reasons to open."""
     title = element("h3", badge(each.level), " ", each.title)
     # Groups are named below their pictures.
-    told = [line for line in each.details if not (found.pictures and line.startswith("group: "))]
+    named = ("group: ", "and ") if found.pictures and each.groups else ()
+    told = [line for line in each.details if not line.startswith(named)] if named else each.details
+    more = len(each.groups) - MOST_GROUPS if named else 0
+    told = [*([f"and {more} more"] if more > 0 else []), *told]
     lines = [element("p", printable(line), class_="note") for line in told]
     return join(title, _pictures(each, found), lines)
 
