@@ -100,7 +100,7 @@ FAULTS: Mapping[str, FeatureFault] = {
     ),
     "quantised": FeatureFault(
         "3 to 16 levels, or 30 to 80 % of the values at the ends",
-        ("quantised",),
+        ("quantised", "saturated"),
         spoiled.rounded((4, 8)),
         spoiled.either(spoiled.rounded((3, 5, 12, 16)), spoiled.saturated(0.3, 0.8)),
     ),

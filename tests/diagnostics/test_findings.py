@@ -175,7 +175,7 @@ def collapsed_to_classes() -> Evidence:
     learned = hit_row(REPRESENTATION, range(100, 1000), 1000)
     shares = {str(number): ClassShare(correct=90, total=100) for number in range(10)}
     known = votes(learned.model_copy(update={"classes": shares}))
-    places = {EMBEDDING: healthy(effective_rank=16.0)}
+    places = {EMBEDDING: healthy(participation_ratio=9.0)}
     return evidence(places=places, classes=ClassRecord(rows=rows, within_share=0.1), votes=known)
 
 
@@ -308,7 +308,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("parted-label", of_classes(parted=("c",)), "note", "c"),
     ("batch-effect", evidence(groups=GROUPS), "warning", "90% of a sample's nearest are of its group, by chance 50%"),
     ("batch-effect", embedding(hidden_modes=0.4), "note", "the smaller has 40% of the samples"),
-    ("neural-collapse", collapsed_to_classes(), "note", "effective rank 16 for 10 classes"),
+    ("neural-collapse", collapsed_to_classes(), "note", "9 directions for 10 classes"),
     ("identical-views", embedding(same_views=1.0), "warning", "views of 100% of the samples"),
     ("stray-views", embedding(stray_views=0.3), "warning", "About 30% of the view rows"),
     ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+from sklearn.neural_network import MLPClassifier
 
 import counterpoint as cp
 
@@ -89,3 +91,17 @@ def test_healthy_labelled_sets_are_silent(kind: str) -> None:
 def test_groups_that_cannot_be_any_are_refused_in_one_line(groups: object) -> None:
     with pytest.raises(cp.DataError, match="groups must be"):
         cp.diagnose(HEALTHY, groups=groups, quiet=True)
+
+
+@pytest.mark.parametrize("hidden", [(128,), (256, 64)], ids=str)
+def test_a_network_that_learned_its_labels_well_has_neural_collapse_and_no_fault(hidden: tuple[int, ...]) -> None:
+    """The hidden layer of digits classifiers: 93 % of unseen digits are right, and about nine directions are left."""
+    digits, labels = load_digits(return_X_y=True)
+    network = MLPClassifier(hidden, max_iter=300, random_state=1).fit(digits[:1200] / 16, labels[:1200])
+    layer_ND = digits[1200:] / 16
+    for weight, bias in zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True):
+        layer_ND = np.maximum(layer_ND @ weight + bias, 0)
+    found = {each.name: each.level for each in cp.diagnose(layer_ND, labels=labels[1200:], quiet=True).findings}
+    assert found["neural-collapse"] == "note"
+    about_collapse = ("dimensional-collapse", "cluster-collapse", "uneven-spectrum", "duplicate-dimensions")
+    assert all(found.get(name, "good") in ("good", "note") for name in about_collapse)

@@ -32,7 +32,7 @@ def test_noise_has_no_collapse_and_nothing_says_that_it_is_good() -> None:
 
 
 def test_classes_that_are_told_apart_are_healthy_where_raw_input_tells_them_less() -> None:
-    features = 2 * draw(10, seed=1)[CLASSES] + draw()
+    features = draw(10, seed=1)[CLASSES] + draw()
     found = cp.diagnose(features, labels=CLASSES)
     assert bad(found) == []
     assert found.verdict.startswith("No fault found. Above chance by kNN (")

@@ -9,6 +9,7 @@ from counterpoint.diagnostics.finding import Finding
 
 HEAVY_OUTLIERS = 0.1  # of the variance
 SOME_COPIES, MANY_COPIES = 0.02, 0.2  # of the samples
+MOSTLY_ZERO = 0.5  # of the entries, as in bags of words
 COMPONENTS = -0.9  # rank correlation between the place of a dimension and its scale
 HEAVY, VERY_HEAVY = 0.15, 0.4  # of the squared distances, that the most distant hundredth of the samples has
 HEAVY_ENTRIES, VERY_HEAVY_ENTRIES = 0.4, 0.7  # the same of the entries of a dimension
@@ -88,8 +89,10 @@ def check_scales(evidence: Evidence) -> Finding | None:
     spread, order = _figure(embedding, "scale_spread"), _figure(embedding, "scale_order")
     back = embedding.vanished - min(_figure(embedding, "standard_vanished"), embedding.vanished)
     lost = f" {back:.0f} directions that seem to have vanished are there once all have one scale." if back else ""
+    # Counts have large numbers where a thing is common, which is what they say.
+    is_counted = evidence.is_nonnegative and _figure(embedding, "sparsity") >= MOSTLY_ZERO
     return Finding(
-        level="note" if order <= COMPONENTS or (back and evidence.is_nonnegative) else "warning",
+        level="note" if order <= COMPONENTS or is_counted or (back and evidence.is_nonnegative) else "warning",
         title=f"Dimensions have very different scales: the largest is {spread:,.2g} times the smallest",
         measured=_figure(embedding, "raw_participation_ratio"),
         better="higher",
