@@ -411,10 +411,10 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     changed = CATALOGUE["temperature-low"](known)
     assert changed is not None
     assert changed.changes == {"temperature": 0.2}
-    few = replace(weighed(num_negatives=6, run_batch=4), values={"batch_size": 4})
+    few = replace(weighed(num_negatives=6, run_batch=4), values={"batch_size": 4, "epochs": 3})
     small = CATALOGUE["few-negatives"](few)
     assert small is not None
-    assert small.changes == {"batch_size": 256}
+    assert small.changes == {"batch_size": 256, "epochs": 192}  # as many updates
 
 
 def test_classes_of_very_unequal_size_are_judged_by_the_mean_over_classes() -> None:

@@ -90,6 +90,14 @@ def _wider_projector(values: Values) -> Mapping[str, Any]:
     return changes
 
 
+def _larger_batch(values: Values) -> Mapping[str, Any]:
+    """A usual batch, with the epochs that keep the number of updates."""
+    now, epochs = values.get("batch_size"), values.get("epochs")
+    if not isinstance(now, int) or not isinstance(epochs, int) or now >= USUAL_BATCH:
+        return {"batch_size": USUAL_BATCH}
+    return {"batch_size": USUAL_BATCH, "epochs": round(epochs * USUAL_BATCH / now)}
+
+
 def _times(path: str, factor: float, least: int = 1) -> Callable[[Values], Mapping[str, Any]]:
     return lambda values: {path: max(round(values[path] * factor), least)} if isinstance(values[path], int) else {}
 
@@ -103,7 +111,9 @@ WEAKER_VIEWS = Step("views", "weaker views", _weaker_views)
 LOOK_AT_VIEWS = Step("preview", "a look at the views, which may be blank (counterpoint preview)")
 MORE_EPOCHS = Step("epochs", "more epochs (--epochs)", _times("epochs", FACTOR))
 FEWER_EPOCHS = Step("epochs", "fewer epochs (--epochs)", _times("epochs", 1 / FACTOR))
-LARGER_BATCH = Step("batch", "a larger batch (--batch-size)", lambda _: {"batch_size": USUAL_BATCH})
+LARGER_BATCH = Step(
+    "batch", "a larger batch, and as many more epochs, so that updates stay as many (--batch-size)", _larger_batch
+)
 USUAL_WEIGHTS = Step(
     "loss options", "the usual weights within the loss (--loss.options)", lambda _: {"loss.options": {}}
 )
