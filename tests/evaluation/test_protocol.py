@@ -349,3 +349,16 @@ def test_too_few_labels_are_refused(run: cp.Run, clusters: Any) -> None:
     few = slice(0, 12)
     with pytest.raises(DataError, match=r"at least 2 classes and 10 queries are needed"):
         cp.evaluate(run, data=clusters.data[few], labels=clusters.labels[few], quiet=True)
+
+
+def test_two_encoders_of_the_same_nameless_samples_can_be_compared(tmp_path: Path) -> None:
+    """Features without names are known by places and classes: the features themselves differ by encoder."""
+    first, labels = np.random.default_rng(0).normal(size=(100, 6)).astype("float32"), np.arange(100) % 4
+    asked = {"first": (first, labels), "second": (first**2, labels), "other": (first, labels[::-1].copy())}
+    prints = {}
+    for name, (features, classes) in asked.items():
+        found = cp.evaluate(features, labels=classes, out=str(tmp_path / f"{name}.json"), quiet=True)
+        prints[name] = found.split.query_fingerprint
+    assert prints["first"] == prints["second"] != prints["other"]
+    with pytest.raises(UsageError, match=r"metrics must be a list of names, such as \['knn'\]"):
+        cp.evaluate(first, labels=labels, metrics="knn", quiet=True)

@@ -63,6 +63,16 @@ def test_two_runs_are_compared_query_by_query(two: list[Path]) -> None:
     assert [row.verdict for row in found.rows] == ["yes", "no", "no"]
 
 
+def test_untrained_encoders_of_two_seeds_are_compared_where_they_are_asked_for(tmp_path: Path) -> None:
+    untrained = ("untrained encoder", "knn")
+    runs = [
+        write_evaluated(tmp_path / name, {REPRESENTATION: range(right + 30), untrained: range(right)}, method=name)
+        for name, right in (("a", 40), ("b", 60))
+    ]
+    assert [row.features for row in cp.compare(runs).rows] == ["representation"]
+    assert [row.features for row in cp.compare(runs, features=["untrained encoder"]).rows] == ["untrained encoder"]
+
+
 def test_the_correction_counts_what_is_compared_and_nothing_else(two: list[Path]) -> None:
     (row,) = cp.compare(two, metrics=["linear-probe"], features=["representation"]).rows
     assert row.over_samples is not None

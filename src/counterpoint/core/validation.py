@@ -230,6 +230,8 @@ def _option_words(option: Any) -> str:
         base, *metadata = get_args(option)
         return " ".join([_option_words(base), *_bound_words(metadata)])
     if get_origin(option) is tuple:
+        if get_args(option)[:1] == (str,):
+            return "a list of names, such as ['knn']"
         return "a pair such as [0.2, 1.0]"
     if get_origin(option) is list:
         return "a list such as [500, 50, 5]"

@@ -233,7 +233,7 @@ def described_split(subject: Subject, bank: Tensor, queries: Tensor) -> Evaluati
         class_names=names,
         absent_classes=tuple(names[number] for number in labels[bank].unique().tolist() if number not in asked),
         how=_how(subject),
-        query_fingerprint=query_fingerprint(subject.source, queries),
+        query_fingerprint=query_fingerprint(subject.source, queries, is_features=subject.is_features),
         data_fingerprint=subject.source.fingerprint,
     )
 
@@ -259,12 +259,20 @@ def _how(subject: Subject) -> str:
     return f"{share}, held out of training"
 
 
-def query_fingerprint(source: Source, queries: Tensor) -> str:
-    """Short hash of the names and classes of the queries: where it is the same, figures can be compared in pairs."""
+def query_fingerprint(source: Source, queries: Tensor, *, is_features: bool = False) -> str:
+    """Short hash of the names and classes of the queries: where it is the same, figures can be compared in pairs.
+
+    Args:
+        source: with the queries among its samples.
+        queries: their positions.
+        is_features: the samples are features, of which two encoders give different ones for the same samples: without
+            names these are known by their places and classes.
+    """
     assert source.labels is not None
     # Samples without names of their own are known by their places in this very content.
     has_names = source.sample_names != tuple(map(str, range(len(source))))
-    digest = hashlib.sha256(b"" if has_names else source.fingerprint.encode())
+    known_by = "" if has_names else str(len(source)) if is_features else source.fingerprint
+    digest = hashlib.sha256(known_by.encode())
     for place, label in zip(queries.tolist(), source.labels[queries].tolist(), strict=True):
         digest.update(f"{source.sample_names[place]}\0{source.class_names[label]}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]

@@ -20,7 +20,7 @@ from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
 from counterpoint.core.run import Run, SeedRuns, as_run, display_names
-from counterpoint.core.run_records import FEATURES, EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.run_records import BASELINES, FEATURES, EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder, seed_folders
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
@@ -75,7 +75,8 @@ def compare(
         _compared((sides[one], sides[other]), (by_side[one], by_side[other]))
         for one, other in itertools.combinations(range(len(sides)), 2)
         for key, by_side in figures.items()
-        if key not in alike and by_side[one] and by_side[other]
+        # What no training made differs by seed alone, and would make the corrected p of all others larger.
+        if key not in alike and (features or key[1] not in BASELINES) and by_side[one] and by_side[other]
     ]
     samples, seeds = (corrected([getattr(row, name) for row in rows]) for name in ("over_samples", "over_seeds"))
     tested = tuple(
