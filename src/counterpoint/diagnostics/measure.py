@@ -21,7 +21,7 @@ from counterpoint.diagnostics.crowding import duplicate_share, hub_rows, largest
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
 from counterpoint.diagnostics.near_copies import NearCopies, distinct_rows, near_copies
-from counterpoint.diagnostics.outliers import Outliers, look_for_outliers
+from counterpoint.diagnostics.outliers import OutlierSamples, look_for_outliers
 from counterpoint.diagnostics.scales import Scales, measure_scales
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values
 from counterpoint.diagnostics.vanished import Vanished, vanished_directions
@@ -74,7 +74,7 @@ class MeasuredFeatures:
     copied: float
     near: NearCopies
     scales: Scales
-    outliers: Outliers
+    outliers: OutlierSamples
     agreement: LabelAgreement | None = None
 
 

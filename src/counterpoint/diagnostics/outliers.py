@@ -29,7 +29,7 @@ MOST_DISTANT = 0.01  # of the samples, or of the entries, whose weight is told
 
 
 @dataclass(frozen=True)
-class Outliers:
+class OutlierSamples:
     """Samples that are left out of all other figures, and the ranks with them.
 
     Attributes:
@@ -98,15 +98,15 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     return found
 
 
-def look_for_outliers(z_ND: Tensor, labels_N: Tensor | None = None) -> Outliers:
+def look_for_outliers(z_ND: Tensor, labels_N: Tensor | None = None) -> OutlierSamples:
     """Find outliers, and measure the main ranks with them, of the unit-length features."""
     rows_R = outlier_rows(z_ND, labels_N)
     if len(rows_R) == 0:
-        return Outliers(rows_R)
+        return OutlierSamples(rows_R)
     square_N = median_distances(z_ND).square()
     unit_ND = unit_rows(z_ND.double())
     spectrum_D = covariance_spectrum(unit_ND)
-    return Outliers(
+    return OutlierSamples(
         rows_R,
         variance=float(square_N[rows_R].sum() / square_N.sum()),
         effective_rank=effective_rank(spectrum_D),
@@ -150,7 +150,7 @@ def _top_share(square_ND: Tensor) -> float:
 METRICS = (
     Metric(
         name="outliers",
-        title="Outliers",
+        title="OutlierSamples",
         short="outliers",
         definition="Samples so far from all others that every other figure is measured without them.",
         source="roy2007",
