@@ -154,5 +154,5 @@ def test_unlabelled_data_are_diagnosed_and_their_page_says_why_nothing_is_evalua
     run = cp.train(str(tmp_path / "plain.npy"), out=str(tmp_path / "run"), quiet=True, **SMALL)
     text = scan(report(run, quiet=True)).text
     assert "has no labels, and accuracy needs them" in text
-    assert "Not looked at, as there were none: labels, raw input." in text
+    assert "Not looked at, as not given or not enough: labels, raw input." in text
     assert json.loads(run.folder.findings.read_text())["verdict"]["sentence"] in text

@@ -147,7 +147,7 @@ class Findings(Record):
     @property
     def limits(self) -> str:
         """One line on what was not looked at; empty where nothing was lacking."""
-        return f"Not looked at, as there were none: {', '.join(self.unjudged)}." if self.unjudged else ""
+        return f"Not looked at, as not given or not enough: {', '.join(self.unjudged)}." if self.unjudged else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
