@@ -14,7 +14,17 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import expectation, leaf_fields
 
 HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "plotly", "PIL", "pyarrow")
-NOT_SETTINGS = {"--set", "--help", "--config", "--resume", "--seeds", "--overwrite", "--allow-changed", "--quiet"}
+NOT_SETTINGS = {
+    "--set",
+    "--help",
+    "--config",
+    "--resume",
+    "--seeds",
+    "--overwrite",
+    "--allow-changed",
+    "--quiet",
+    "--no-diagnosis",
+}
 
 NO_TORCH = f"""
 import contextlib, io, sys

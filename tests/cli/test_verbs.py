@@ -52,6 +52,22 @@ def test_train_prints_the_run_folder_last_and_progress_elsewhere(capsys: pytest.
     assert (status.method, status.seed, status.status) == ("ncl", 4, "finished")
 
 
+def test_train_ends_with_the_sentence_that_diagnose_and_runs_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "run"]) == 0
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "chance 33.3%" in said
+    assert cp.diagnose("run", quiet=True).verdict == list_runs(Path("run")).lines[0].verdict == said
+    assert main(["resume", "run", "--epochs", "2", "--no-diagnosis"]) == 0
+    assert "chance 33.3%" not in capsys.readouterr().err
+    assert list_runs(Path("run")).lines[0].verdict is None
+
+
+def test_a_run_of_each_seed_gets_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "run", "--seeds", "2"]) == 0
+    said = capsys.readouterr().err.splitlines()[-2:]
+    assert [line.split(":")[0] for line in said] == ["seed-0", "seed-1"]
+
+
 def test_without_out_a_run_is_named_after_data_and_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "-q"]) == 0
     captured = capsys.readouterr()

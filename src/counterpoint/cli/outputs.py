@@ -7,9 +7,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from counterpoint.core.errors import RunError
+from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.ranks import read_ranks
+from counterpoint.core.run import Run, SeedRuns
 from counterpoint.core.terminal_text import shown, shown_lines
 
 Level = Literal["note", "warning", "severe"]
@@ -30,6 +31,27 @@ def print_folder(path: Path) -> None:
     """Name a run's folder on standard output, once for all ranks."""
     if read_ranks(os.environ).rank == 0:
         print(shown(path))
+
+
+def print_trained(trained: Run | SeedRuns, *, judged: bool) -> None:
+    """Say in one sentence whether the features of each run are good, and name the folder on standard output.
+
+    Args:
+        trained: one run, or those of several seeds. Only the first of several ranks speaks.
+        judged: whether to diagnose the runs for that sentence.
+    """
+    if judged and read_ranks(os.environ).rank == 0:
+        from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
+        from counterpoint.runs.inspection import diagnose  # deferred: loads torch
+
+        runs = trained.runs if isinstance(trained, SeedRuns) else (trained,)
+        for run in runs:
+            name = f"{run.path.name}: " if len(runs) > 1 else ""
+            try:
+                Reporter().say(f"{name}{diagnose(run, quiet=True).verdict}")
+            except CounterpointError as error:  # the training is whole in any case
+                Reporter().say(f"{name}not diagnosed: {error}")
+    print_folder(trained.path)
 
 
 def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from counterpoint.cli.arguments import RunFlags, option
-from counterpoint.cli.outputs import print_folder
+from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
 PLACE, SUMMARY = 20, "continue an interrupted run, or any run to more epochs"
@@ -24,10 +24,11 @@ class ResumeFlags(RunFlags):
 
     epochs: int | None = option("how many there shall be in all (default: as planned)")
     allow_changed: bool = option("go on where something was changed that touches no weight", False)
+    diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
 def run(flags: ResumeFlags) -> None:
-    """Go on, and name the run folder."""
+    """Go on, say whether the features are good, and name the run folder."""
     folder = RunFolder(Path(flags.run))
     how = {"epochs": flags.epochs, "allow_changed": flags.allow_changed, "quiet": flags.quiet}
     if not folder.holds_seeds:
@@ -35,4 +36,4 @@ def run(flags: ResumeFlags) -> None:
     from counterpoint.runs.training import resume, resume_seeds  # deferred: loads torch
 
     runs = resume_seeds(folder, **how) if folder.holds_seeds else resume(folder.path, **how)
-    print_folder(runs.path)
+    print_trained(runs, judged=flags.diagnosis and not flags.quiet)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from counterpoint.cli.arguments import VerbFlags, given, option
-from counterpoint.cli.outputs import print_folder
+from counterpoint.cli.outputs import print_trained
 from counterpoint.core.settings import TrainSettings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
@@ -23,7 +23,8 @@ examples:
 
 Every setting of `counterpoint list settings` can be given, as --NAME VALUE or by --set NAME=VALUE. What is left at auto
 is chosen for the data and written, with its reason, to RUN/resolved.yaml; a recipe takes the settings of a published
-table (counterpoint list recipes). The last line printed names the run folder."""
+table (counterpoint list recipes). The last lines say whether the features are good (not with -q), and name the run
+folder."""
 SETTINGS = tuple(TrainSettings.model_fields)
 # Settings of sections that are given often, and stand in the help.
 OFTEN = (
@@ -40,13 +41,15 @@ class TrainFlags(VerbFlags):
     overwrite: bool = option("replace the run in --out if there is one", False)
     allow_changed: bool = option("with --resume: take over changed settings that touch no weight", False)
     seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
+    diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
 def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
-    """Train, and name the run folder."""
+    """Train, say whether the features are good, and name the run folder."""
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.training import train_from  # deferred: loads torch
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
-    how = given(flags, TrainFlags, but=("config", "quiet"))
-    print_folder(train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how).path)
+    how = given(flags, TrainFlags, but=("config", "diagnosis", "quiet"))
+    trained = train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how)
+    print_trained(trained, judged=flags.diagnosis and not flags.quiet)
