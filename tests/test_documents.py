@@ -16,6 +16,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.sources import CATALOGUE as SOURCES
 from counterpoint.data.views.presets import PRESETS
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
+from counterpoint.diagnostics.remedies import TRIED
 from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
@@ -29,6 +30,13 @@ ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 PAPERS = sorted((ROOT / "reproductions").glob("*/README.md"))
 PARTS = ["Measured", "Why", "Test", "Try", "Open"]  # of a section on a check
 ON_PAPERS = "".join(path.read_text(encoding="utf-8") for path in PAPERS)
+
+
+def test_what_remedies_gave_is_what_the_published_table_says() -> None:
+    rows = re.findall(r"^\| ([a-z-]+) \| (\d+) of (\d+) \| ([+-][\d.]+) \|$", DIAGNOSIS, flags=re.MULTILINE)
+    published = {name: (int(tried), int(helped), float(points)) for name, helped, tried, points in rows}
+    assert published == TRIED
+    assert set(TRIED) <= set(CHECKS)
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:

@@ -105,7 +105,7 @@ TRAINED_FAULTS: Mapping[str, TrainedFault] = {
     ),
     "cluster collapse": TrainedFault(
         "samples of a class driven into one point",
-        ("cluster-collapse",),
+        ("cluster-collapse", "neural-collapse"),  # what it is called where the classes are known
         Form({"method": "supcon", **LEARNED_BY_HEART}, with_classes((200, 200)), is_for_features=True),
         Form(
             {"method": "supcon", **LEARNED_BY_HEART, "epochs": 30, "temperature": 0.5},

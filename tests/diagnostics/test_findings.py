@@ -169,13 +169,13 @@ def noisy_labels() -> Evidence:
     return evidence(places={EMBEDDING: figures})
 
 
-def collapsed_to_classes() -> Evidence:
+def collapsed_to_classes(**changes: Any) -> Evidence:
     """Nine directions for ten classes, which are told apart."""
     rows = tuple(ClassRow(name=str(number), count=50) for number in range(10))
     learned = hit_row(REPRESENTATION, range(100, 1000), 1000)
     shares = {str(number): ClassShare(correct=90, total=100) for number in range(10)}
     known = votes(learned.model_copy(update={"classes": shares}))
-    places = {EMBEDDING: healthy(participation_ratio=9.0)}
+    places = {EMBEDDING: healthy(participation_ratio=9.0, **changes)}
     return evidence(places=places, classes=ClassRecord(rows=rows, within_share=0.1), votes=known)
 
 
@@ -297,8 +297,15 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
         "warning",
         "samples have crowded: uniformity -0.10",
     ),
-    ("temperature-high", weighed(temperature=10.0, effective_negatives=508.9), "warning", "all negatives weigh alike"),
+    (
+        "temperature-high",
+        weighed(temperature=10.0, effective_negatives=508.9),
+        "warning",
+        "all negatives weigh nearly alike",
+    ),
+    ("temperature-high", weighed(temperature=1.5, effective_negatives=0.95 * 510), "warning", "484 of 510 count"),
     ("few-negatives", weighed(num_negatives=6, run_batch=4, effective_negatives=3.1), "warning", "6 negatives only"),
+    ("few-negatives", weighed(num_negatives=30, run_batch=16), "warning", "30 negatives only (batches of 16)"),
     ("false-negatives", weighed(copy_share=1.0, copy_mass=0.14), "warning", "14% of the push goes against near-copies"),
     ("false-negatives", weighed(copy_share=1.0, copy_mass=0.013), "note", "1% of the push goes against near-copies"),
     ("label-noise", noisy_labels(), "warning", "At least 15% of the labels look wrong"),
@@ -383,13 +390,20 @@ def test_nothing_is_said_about_what_is_not_known(name: str, unknown: Evidence) -
         weighed(why="this loss weighs no pairs", effective_negatives=None, num_negatives=None, temperature=None),
         weighed(temperature=None, effective_negatives=2.0),
         weighed(temperature=0.5, effective_negatives=509.0),  # uniform for another reason than the temperature
-        weighed(num_negatives=16, effective_negatives=1.0),
+        weighed(num_negatives=32, effective_negatives=1.0),
+        weighed(temperature=1.0, effective_negatives=0.95 * 510),
         weighed(copy_share=0.2, copy_mass=0.2),
         weighed(copy_share=1.0, copy_mass=0.002),
     ],
 )
 def test_attention_without_a_fault_is_not_spoken_of(silent: Evidence) -> None:
     assert set(levels(silent)) == set(CATALOGUE) - SILENT
+
+
+def test_what_follows_from_neural_collapse_is_no_warning() -> None:
+    faults = dict(vanished=40, duplicate_dims=50, clumps=1.0, effective_rank=3.0, **SCALED)
+    assert "warning" in levels(embedding(**faults)).values()
+    assert not {"warning", "severe"} & set(levels(collapsed_to_classes(**faults)).values())
 
 
 def test_where_all_samples_coincide_no_temperature_is_judged() -> None:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from counterpoint.core.run_records import Figure, Listed, Record
 from counterpoint.diagnostics.evidence import Evidence
+from counterpoint.diagnostics.remedies import TRIED
 
 Level = Literal["good", "note", "warning", "severe"]
 LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
@@ -67,6 +68,15 @@ class Finding(JudgedFact):
     samples: Annotated[tuple[str, ...], Listed] = ()
 
     @property
+    def experience(self) -> str:
+        """What training again with ``changes`` gave after this finding, in trainings with known faults."""
+        if not self.changes or self.name not in TRIED:
+            return ""
+        tried, helped, points = TRIED[self.name]
+        helped_in = f"kNN and probe rose in {helped} of {tried} trainings with known faults"
+        return f"{helped_in}, by {points:+.1f} points on average"
+
+    @property
     def details(self) -> list[str]:
         """What follows the title where it is printed, line by line."""
         parts = {
@@ -74,6 +84,7 @@ class Finding(JudgedFact):
             "why": self.text,
             "test": self.confirm,
             "try": self.remedy,
+            "tried": self.experience,
             "open": self.cannot_tell,
             "samples": ", ".join(self.samples),
         }

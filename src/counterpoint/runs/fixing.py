@@ -54,6 +54,8 @@ def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
         *(f"  {path}: {before[path]} -> {value}" for path, value in found.changes.items()),
         f"  train:  counterpoint train --config {where} --out {out}",
     ]
+    if found.experience:
+        lines.append(f"  tried:  {found.experience}")
     if is_array:
         lines.append("  the run's samples were an array: name them with --data, or use cp.train(array, config=...)")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
+from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding, plain
 
@@ -23,7 +24,7 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
     num_dims, is_few = embedding.num_dims, count < MANY_REPEATED * embedding.num_dims
     left = max(num_dims - round(count), 2)
     return Finding(
-        level="note" if is_few else "warning",
+        level="note" if is_few or is_neural_collapse(evidence) else "warning",
         title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
         measured=count,
         better="lower",

@@ -23,9 +23,10 @@ COLOURS_TELL = 0.85  # of the cases, which views belong together
 COLOURS_FOLLOWED = 0.3  # of the pictures have their closest in the embedding among the closest 5 % by colours
 SOME_COPIES, MANY_COPIES = 0.01, 0.2  # of the samples
 HANDFUL = 0.03  # of the negatives, that an anchor weighs at least
-UNIFORM = 0.98  # of the negatives: all weigh alike
+UNIFORM, NEARLY_UNIFORM = 0.98, 0.9  # of the negatives: all weigh alike, and nearly so above WARM
 WARM = 1.0  # temperatures from here on cannot tell cosines apart: weights differ by e^2 at most
-FEW_NEGATIVES = 16
+FEW_NEGATIVES = 32
+FEWEST_WEIGHED = 16  # negatives of which it means something that few of them count
 COPIED = 0.3  # of the samples, that have a near-copy
 SOME_PUSH, MUCH_PUSH = 0.01, 0.02  # of the weight of negatives
 OTHER = "train with another scale of similarities"
@@ -221,7 +222,7 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
     look = _weighing(evidence)
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
-    if look.num_negatives < FEW_NEGATIVES:
+    if look.num_negatives < FEWEST_WEIGHED:
         return None
     if look.effective_negatives >= HANDFUL * look.num_negatives:
         return _shrunk(evidence, look.temperature)
@@ -271,17 +272,18 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
     share, temperature = look.effective_negatives / look.num_negatives, look.temperature
-    if temperature < WARM or share < UNIFORM:
+    least = NEARLY_UNIFORM if temperature > WARM else UNIFORM
+    if temperature < WARM or share < least:
         return None
     return Finding(
         level="warning",
-        title=f"At temperature {temperature:g} all negatives weigh alike: {look.effective_negatives:.0f} of "
+        title=f"At temperature {temperature:g} all negatives weigh nearly alike: {look.effective_negatives:.0f} of "
         f"{look.num_negatives:.0f} count",
         measured=look.effective_negatives,
         low=look.effective_low,
         high=look.effective_high,
-        reference=UNIFORM * look.num_negatives,
-        reference_name=f"{UNIFORM:.0%} of the negatives",
+        reference=least * look.num_negatives,
+        reference_name=f"{least:.0%} of the negatives",
         text=f"A cosine of 1 instead of -1 makes a negative weigh {math.exp(2 / temperature):.2g} times as much, so "
         "the loss pushes close and far samples alike and never separates the close ones. Its value can hardly leave "
         "chance.",
@@ -304,7 +306,7 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         title=f"An anchor has {look.num_negatives:.0f} negatives only (batches of {batch})",
         measured=look.num_negatives,
         reference=FEW_NEGATIVES,
-        reference_name="at least 16",
+        reference_name=f"at least {FEW_NEGATIVES}",
         text=f"An anchor meets {look.num_negatives:.0f} negatives in a step{weighed}, and most samples that it could "
         "be confused with are not among them. The loss is then low although close samples are not told apart.",
         confirm=f"train with --batch-size {remedies.USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",

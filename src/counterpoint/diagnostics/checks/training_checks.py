@@ -43,7 +43,7 @@ def check_thrown(evidence: Evidence) -> Finding | None:
     """Were the weights thrown far away, or is the rate beyond what they can follow?"""
     moved, rate = evidence.weight_change, evidence.values.get("optim.learning_rate")
     most = FAR_ABOVE * remedies.VERY_HIGH_RATE.get(evidence.values.get("optim.name", ""), math.inf)
-    is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate > most
+    is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate >= most
     if not is_thrown and not is_beyond:
         return None
     loss = check_loss(evidence)

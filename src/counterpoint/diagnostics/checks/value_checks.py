@@ -4,6 +4,7 @@ Limits were chosen on drawn features of 40 kinds without a fault and 30 with one
 """
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_scaled
+from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
 from counterpoint.diagnostics.finding import Finding
 
@@ -91,8 +92,10 @@ def check_scales(evidence: Evidence) -> Finding | None:
     lost = f" {back:.0f} directions that seem to have vanished are there once all have one scale." if back else ""
     # Counts have large numbers where a thing is common, which is what they say.
     is_counted = evidence.is_nonnegative and _figure(embedding, "sparsity") >= MOSTLY_ZERO
+    # Where few directions are left for few classes, dimensions have more or less of them.
+    is_meant = order <= COMPONENTS or is_counted or (back and evidence.is_nonnegative) or is_neural_collapse(evidence)
     return Finding(
-        level="note" if order <= COMPONENTS or is_counted or (back and evidence.is_nonnegative) else "warning",
+        level="note" if is_meant else "warning",
         title=f"Dimensions have very different scales: the largest is {spread:,.2g} times the smallest",
         measured=_figure(embedding, "raw_participation_ratio"),
         better="higher",

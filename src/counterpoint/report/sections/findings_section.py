@@ -61,7 +61,7 @@ def _card_body(finding: Finding) -> Markup:
     is_good = finding.level == "good"
     parts = [("Otherwise, try: " if is_good else "Try: ", finding.remedy)]
     if not is_good:
-        parts = [("To confirm: ", finding.confirm), *parts]
+        parts = [("To confirm: ", finding.confirm), *parts, ("Tried: ", finding.experience)]
         parts.append(("It cannot tell ", finding.cannot_tell))
     lines = [element("p", element("strong", name), words, class_="remedy") for name, words in parts if words]
     return join(_measurement(finding), element("p", finding.text) if finding.text else None, *lines)
