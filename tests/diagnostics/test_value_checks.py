@@ -47,6 +47,16 @@ def test_outliers_are_named_and_change_no_other_figure(rows: list[int]) -> None:
     assert without.effective_rank_with_outliers is None
 
 
+def test_single_rows_at_the_end_of_long_tails_are_named_as_such() -> None:
+    torch.manual_seed(0)
+    long = torch.distributions.StudentT(2.0).sample((400, 24))
+    long[3] *= 20
+    assert list(judged(long))[:2] == ["outliers", "heavy-tails"]
+    damaged = draw(400, 24)
+    damaged[3] *= 200
+    assert "heavy-tails" not in judged(damaged)
+
+
 def test_a_class_far_away_and_a_tail_without_a_gap_are_no_outliers() -> None:
     z = draw()
     z[:30] += 20.0

@@ -31,6 +31,8 @@ def test_noise_has_no_collapse_and_nothing_says_that_it_is_good() -> None:
         assert "not enough: labels" in cp.diagnose(draw(), labels=labels).limits
     assert bad(labelled) == [("classes", "warning")]
     assert labelled.verdict.startswith("With a warning. At chance by kNN (")
+    few_of_each = cp.diagnose(draw(500, 32), labels=CLASSES[:500] % 5)
+    assert bad(few_of_each) == [("classes", "warning")]  # in 32 dimensions 20 samples can always be parted
 
 
 def test_classes_that_are_told_apart_are_healthy_where_raw_input_tells_them_less() -> None:
@@ -42,6 +44,14 @@ def test_classes_that_are_told_apart_are_healthy_where_raw_input_tells_them_less
     assert beside.verdict.startswith("Healthy: no fault found. Better than raw input: yes by kNN (")
     same = cp.diagnose(features, labels=CLASSES, data=features, quiet=True)
     assert "Healthy" not in same.verdict
+
+
+def test_of_very_many_classes_some_are_asked_about() -> None:
+    pairs = np.arange(4000) // 2
+    features = 4 * draw(2000, seed=1)[pairs] + draw(4000)
+    found = cp.diagnose(features, labels=pairs, quiet=True)
+    assert found.verdict.startswith("No fault found. Above chance by kNN (9")
+    assert "chance 0.2%" in found.verdict  # of 500 classes
 
 
 def test_what_a_probe_sees_and_neighbours_do_not_counts() -> None:

@@ -46,9 +46,10 @@ def split_source(num_samples: int, labels_N: Tensor | None, share: float) -> Spl
     rank = random_order(SPLIT_SEED, 0, num_samples, purpose=PURPOSE_SPLIT)
     groups = torch.zeros(num_samples, dtype=torch.int64) if labels_N is None else labels_N
     held_out: list[Tensor] = []
-    for group in groups.unique().tolist():
-        # In random order; the first of them are held out, so that a larger share holds out these and more.
-        members = rank[groups[rank] == group]
+    number_G, size_G = groups.unique(return_counts=True)
+    # In random order; the first of them are held out, so that a larger share holds out these and more.
+    by_group = rank[groups[rank].argsort(stable=True)].split(size_G.tolist())
+    for group, members in zip(number_G.tolist(), by_group, strict=True):
         count = round(share * len(members))
         if share > 0 and len(members) > 1:
             # Share 0.2 of three samples rounds to 1, of two to 0: one is held out all the same.

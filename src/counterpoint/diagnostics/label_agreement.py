@@ -213,12 +213,14 @@ def _parted(unit_ND: Tensor, label_N: Tensor) -> list[int]:
         own_MD = unit_ND[place_N == place]
         if len(own_MD) < FEWEST_OF_HALVES:
             continue
-        is_first_M, halves_2D = two_halves(own_MD)
-        if not HALF <= float(is_first_M.double().mean()) <= 1 - HALF:
+        # Few samples in many dimensions can always be parted: what every other one says is asked of those between.
+        _, halves_2D = two_halves(own_MD[::2])
+        direction_D = torch.nn.functional.normalize(halves_2D[0] - halves_2D[1], dim=0)
+        along_M = (own_MD[1::2] - halves_2D.mean(dim=0)) @ direction_D
+        parts = (along_M[along_M > 0], along_M[along_M <= 0])
+        if not HALF <= len(parts[0]) / len(along_M) <= 1 - HALF:
             continue
-        gap = float(torch.linalg.vector_norm(halves_2D[0] - halves_2D[1]))
-        along_M = (own_MD - halves_2D[1]) @ (halves_2D[0] - halves_2D[1]) / max(gap, 1e-12)
-        parts = (along_M[is_first_M], along_M[~is_first_M])
+        gap = float(parts[0].mean() - parts[1].mean())
         deviation = math.sqrt(sum(float(part.var(correction=0)) for part in parts) / 2)
         others_CD = means_CD[torch.arange(len(means_CD)) != place]
         if len(others_CD) and gap > FAR * deviation and float(torch.cdist(halves_2D, others_CD).min()) < gap:

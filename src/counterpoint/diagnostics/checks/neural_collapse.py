@@ -8,6 +8,7 @@ ABOVE = 0.5  # of the way from the commonest class to 1, that kNN is above
 # Participation ratio over the classes less one, at most: of digits MLPs it is 0.5 to 0.6. The effective rank counts
 # also the little that is left around the class means: 19 to 41 for the same 9 directions.
 DIRECTIONS = 1.5
+OF_ALL = 0.5  # of the directions that there can be, at most: where classes are more than these, none need be lost
 
 
 def is_neural_collapse(evidence: Evidence) -> bool:
@@ -17,12 +18,13 @@ def is_neural_collapse(evidence: Evidence) -> bool:
         return False
     totals = [share.total or 0 for share in learned.classes.values()]
     commonest = max(totals, default=0) / max(sum(totals), 1)
-    ratio = evidence.places[EMBEDDING].figures.get("participation_ratio")  # records of 0.1.0 have none
+    embedding = evidence.places[EMBEDDING]
+    ratio = embedding.figures.get("participation_ratio")  # records of 0.1.0 have none
     return (
         len(classes.rows) >= 2
         and classes.within_share <= WITHIN
         and ratio is not None
-        and ratio <= DIRECTIONS * (len(classes.rows) - 1) + 1
+        and ratio <= min(DIRECTIONS * (len(classes.rows) - 1) + 1, OF_ALL * embedding.rank_ceiling)
         and learned.low > commonest + ABOVE * (1 - commonest)
     )
 

@@ -14,6 +14,7 @@ MOSTLY_ZERO = 0.5  # of the entries, as in bags of words
 COMPONENTS = -0.9  # rank correlation between the place of a dimension and its scale
 HEAVY, VERY_HEAVY = 0.15, 0.4  # of the squared distances, that the most distant hundredth of the samples has
 HEAVY_ENTRIES, VERY_HEAVY_ENTRIES = 0.4, 0.7  # the same of the entries of a dimension
+BESIDE_OUTLIERS = 0.2  # the same where there are outliers, which are then the ends of such tails
 FEW_VALUES = 20  # of a dimension
 FEWEST_SAMPLES = 100  # of which that is few, and of which a hundredth is a sample
 FEWEST_NEIGHBOURS = 200  # samples of which 10 are few
@@ -111,17 +112,21 @@ def check_scales(evidence: Evidence) -> Finding | None:
 
 
 def check_heavy_tails(evidence: Evidence) -> Finding | None:
-    """Do few samples or entries carry most of the variance, without a gap to the others?"""
+    """Do few samples or entries carry most of the variance, also beside those behind a gap?"""
     embedding = evidence.places[EMBEDDING]
     rows, entries = _figure(embedding, "tail_share"), _figure(embedding, "entry_tail_share")
     if embedding.num_samples < FEWEST_SAMPLES:
         return None
-    if max(rows / HEAVY, entries / HEAVY_ENTRIES) < 1 or is_full_collapse(embedding):
+    outliers = check_outliers(evidence)
+    least = BESIDE_OUTLIERS if outliers else HEAVY_ENTRIES
+    if max(rows / HEAVY, entries / least) < 1 or is_full_collapse(embedding):
         return None
-    of_rows = rows / HEAVY >= entries / HEAVY_ENTRIES
+    of_rows = rows / HEAVY >= entries / least
+    # As bad as what they end in.
+    is_warning = rows >= VERY_HEAVY or entries >= VERY_HEAVY_ENTRIES or (outliers and outliers.level == "warning")
     share, what = (rows, "samples") if of_rows else (entries, "entries of a dimension")
     return Finding(
-        level="warning" if rows >= VERY_HEAVY or entries >= VERY_HEAVY_ENTRIES else "note",
+        level="warning" if is_warning else "note",
         title=f"Heavy tails: the most distant 1% of the {what} carry {share:.0%} of the variance",
         measured=share,
         better="lower",
