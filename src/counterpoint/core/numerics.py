@@ -8,7 +8,8 @@ for the last of them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ FEW = 1 << 15  # numbers that torch does not split over threads either
 FOR_A_THREAD = 1 << 20  # numbers below which waking another thread does not pay
 
 Pull = Callable[..., tuple[Tensor, ...]]
+Value = TypeVar("Value")
 
 
 def unit_rows(z_ND: Tensor) -> Tensor:
@@ -114,6 +116,16 @@ def is_readable(x: Tensor) -> bool:
         return False
     # Modes that see every operation may run it on tensors without numbers.
     return torch._C._len_torch_dispatch_stack() == 0 and not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@contextmanager
+def holding(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Give a variable a value inside the block, in this context alone."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @contextmanager
