@@ -153,7 +153,7 @@ def test_a_wandb_that_cannot_start_is_one_line(folder: RunFolder, monkeypatch: p
 
 
 def test_a_run_gets_the_loggers_it_asks_for(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loggers, "_is_installed", lambda name: True)
+    monkeypatch.setattr(loggers, "find_spec", lambda name: SimpleNamespace(origin=name))
     assert build_loggers(EngineSettings(), folder) == ()
     for name, kind in CATALOGUE.items():
         flag: dict[str, Any] = {name: True}

@@ -50,8 +50,15 @@ def to_samples(
         samples = samples.to(torch.float32)
     else:
         samples = _channels_first(samples, name, channels)
-        samples = samples if samples.dtype == torch.uint8 else _unit_range(samples, name)
     check_finite(samples, name)
+    if kind == "images" and samples.dtype != torch.uint8:
+        # After the check: NaN compares false and would pass for a value in the range.
+        low, high = float(samples.min()), float(samples.max())
+        if low < 0 or high > 1:
+            raise DataError(
+                f"{name} must have values in [0, 1] or dtype uint8, got [{low:g}, {high:g}]; divide by the largest "
+                f"possible value"
+            )
     return samples.contiguous()
 
 
@@ -148,10 +155,7 @@ def to_bytes(images_NCHW: Tensor) -> Tensor:
 def _as_tensor(array: Any, name: str) -> Tensor:
     """Real tensor on the CPU: uint8 stays, all else becomes float32."""
     if isinstance(array, Tensor):
-        try:
-            check_held(array, name)
-        except TypeError as error:
-            raise DataError(str(error)) from None
+        check_held(array, name, error=DataError)
         values = array.detach().cpu()
         is_real = not values.is_complex()
     else:
@@ -199,7 +203,6 @@ def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
 
 
 def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
-    """Move channels to axis 1."""
     shape = tuple(images.shape)
     if images.ndim == 3:
         # Three pictures of 28 x 28 are no colour picture to an encoder for grey ones.
@@ -215,17 +218,3 @@ def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
     if images.ndim == 4 and shape[1] in COLOUR_CHANNELS:
         return images
     raise DataError(f"{name} must be images (n, h, w), (n, h, w, c) or (n, c, h, w) with 1 or 3 channels, got {shape}")
-
-
-def _unit_range(images: Tensor, name: str) -> Tensor:
-    """Check that floating images lie in [0, 1]."""
-    images = images.to(torch.float32)
-    check_finite(images, name)
-    # After the check: NaN compares false and would pass for a value in the range.
-    low, high = float(images.min()), float(images.max())
-    if low < 0 or high > 1:
-        raise DataError(
-            f"{name} must have values in [0, 1] or dtype uint8, got [{low:g}, {high:g}]; divide by the largest "
-            f"possible value"
-        )
-    return images

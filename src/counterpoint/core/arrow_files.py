@@ -234,7 +234,6 @@ def _mapped(arrow: Any, path: Path) -> Any:
 
 
 def _kind(types: Any, of: Any) -> ColumnKind:
-    """What a column is to us."""
     if types.is_struct(of):
         return "image" if "bytes" in {field.name for field in of} else "other"
     if types.is_list(of) or types.is_large_list(of) or types.is_fixed_size_list(of):

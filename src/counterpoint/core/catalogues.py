@@ -44,22 +44,15 @@ def held(folder: str, name: str) -> Iterator[Held]:
         if f"\n{name}" not in text:  # parsing takes longer than reading
             continue
         tree = ast.parse(text)
+        module = ".".join(("counterpoint", *path.relative_to(PACKAGE).with_suffix("").parts))
         for statement in tree.body:
-            if (value := _assigned(statement, name)) is not None:
-                yield Held(".".join(("counterpoint", *path.relative_to(PACKAGE).with_suffix("").parts)), tree, value)
+            if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+                continue
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            if name in (ast.unparse(target).strip("()") for target in targets):
+                yield Held(module, tree, statement.value)
 
 
 def loaded(folder: str, name: str) -> list[Any]:
     """Import the modules of a folder that assign a name at top level, and return what it stands for in each."""
     return [getattr(import_module(each.module), name) for each in held(folder, name)]
-
-
-def _assigned(statement: ast.stmt, name: str) -> ast.expr | None:
-    """What a statement gives to a name."""
-    if isinstance(statement, ast.AnnAssign):
-        targets = [statement.target]
-    elif isinstance(statement, ast.Assign):
-        targets = statement.targets
-    else:
-        return None
-    return statement.value if name in (ast.unparse(target).strip("()") for target in targets) else None

@@ -67,11 +67,11 @@ def check_choice(value: str, name: str, choices: Collection[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
-def check_dense(values: Tensor, name: str) -> None:
+def check_dense(values: Tensor, name: str, *, error: type[Exception] = TypeError) -> None:
     """Require an ordinary tensor, with a place in memory for each entry.
 
     Raises:
-        TypeError: sparse, nested or quantized.
+        TypeError: sparse, nested or quantized; or the error that is given.
 
     >>> check_dense(torch.eye(2).to_sparse(), "z0")
     Traceback (most recent call last):
@@ -79,23 +79,23 @@ def check_dense(values: Tensor, name: str) -> None:
     """
     # First: a nested tensor has neither layout nor shape that can be relied on.
     if values.is_nested:
-        raise TypeError(f"{name} must be a dense tensor, got a nested one; pad its rows to one length")
+        raise error(f"{name} must be a dense tensor, got a nested one; pad its rows to one length")
     if values.layout != torch.strided:
         layout = str(values.layout).removeprefix("torch.")
-        raise TypeError(f"{name} must be a dense tensor, got one of layout {layout}; convert it with .to_dense()")
+        raise error(f"{name} must be a dense tensor, got one of layout {layout}; convert it with .to_dense()")
     if values.is_quantized:
-        raise TypeError(f"{name} must be a dense tensor, got a quantized one; convert it with .dequantize()")
+        raise error(f"{name} must be a dense tensor, got a quantized one; convert it with .dequantize()")
 
 
-def check_held(values: Tensor, name: str) -> None:
+def check_held(values: Tensor, name: str, *, error: type[Exception] = TypeError) -> None:
     """Require a dense tensor that holds numbers.
 
     Raises:
-        TypeError: it is not dense, or on the device meta.
+        TypeError: it is not dense, or on the device meta; or the error that is given.
     """
-    check_dense(values, name)
+    check_dense(values, name, error=error)
     if values.is_meta:
-        raise TypeError(f"{name} is on the device meta and holds no numbers; make it on a real device")
+        raise error(f"{name} is on the device meta and holds no numbers; make it on a real device")
 
 
 def require_numbers(values: object, name: str) -> None:
@@ -104,11 +104,8 @@ def require_numbers(values: object, name: str) -> None:
     Raises:
         UsageError: it is sparse, nested, quantized or on the device meta.
     """
-    try:
-        if isinstance(values, Tensor):
-            check_held(values, name)
-    except TypeError as error:
-        raise UsageError(str(error)) from None
+    if isinstance(values, Tensor):
+        check_held(values, name, error=UsageError)
 
 
 def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
@@ -137,15 +134,9 @@ def check_features(z_ND: Tensor, name: str, *, min_rows: int = 2) -> None:
     finite_N = torch.cat([torch.isfinite(part).all(dim=1) for part in z_ND.split(ROWS_AT_ONCE)])
     if not bool(finite_N.all()):
         first, *others = (~finite_N).nonzero()[:, 0].tolist()
-        raise NonFiniteError(f"{name} must be finite, but row {first} holds NaN or infinity{_as_do(others)}")
-
-
-def _as_do(others: list[int]) -> str:
-    """Further rows with the same fault, the first few by their numbers."""
-    if not others:
-        return ""
-    listed = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
-    return f", as does row {listed}" if len(others) == 1 else f", as do {len(others):,} more rows: {listed}"
+        listed = ", ".join(map(str, others[:MOST_NAMED])) + (", ..." if len(others) > MOST_NAMED else "")
+        more = f", as does row {listed}" if len(others) == 1 else f", as do {len(others):,} more rows: {listed}"
+        raise NonFiniteError(f"{name} must be finite, but row {first} holds NaN or infinity{more if others else ''}")
 
 
 def check_labels(labels_N: Tensor, num_samples: int) -> None:

@@ -51,10 +51,14 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
         torch.cuda.set_device(device)  # nccl takes the current one
     to_come = min(timeout, JOIN_SECONDS)
     place = f"{ranks.address}:{ranks.port}"
+    # Under torchrun its agent keeps the store where ranks leave their addresses, and rank 0 joins as the others do.
+    is_master = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     with told_after(f"rank {ranks.rank} waits for the others at {place} for up to {to_come:g} s; were all started?"):
+        if not is_master:
+            _await_first_rank(ranks, to_come)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-            store=_meeting_point(ranks, to_come),
+            store=_store(ranks, to_come, world_size=ranks.world_size, is_master=is_master),
             rank=ranks.rank,
             world_size=ranks.world_size,
             timeout=datetime.timedelta(seconds=to_come),
@@ -269,20 +273,6 @@ def check_equal_batches(x_ND: Tensor, labels_N: Tensor | None = None) -> None:
             )
 
 
-def _meeting_point(ranks: Ranks, timeout: float) -> Store:
-    """Where ranks leave their addresses for each other.
-
-    torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone: each start
-    has names of its own.
-    """
-    is_kept_by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    # Under torchrun its agent keeps the store, and rank 0 joins as the others do.
-    is_master = ranks.rank == 0 and not is_kept_by_torchrun
-    if not is_master:
-        _await_first_rank(ranks, timeout)
-    return _store(ranks, timeout, world_size=ranks.world_size, is_master=is_master)
-
-
 def _await_first_rank(ranks: Ranks, timeout: float) -> None:
     """Wait until the store can be reached; torch's own waiting writes its C++ stack to the terminal."""
     deadline = time.monotonic() + timeout
@@ -299,13 +289,10 @@ def _await_first_rank(ranks: Ranks, timeout: float) -> None:
 
 def _store(ranks: Ranks, timeout: float, *, world_size: int | None = None, is_master: bool = False) -> Store:
     """A connection to the store; with a world size it waits until all are there."""
-    store = TCPStore(
-        ranks.address,
-        ranks.port,
-        world_size,
-        is_master=is_master,
-        timeout=datetime.timedelta(seconds=timeout),
-    )
+    wait = datetime.timedelta(seconds=timeout)
+    store = TCPStore(ranks.address, ranks.port, world_size, is_master=is_master, timeout=wait)
+    # torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone: each
+    # start has names of its own.
     return PrefixStore(f"start-{ranks.restarts}", store)
 
 

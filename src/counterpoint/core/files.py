@@ -98,16 +98,20 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             to confirm a rename that it does not take back either: then the text says so.
     """
     is_there, is_renamed = os.path.lexists(path), False
+    end = f"{TEMPORARY}{path.suffix}"  # the suffix stays at the end, as writers of pictures and arrays go by it
+    temporary = temporary_sibling(path, end)
     try:
-        with temporary_file(path) as temporary:
-            # Nobody can have put a link under a name that is drawn at random, and O_EXCL proves it.
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-            write(temporary)
-            # Before the rename: after a power cut the name must not stand for a file without content.
-            flush_to_disk(temporary)
-            temporary.replace(path)
-            is_renamed = True
-            flush_to_disk(path.parent)
+        for leftover in dead_siblings(path, end):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        # Nobody can have put a link under a name that is drawn at random, and O_EXCL proves it.
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        write(temporary)
+        # Before the rename: after a power cut the name must not stand for a file without content.
+        flush_to_disk(temporary)
+        temporary.replace(path)
+        is_renamed = True
+        flush_to_disk(path.parent)
     except OSError as error:
         if is_renamed and not is_there:  # nobody may rely on it, and it would be in the way of the next attempt
             with contextlib.suppress(OSError):
@@ -115,18 +119,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         has_changed = is_renamed and os.path.lexists(path)
         fate = "it has its new content, which the disk does not confirm" if has_changed else UNTOUCHED
         raise RunError(f"cannot write {path}: {error.strerror or error}; {fate}") from error
-
-
-@contextlib.contextmanager
-def temporary_file(path: Path) -> Iterator[Path]:
-    """A name beside a file, for one that is gone at the end; those that killed processes left there go first."""
-    end = f"{TEMPORARY}{path.suffix}"  # the suffix stays at the end, as writers of pictures and arrays go by it
-    temporary = temporary_sibling(path, end)
-    try:
-        for leftover in dead_siblings(path, end):
-            with contextlib.suppress(OSError):
-                leftover.unlink()
-        yield temporary
     finally:
         with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
             temporary.unlink()

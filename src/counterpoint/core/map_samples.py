@@ -233,7 +233,12 @@ def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
     labels_N, dominant_N = whole("labels", len(classes), -1), whole("dominant", num_dims, -1)
     if len(names) != num or len(labels_N) not in (0, num) or len(dominant_N) not in (0, num):
         raise ValueError("its samples, names, labels and dimensions are not equally many")
-    scores = {place: floats(f"scores/{place}", num, -1) for place in PLACES}
+    scores, sheet = {place: floats(f"scores/{place}", num, -1) for place in PLACES}, None
+    if "sheet/content" in arrays:
+        content, columns, side = arrays["sheet/content"], int(arrays["sheet/columns"]), int(arrays["sheet/side"])
+        if content.dtype != np.uint8 or columns < 1 or side < 1:
+            raise ValueError(f"its pictures are {content.dtype}, {columns} in a row, of {side} pixels")
+        sheet = Sheet(content.tobytes(), columns, side)
     return Collection(
         num_samples=int(arrays["num_samples"]),
         rows_N=whole("rows", int(arrays["num_samples"]), num),
@@ -252,15 +257,5 @@ def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
             top_DT=whole("dims/top", num, num_dims, NUM_TOP),
             values_DT=floats("dims/values", num_dims, NUM_TOP),
         ),
-        sheet=_sheet(arrays),
+        sheet=sheet,
     )
-
-
-def _sheet(arrays: Mapping[str, NDArray[Any]]) -> Sheet | None:
-    """The pictures, if there are any."""
-    if "sheet/content" not in arrays:
-        return None
-    content, columns, side = arrays["sheet/content"], int(arrays["sheet/columns"]), int(arrays["sheet/side"])
-    if content.dtype != np.uint8 or columns < 1 or side < 1:
-        raise ValueError(f"its pictures are {content.dtype}, {columns} in a row, of {side} pixels")
-    return Sheet(content.tobytes(), columns, side)

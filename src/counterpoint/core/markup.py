@@ -61,8 +61,12 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
     >>> element("p", "1 < 2", class_="reading", data_key=3, hidden=False)
     '<p class="reading" data-key="3">1 &lt; 2</p>'
     """
-    opening = f"<{tag}{''.join(_attribute(name, value) for name, value in attributes.items())}>"
-    return Markup(opening if tag in VOID_TAGS else f"{opening}{join(*children)}</{tag}>")
+    opening = f"<{tag}"
+    for name, value in attributes.items():
+        if value is not None and value is not False:
+            written = name.rstrip("_").replace("_", "-")
+            opening += f" {written}" if value is True else f' {written}="{_render(value)}"'
+    return Markup(f"{opening}>" if tag in VOID_TAGS else f"{opening}>{join(*children)}</{tag}>")
 
 
 def coordinate(value: float) -> str:
@@ -76,7 +80,6 @@ def coordinate(value: float) -> str:
 
 
 def _render(child: Child) -> str:
-    """Turn one child into markup."""
     if child is None:
         return ""
     if isinstance(child, Markup):
@@ -87,14 +90,6 @@ def _render(child: Child) -> str:
     if isinstance(child, int | float):
         return coordinate(child)
     return "".join(_render(inner) for inner in child)
-
-
-def _attribute(name: str, value: Attribute) -> str:
-    """Write one attribute with its leading space, or nothing."""
-    if value is None or value is False:
-        return ""
-    name = name.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{_render(value)}"'
 
 
 def printable(text: str) -> str:

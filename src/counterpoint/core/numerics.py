@@ -8,7 +8,8 @@ for the last of them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ FEW = 1 << 15  # numbers that torch does not split over threads either
 FOR_A_THREAD = 1 << 20  # numbers below which waking another thread does not pay
 
 Pull = Callable[..., tuple[Tensor, ...]]
+Value = TypeVar("Value")
 
 
 def unit_rows(z_ND: Tensor) -> Tensor:
@@ -37,7 +39,10 @@ def unit_rows(z_ND: Tensor) -> Tensor:
     # Dividing by the largest entry first keeps the squares from over- or underflowing.
     # The largest entry is held fixed: it cancels, so that derivatives are exact without its own.
     largest_N1 = z_ND.detach().abs().amax(dim=1, keepdim=True)
-    shortest, lift = _short_rows(z_ND.dtype)
+    tiny = torch.finfo(z_ND.dtype).tiny
+    # Size below which 1 / size, times an ordinary gradient, may overflow, and what lifts shorter rows from it; float16
+    # has no room for more.
+    shortest, lift = (tiny, 2.0**10) if z_ND.dtype == torch.float16 else (tiny * 2.0**26, 2.0**100)
     is_short_N1 = largest_N1 < shortest
     z_ND = torch.where(is_short_N1, z_ND.detach() * lift, z_ND)  # by a power of two: the same direction to the last bit
     largest_N1 = torch.where(is_short_N1, largest_N1 * lift, largest_N1)
@@ -49,13 +54,6 @@ def unit_rows(z_ND: Tensor) -> Tensor:
         is_zero_N1, 1.0, torch.linalg.vector_norm(torch.where(is_zero_N1, 1.0, scaled_ND), dim=1, keepdim=True)
     )
     return torch.where(is_zero_N1, 0.0, scaled_ND / norm_N1)
-
-
-def _short_rows(dtype: torch.dtype) -> tuple[float, float]:
-    """Size below which 1 / size, times an ordinary gradient, may overflow; and what lifts shorter rows from it."""
-    tiny = torch.finfo(dtype).tiny
-    # float16 has no room for more.
-    return (tiny, 2.0**10) if dtype == torch.float16 else (tiny * 2.0**26, 2.0**100)
 
 
 def take_radial(gradient_ND: Tensor, unit_ND: Tensor) -> Tensor:
@@ -118,6 +116,16 @@ def is_readable(x: Tensor) -> bool:
         return False
     # Modes that see every operation may run it on tensors without numbers.
     return torch._C._len_torch_dispatch_stack() == 0 and not (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+@contextmanager
+def holding(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+    """Give a variable a value inside the block, in this context alone."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @contextmanager

@@ -198,15 +198,11 @@ def _upper_end(b: int, c: int, total: int) -> float:
     low, high = (b - c) / total, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        is_allowed = total * middle - (b - c) <= Z_95 * math.sqrt(total * _variance(b, c, total, middle))
+        # tango1998: the likeliest shares whose difference is the middle, from the larger root of
+        # 2 N q^2 + B q - c delta (1 - delta) = 0, and the variance of a query's difference under them.
+        linear, constant = (2 * total - b + c) * middle - b - c, c * middle * (1 - middle)
+        root = (math.sqrt(max(linear**2 + 8 * total * constant, 0.0)) - linear) / (4 * total)
+        variance = max(2 * root + middle * (1 - middle), 0.0)
+        is_allowed = total * middle - (b - c) <= Z_95 * math.sqrt(total * variance)
         low, high = (middle, high) if is_allowed else (low, middle)
     return high
-
-
-def _variance(b: int, c: int, total: int, delta: float) -> float:
-    """Variance of a query's difference under the likeliest shares whose difference is delta."""
-    # tango1998: the larger root of 2 N q^2 + B q - c delta (1 - delta) = 0.
-    linear = (2 * total - b + c) * delta - b - c
-    constant = c * delta * (1 - delta)
-    root = (math.sqrt(max(linear**2 + 8 * total * constant, 0.0)) - linear) / (4 * total)
-    return max(2 * root + delta * (1 - delta), 0.0)

@@ -129,7 +129,6 @@ def read_ranks(environment: Mapping[str, str]) -> Ranks:
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """A whole number of the environment."""
     text = environment.get(name, "" if default is None else str(default))
     if not re.fullmatch(r"\d+", text.strip()):
         raise UsageError(f"the environment variable {name} must be a whole number >= 0, got {text!r}")

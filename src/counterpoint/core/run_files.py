@@ -103,10 +103,15 @@ def is_beginning(folder: RunFolder) -> bool:
     """Whether a folder holds no more than what a start leaves that was killed before the run had begun, if anything."""
     if not folder.path.is_dir():
         return False
-    if folder.marker.is_file() and _status(folder) == CREATED:
-        return True
-    names = {folder.marker.name, LOCK, folder.config.name, folder.resolved.name} if folder.marker.is_file() else {LOCK}
-    rest = [path for path in folder.path.iterdir() if path.name not in names and not _is_leftover(folder, path)]
+    names = {LOCK}
+    if folder.marker.is_file():
+        with contextlib.suppress(RunError):  # its run.json is missing or damaged
+            if folder.read_status().status == CREATED:
+                return True
+        names |= {folder.marker.name, folder.config.name, folder.resolved.name}
+    starts = tuple(f".{file.name}." for file in (*folder.files, folder.marker, folder.seeds))  # of unfinished ones
+    found = (path for path in folder.path.iterdir() if path.name not in names)
+    rest = [path for path in found if not (path.name.startswith(starts) and TEMPORARY in path.name)]
     # 0.1.0 made this folder first.
     return all(path == folder.checkpoints and path.is_dir() and not any(path.iterdir()) for path in rest)
 
@@ -191,7 +196,8 @@ def clear(folder: RunFolder) -> None:
             shutil.rmtree(path)
     for pattern in EMPTIED:
         for path in _inside(folder.path, pattern):
-            _remove_if_empty(path)
+            with contextlib.suppress(OSError):  # it is not empty, or no folder
+                path.rmdir()
 
 
 def _inside(place: Path, pattern: str) -> Iterator[Path]:
@@ -200,24 +206,3 @@ def _inside(place: Path, pattern: str) -> Iterator[Path]:
         above = list(path.relative_to(place).parents)[:-1]  # without the place itself
         if not path.is_symlink() and not any((place / part).is_symlink() for part in above):
             yield path
-
-
-def _remove_if_empty(path: Path) -> None:
-    """Remove a folder in which nothing is left."""
-    if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
-        with contextlib.suppress(OSError):  # somebody has just put something there
-            path.rmdir()
-
-
-def _is_leftover(folder: RunFolder, path: Path) -> bool:
-    """Whether it is one of our files, unfinished."""
-    ours = (*folder.files, folder.marker, folder.seeds)
-    return any(path.name.startswith(f".{file.name}.") and TEMPORARY in path.name for file in ours)
-
-
-def _status(folder: RunFolder) -> str | None:
-    """What ``run.json`` says; None where it is missing or damaged."""
-    try:
-        return folder.read_status().status
-    except RunError:
-        return None

@@ -55,7 +55,9 @@ class Hit:
     def cells(self, rank: int) -> list[str]:
         """As a row of the printed table."""
         why = ", ".join(map(str, self.concepts)) or "-"
-        figures = (f"{self.similarity:.4f}", _percent(self.random_below))
+        # A share that is not 1 never reads 100 %.
+        below = "100%" if self.random_below >= 1 else f"{100 * self.random_below:.1f}%"
+        figures = (f"{self.similarity:.4f}", ">99.9%" if 0.999 < self.random_below < 1 else below)
         return [str(rank), str(self.row), self.name, self.label or "-", *figures, why]
 
 
@@ -232,21 +234,9 @@ def _table(hits: Sequence[Hit]) -> list[str]:
 
 
 def _wrapped(sentences: Sequence[str]) -> list[str]:
-    """Sentences in lines that fit."""
     return [line for sentence in sentences for line in textwrap.wrap(sentence, WIDTH)]
 
 
 def _cut(text: str, width: int) -> str:
     """The end of a long name, which tells files apart."""
     return text if len(text) <= width else "…" + text[1 - width :]
-
-
-def _percent(share: float) -> str:
-    """A share as a percentage; one that is not 1 never reads 100 %.
-
-    >>> _percent(0.25), _percent(0.9999), _percent(1.0)
-    ('25.0%', '>99.9%', '100%')
-    """
-    if share >= 1:
-        return "100%"
-    return ">99.9%" if share > 0.999 else f"{100 * share:.1f}%"

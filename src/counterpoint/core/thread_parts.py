@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from threading import Barrier, Condition
 from typing import Generic, TypeVar
@@ -168,12 +168,22 @@ def joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def alone() -> AbstractContextManager[None]:
+class alone:  # noqa: N801 (called like a function; no generator, as small batches come in and out of it several times)
     """Operations of this thread are not split over others: for small ones beside other work.
 
     Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, by itself 0.05.
     """
-    return _Alone()
+
+    __slots__ = ("_num_threads",)
+
+    def __enter__(self) -> None:
+        self._num_threads = torch.get_num_threads()
+        if self._num_threads > 1:
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        if self._num_threads > 1:
+            torch.set_num_threads(self._num_threads)
 
 
 @contextmanager
@@ -213,21 +223,6 @@ def side_by_side(work: Callable[[Item], Result], items: Iterable[Item]) -> list[
         return list(_pool(num_threads).map(work, items))
 
 
-class _Alone:
-    """Without a generator: small batches come in and out of it several times."""
-
-    __slots__ = ("_num_threads",)
-
-    def __enter__(self) -> None:
-        self._num_threads = torch.get_num_threads()
-        if self._num_threads > 1:
-            torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        if self._num_threads > 1:
-            torch.set_num_threads(self._num_threads)
-
-
 class _Turns(Generic[Task]):
     """Tasks that wait, and what those that run write to."""
 
@@ -246,7 +241,9 @@ class _Turns(Generic[Task]):
                 self.stop()
                 raise
             finally:
-                self._end(task)
+                with self._changed:  # what the task wrote to is free
+                    self._in_use.difference_update(self._touches(task))
+                    self._changed.notify_all()
 
     def stop(self) -> None:
         """Let nobody begin another task."""
@@ -279,12 +276,6 @@ class _Turns(Generic[Task]):
                 return place
             kept.update(touched)
         return None
-
-    def _end(self, task: Task) -> None:
-        """What the task wrote to is free."""
-        with self._changed:
-            self._in_use.difference_update(self._touches(task))
-            self._changed.notify_all()
 
 
 @contextmanager

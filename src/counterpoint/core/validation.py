@@ -228,7 +228,14 @@ def _option_words(option: Any) -> str:
         return " | ".join(str(value) for value in get_args(option))
     if get_origin(option) is Annotated:
         base, *metadata = get_args(option)
-        return " ".join([_option_words(base), *_bound_words(metadata)])
+        constraints = [each for item in metadata for each in (item.metadata if isinstance(item, FieldInfo) else [item])]
+        bounds = [
+            f"{sign} {'2**63' if (bound := getattr(each, attribute)) == 2**63 else f'{bound:g}'}"
+            for kind, sign, attribute in BOUND_WORDS
+            for each in constraints
+            if isinstance(each, kind)
+        ]
+        return " ".join([_option_words(base), *([" and ".join(bounds)] if bounds else [])])
     if get_origin(option) is tuple:
         if get_args(option)[:1] == (str,):
             return "a list of names, such as ['knn']"
@@ -238,19 +245,6 @@ def _option_words(option: Any) -> str:
     if get_origin(option) is dict:
         return "a mapping such as {margin: 0.5}"
     return TYPE_WORDS.get(option, getattr(option, "__name__", str(option)))
-
-
-def _bound_words(metadata: list[Any]) -> list[str]:
-    """Words such as ``> 0`` for the bounds among pydantic's metadata."""
-    constraints = [inner for item in metadata for inner in (item.metadata if isinstance(item, FieldInfo) else [item])]
-    words = []
-    for kind, sign, attribute in BOUND_WORDS:
-        words += [f"{sign} {_number(getattr(item, attribute))}" for item in constraints if isinstance(item, kind)]
-    return [" and ".join(words)] if words else []
-
-
-def _number(value: Any) -> str:
-    return "2**63" if value == 2**63 else f"{value:g}"
 
 
 def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
@@ -268,17 +262,13 @@ def _first_sentence(model: type[BaseModel], error: ValidationError) -> str:
     assert field is not None
     if section_of(field) is not None:
         return f"{'.'.join(path)} is a section with its own settings, got {first['input']!r}"
-    given = _value_at(first, error, path)
+    # The refused value itself: for a pair, pydantic may name only one of its ends.
+    wholes = (each["input"] for each in error.errors() if list(each["loc"][:-1]) == path or list(each["loc"]) == path)
+    given = next(wholes, first["input"])
     extra = field.json_schema_extra
     hint = f"; {extra['hint']}" if isinstance(extra, dict) and "hint" in extra else ""
     said = gone(f"{'.'.join(path)} {given}")
     return said or f"{'.'.join(path)} must be {expectation(field)}, got {given!r}{hint}"
-
-
-def _value_at(first: Any, error: ValidationError, path: list[str]) -> Any:
-    """Return the refused value itself (for a pair, pydantic may name only one of its ends)."""
-    same_field = [item for item in error.errors() if item["loc"][: len(path)] == tuple(path)]
-    return next((item["input"] for item in same_field if len(item["loc"]) <= len(path) + 1), first["input"])
 
 
 def _unknown_key(place: type[BaseModel], path: list[str], key: str) -> str:

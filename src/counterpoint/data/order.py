@@ -309,7 +309,6 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
 def _explicit(
     sizes: Sequence[int], counts: tuple[int, ...], settings: SourceSettings, class_names: Sequence[str]
 ) -> tuple[int, ...]:
-    """The counts that the user wrote down, checked."""
     if settings.imbalance != "none":
         raise UsageError("source.class_counts and source.imbalance exclude each other; leave one of them at none")
     if len(counts) != len(sizes):

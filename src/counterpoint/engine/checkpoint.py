@@ -130,9 +130,11 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
             _commit(temporary, target, dropped)
         drop_old(folder, snapshot.position.step, keep, stays)
     except (OSError, TypeError) as error:
-        raise RunError(
-            f"cannot save checkpoint {target}: {_cause(error)}; earlier checkpoints are untouched"
-        ) from error
+        cause = str(error)
+        if isinstance(error, OSError):  # what the system said, and about which file
+            name = f" ({Path(str(error.filename)).name})" if error.filename else ""
+            cause = f"{error.strerror or error}{name}"
+        raise RunError(f"cannot save checkpoint {target}: {cause}; earlier checkpoints are untouched") from error
     finally:
         _discard(temporary)  # where it was committed, nothing is left under this name
     return target
@@ -274,7 +276,6 @@ def _commit(temporary: Path, target: Path, dropped: Path) -> None:
 
 
 def _read(path: Path) -> Snapshot:
-    """Read a checkpoint that verified."""
     try:
         plain = _plain_state(path)
         state = FullState(
@@ -319,11 +320,3 @@ def _discard(path: Path) -> None:
     """Remove a folder that nothing needs any more; what cannot be removed now is removed by a later save."""
     with contextlib.suppress(OSError):  # ignore_errors does not cover all calls of rmtree
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _cause(error: Exception) -> str:
-    """What the system said, and about which file."""
-    if not isinstance(error, OSError):
-        return str(error)
-    name = f" ({Path(str(error.filename)).name})" if error.filename else ""
-    return f"{error.strerror or error}{name}"

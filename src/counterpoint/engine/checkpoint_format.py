@@ -55,7 +55,10 @@ def pack(value: Any, tensors: dict[str, Tensor], name: str = "") -> Any:
         children = [(key, pack(child, tensors, _join(name, key))) for key, child in value.items()]
         # JSON would turn the optimiser's parameter numbers, 0, 1, ..., into text.
         is_plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
-        return dict(children) if is_plain else {"$pairs": [[_checked_key(key, name), child] for key, child in children]}
+        if odd := [key for key in value if type(key) not in (bool, int, str)]:
+            what = f"a key of type {type(odd[0]).__name__}, which a checkpoint cannot hold"
+            raise TypeError(f"{name or 'the state'} has {what}")
+        return dict(children) if is_plain else {"$pairs": [list(child) for child in children]}
     if isinstance(value, list | tuple):
         packed = [pack(child, tensors, _join(name, index)) for index, child in enumerate(value)]
         return packed if isinstance(value, list) else {"$tuple": packed}
@@ -89,15 +92,7 @@ def unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _join(name: str, key: Any) -> str:
-    """Path of a child."""
     return f"{name}.{key}" if name else str(key)
-
-
-def _checked_key(key: Any, name: str) -> Any:
-    """A key as JSON keeps it."""
-    if type(key) not in (bool, int, str):
-        raise TypeError(f"{name or 'the state'} has a key of type {type(key).__name__}, which a checkpoint cannot hold")
-    return key
 
 
 def folder_name(step: int) -> str:
@@ -174,7 +169,6 @@ def _wrong_names(folder: Path, known: set[str]) -> str | None:
 
 
 def _wrong_content(folder: Path, seals: Mapping[str, Seal]) -> str | None:
-    """Say which file differs from its seal."""
     for name, seal in seals.items():
         size = (folder / name).stat().st_size
         if size != seal.size:

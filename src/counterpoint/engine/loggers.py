@@ -28,7 +28,9 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
     """
     asked = [name for name in CATALOGUE if getattr(settings, name)]
     for name in asked:
-        if not _is_installed(name):
+        spec = find_spec(name)
+        # A plain folder of its name, such as those we write to, is a namespace package, which has no origin.
+        if spec is None or spec.origin is None:
             raise UsageError(
                 f"engine.{name} is true, but {name} is not installed; pip install 'counterpoint[{name}]', or leave it "
                 "out (metrics.jsonl is always written)"
@@ -96,14 +98,7 @@ class WandbLogger:
             self._run.finish()
 
 
-def _is_installed(package: str) -> bool:
-    """A package is there; a folder of its name, such as those we write to, is none."""
-    spec = find_spec(package)  # a plain folder is a namespace package, which has no origin
-    return spec is not None and spec.origin is not None
-
-
 def _step_of(record: Record) -> int:
-    """Updates done at a record."""
     step = record["step"]
     assert isinstance(step, int)
     return step

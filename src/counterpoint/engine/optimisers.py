@@ -230,7 +230,17 @@ class LARS(Optimizer):
         """One step of one group: v = m v + r g + r beta w, then w = w - lr v."""
         grads = [p.grad for p in params if p.grad is not None]
         # On the device, with scalar tensors for r, so that no step waits for a number.
-        ratios = _ratios(params, grads, group) if group["is_adapted"] else [p.new_ones(()) for p in params]
+        ratios = [p.new_ones(()) for p in params]
+        if group["is_adapted"]:  # Eq. 6 for every parameter at once
+            norms: list[Any] = [torch.stack(torch._foreach_norm(part)) for part in (params, grads)]
+            # Where the parameters are spread over ranks (DTensors), of all shards: one exchange for all of them.
+            weight, grad = (each.full_tensor() if hasattr(each, "full_tensor") else each for each in norms)
+            ratio = group["trust"] * weight / (grad + group["weight_decay"] * weight)
+            if group["is_clipped"]:
+                # The whole rate is lr r: min(r / lr, 1) keeps it at or below lr.
+                ratio = (ratio / group["lr"]).clamp(max=1.0)
+            # Last, so that it replaces 0 / 0, too, and a zero tensor has r = 1 whether or not the rate is clipped.
+            ratios = list(torch.where((weight > 0) & (grad > 0), ratio, 1.0).unbind())
         for p in params:  # v, zero before its first step
             if "momentum_buffer" not in self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
@@ -251,23 +261,6 @@ class LARS(Optimizer):
 def _at_once(params: list[Tensor]) -> int:
     """Layers per operation. On a CPU each alone stays in its cache: ResNet-18, 2 cores, 25 ms against 36 ms."""
     return 1 if params[0].device.type == "cpu" else len(params)
-
-
-def _ratios(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-    """Eq. 6 for every parameter at once, as scalar tensors: nothing waits for the device."""
-    weight, grad = (_whole(torch.stack(torch._foreach_norm(part))) for part in (params, grads))
-    ratio = group["trust"] * weight / (grad + group["weight_decay"] * weight)
-    if group["is_clipped"]:
-        # The whole rate is lr r: min(r / lr, 1) keeps it at or below lr.
-        ratio = (ratio / group["lr"]).clamp(max=1.0)
-    # Last, so that it replaces 0 / 0, too, and a zero tensor has r = 1 whether or not the rate is clipped.
-    return list(torch.where((weight > 0) & (grad > 0), ratio, 1.0).unbind())
-
-
-def _whole(norms: Tensor) -> Tensor:
-    """Norms over all shards where the parameters are spread over ranks (DTensors): one exchange for all of them."""
-    gather = getattr(norms, "full_tensor", None)
-    return norms if gather is None else gather()
 
 
 def _check(**values: float) -> None:

@@ -70,7 +70,10 @@ def take_step(
     rate, clip = job.schedule(position.step), job.settings.optim.clip
     set_learning_rate(job.optimizer, rate)
     try:
-        loss, code = _backward(job, _prepare(job, batch, position.epoch), position, asked)
+        device = job.engine.device
+        second, labels = (None if part is None else part.to(device) for part in (batch.second, batch.labels))
+        views = job.views.two_views(batch.samples.to(device), batch.streams, position.epoch, second)
+        loss, code = _backward(job, LocalBatch(*views, labels, batch.ids), position, asked)
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
         # Lone: the other ranks are within the step and cannot be asked; they hear of it when this one leaves.
@@ -93,15 +96,6 @@ def take_step(
     # Several ranks stop by the answer that all of them have; one process hears a signal that came during the step,
     # too.
     return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
-
-
-def _prepare(job: TrainingJob, batch: Batch, epoch: int) -> LocalBatch:
-    """Draw the views on the device."""
-    device = job.engine.device
-    samples = batch.samples.to(device)
-    second = None if batch.second is None else batch.second.to(device)
-    labels = None if batch.labels is None else batch.labels.to(device)
-    return LocalBatch(*job.views.two_views(samples, batch.streams, epoch, second), labels, batch.ids)
 
 
 def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Callable[[], int]) -> tuple[float, int]:

@@ -135,13 +135,9 @@ def onnx_versions() -> dict[str, str]:
         UsageError: one of them is not installed.
     """
     try:
-        import onnx  # deferred: the extra `onnx` may be absent
-        import onnxscript  # deferred: as above
-
-        runtime = version("onnxruntime")  # `nn.onnx_encoder` imports it
+        return {name: version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
     except ImportError as error:
         raise UsageError(f"ONNX needs onnx, onnxscript and onnxruntime ({first_line(error)}); {INSTALL}") from None
-    return {"onnx": onnx.__version__, "onnxscript": onnxscript.__version__, "onnxruntime": runtime}
 
 
 def write_onnx(network: ServedNetwork, path: Path) -> Answer:

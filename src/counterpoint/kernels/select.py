@@ -4,7 +4,7 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 
 from counterpoint.core.checks import check_choice
+from counterpoint.core.numerics import holding
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import IDENTITY, PairFunction, PairReduction, PairScores
 from counterpoint.kernels.cpu import linear, tiled
@@ -145,24 +146,16 @@ def recording() -> Iterator[list[Choice]]:
     """Collect the distinct choices made inside the block."""
     record: list[Choice] = []
     # Enclosing blocks go on recording: a choice is told to each of them.
-    token = _records.set((*_records.get(), record))
-    try:
+    with holding(_records, (*_records.get(), record)):
         yield record
-    finally:
-        _records.reset(token)
 
 
-@contextmanager
-def inputs_in(dtype: torch.dtype | None) -> Iterator[None]:
+def inputs_in(dtype: torch.dtype | None) -> AbstractContextManager[None]:
     """Tell kernels what half precision a loss was given, which it lifts to float32; None leaves it as it is.
 
     On CUDA products are then made in that precision: unit vectors are computed in float32 and rounded once.
     """
-    token = _inputs.set(_inputs.get() if dtype is None else dtype)
-    try:
-        yield
-    finally:
-        _inputs.reset(token)
+    return holding(_inputs, _inputs.get() if dtype is None else dtype)
 
 
 def is_free() -> bool:
@@ -170,8 +163,7 @@ def is_free() -> bool:
     return _forced.get() is None
 
 
-@contextmanager
-def use(name: str) -> Iterator[None]:
+def use(name: str) -> AbstractContextManager[None]:
     """Make every reduction inside the block use one kernel.
 
     Raises:
@@ -181,8 +173,4 @@ def use(name: str) -> Iterator[None]:
     ...     pass
     """
     check_choice(name, "kernel", CATALOGUE)
-    token = _forced.set(name)
-    try:
-        yield
-    finally:
-        _forced.reset(token)
+    return holding(_forced, name)

@@ -76,7 +76,12 @@ class EnergyProblem:
 
     def costs(self, z_VD: Tensor, block: AnchorBlock) -> tuple[Tensor, Tensor]:
         """d_ij^2, infinite where j does not repel i, and d_i^2; differentiable."""
-        anchors_BD, keys_MD, positives_BD = z_VD[block.rows], z_VD[block.keys], self._positives(z_VD, block.rows)
+        anchors_BD, keys_MD, n = z_VD[block.rows], z_VD[block.keys], self.num_samples
+        if self.streams:  # the positives of one view's anchors follow each other in the other view
+            shift = n if block.rows.start < n else -n
+            positives_BD = z_VD[block.rows.start + shift : block.rows.stop + shift]
+        else:
+            positives_BD = self.partners(z_VD)[block.rows]
         product_BM = anchors_BD @ keys_MD.mT
         if self.pairing.normalize:
             # |a - k|^2 / 2 of unit vectors; a zero row is at 1 from all others: its cosines are 0.
@@ -86,8 +91,16 @@ class EnergyProblem:
             cost_BM = half_B[:, None] + half_M - product_BM
             # From differences, which keep their digits where views agree; for all pairs they would need B M D numbers.
             own_B = 0.5 * (anchors_BD - positives_BD).square().sum(1)
+        parts = (block.rows, block.keys)
+        row_B, key_M = (torch.arange(part.start, part.stop, device=z_VD.device) for part in parts)
+        # The anchor itself and its positive. Differs from Eq. 12, which prints the sum over all j.
+        is_out_BM = (row_B % n)[:, None] == key_M % n
+        # The keys of a streamed block are those of the right view already.
+        if not self.streams and self.pairing.negatives != "two-view":
+            is_same_BM = (row_B // n)[:, None] == key_M // n
+            is_out_BM = is_out_BM | (is_same_BM == (self.pairing.negatives == "cross-view"))
         # An infinite cost gives weight 0 under every rule.
-        return _at_least_zero(cost_BM).masked_fill(self._left_out(block, z_VD.device), math.inf), own_B
+        return _at_least_zero(cost_BM).masked_fill(is_out_BM, math.inf), own_B
 
     def alpha(self, cost_BM: Tensor, own_B: Tensor, block: AnchorBlock) -> Tensor:
         """The rule's weights, zero for anchors that are not our own."""
@@ -103,24 +116,6 @@ class EnergyProblem:
         """Each vector's positive, or what belongs to it."""
         # A swap of the two halves: its own inverse, hence its own transpose.
         return z_VD.roll(self.num_samples, 0)
-
-    def _positives(self, z_VD: Tensor, rows: slice) -> Tensor:
-        """The positives of some anchors; those of one view's anchors follow each other in the other view."""
-        if not self.streams:
-            return self.partners(z_VD)[rows]
-        shift = self.num_samples if rows.start < self.num_samples else -self.num_samples
-        return z_VD[rows.start + shift : rows.stop + shift]
-
-    def _left_out(self, block: AnchorBlock, device: torch.device) -> Tensor:
-        row_B, key_M = (torch.arange(part.start, part.stop, device=device) for part in (block.rows, block.keys))
-        n = self.num_samples
-        # The anchor itself and its positive. Differs from Eq. 12, which prints the sum over all j.
-        is_out_BM = (row_B % n)[:, None] == key_M % n
-        # The keys of a streamed block are those of the right view already.
-        if self.streams or self.pairing.negatives == "two-view":
-            return is_out_BM
-        is_same_BM = (row_B // n)[:, None] == key_M // n
-        return is_out_BM | (is_same_BM if self.pairing.negatives == "cross-view" else is_same_BM.logical_not())
 
 
 def held_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:

@@ -14,7 +14,7 @@ form: what a solver finds (a support, a multiplier) is held, and closed formulas
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
@@ -78,8 +78,18 @@ class AlphaRule(Protocol):
         ...
 
 
+class _RowByRow:
+    """Rules that decide each row by itself, with weights that sum to 1 unless they say otherwise."""
+
+    can_stream = True
+
+    def row_sum(self, num_negatives: int) -> RowSum:
+        """See ``AlphaRule``."""
+        return RowSum(1.0, True)
+
+
 @dataclass(frozen=True)
-class Entropy:
+class Entropy(_RowByRow):
     r"""r_H: the softmax of minus the costs; with it AlphaCL has InfoNCE's gradient, times tau.
 
     .. math:: \min_\alpha \sum_j \alpha_j (c_j - d_i^2) + \tau \sum_j \alpha_j \log \alpha_j,\quad
@@ -103,7 +113,6 @@ class Entropy:
 
     temperature: float = 0.5
     epsilon: float = 0.0
-    can_stream: bool = field(default=True, init=False, repr=False)
     formula: ClassVar[str] = "exp(-c/tau) / (epsilon exp(-d_i^2/tau) + sum exp(-c/tau))"
 
     def __post_init__(self) -> None:
@@ -125,7 +134,7 @@ class Entropy:
 
 
 @dataclass(frozen=True)
-class InversePower:
+class InversePower(_RowByRow):
     r"""r_gamma, solved exactly: no weight ever reaches 0.
 
     .. math:: \min_\alpha \sum_j \alpha_j c_j - \frac{\tau}{1-\gamma} \sum_j \alpha_j^{1-\gamma},\quad
@@ -151,7 +160,6 @@ class InversePower:
 
     temperature: float = 0.5
     gamma: float = 2.0
-    can_stream: bool = field(default=True, init=False, repr=False)
     formula: ClassVar[str] = "(tau / (c + mu))^(1/gamma), mu such that the sum is 1"
 
     def __post_init__(self) -> None:
@@ -174,13 +182,9 @@ class InversePower:
             t_B = t_B - log_sum_B / slope_B
         return torch.exp(inverse_power_sum(t_B, e_BM, is_out_BM, self.gamma)[2])
 
-    def row_sum(self, num_negatives: int) -> RowSum:
-        """See ``AlphaRule``."""
-        return RowSum(1.0, True)
-
 
 @dataclass(frozen=True)
-class Square:
+class Square(_RowByRow):
     r"""r_s: water-filling; pairs beyond the water level get no weight at all.
 
     .. math:: \min_\alpha \sum_j \alpha_j c_j + \frac{\tau}{2} \sum_j \alpha_j^2,\quad
@@ -202,7 +206,6 @@ class Square:
     """
 
     temperature: float = 5.0
-    can_stream: bool = field(default=True, init=False, repr=False)
     formula: ClassVar[str] = "max(mu - c, 0) / tau, mu such that the sum is 1"
 
     def __post_init__(self) -> None:
@@ -221,13 +224,9 @@ class Square:
         alpha_BM = 1 / num_active_B1 + (mean_B1 - excess_BM) / self.temperature
         return torch.where(is_active_BM, alpha_BM.clamp(min=0.0), 0.0)  # a key at the water level may round below 0
 
-    def row_sum(self, num_negatives: int) -> RowSum:
-        """See ``AlphaRule``."""
-        return RowSum(1.0, True)
-
 
 @dataclass(frozen=True)
-class Direct:
+class Direct(_RowByRow):
     r"""alpha-CL-direct: weights fall with a power of the distance.
 
     .. math:: \alpha_j = \frac{e^{-d_j^p/\tau}}{\sum_k e^{-d_k^p/\tau} + \epsilon K}, \qquad d_j^p = c_j^{p/2}
@@ -258,7 +257,6 @@ class Direct:
     exponent: float = 4.0
     epsilon: float = 0.0
     normalised: bool = True
-    can_stream: bool = field(default=True, init=False, repr=False)
     formula: ClassVar[str] = "exp(-c^(p/2)/tau) / (sum exp(-c^(p/2)/tau) + epsilon K)"
 
     def __post_init__(self) -> None:
@@ -288,7 +286,7 @@ class Direct:
 
 
 @dataclass(frozen=True)
-class FixedInverse:
+class FixedInverse(_RowByRow):
     r"""The released code's stand-in for r_gamma: the multiplier mu is set to tau instead of solved for.
 
     .. math:: \alpha_j = \frac{(d_j^p + \tau)^{-e}}{\sum_k (d_k^p + \tau)^{-e}}, \qquad d_j^p = c_j^{p/2}
@@ -314,7 +312,6 @@ class FixedInverse:
     temperature: float = 0.5
     power: float = 1.0
     exponent: float = 2.0
-    can_stream: bool = field(default=True, init=False, repr=False)
     formula: ClassVar[str] = "(c^(p/2) + tau)^-e / sum (c^(p/2) + tau)^-e"
 
     def __post_init__(self) -> None:
@@ -329,10 +326,6 @@ class FixedInverse:
         log_BM = torch.log(distance_power(cost_BM, is_out_BM, self.exponent) + self.temperature)
         # A softmax of logarithms is the normalised power, which by itself may leave float32.
         return torch.softmax((-self.power * log_BM).masked_fill(is_out_BM, -math.inf), dim=1)
-
-    def row_sum(self, num_negatives: int) -> RowSum:
-        """See ``AlphaRule``."""
-        return RowSum(1.0, True)
 
 
 RULES: Mapping[str, Callable[..., AlphaRule]] = {

@@ -15,12 +15,12 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.loss import LossCard, Part
 from counterpoint.losses.pair_loss import reduce_block
-from counterpoint.losses.pairs import Pairing, ScoreBlock
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing, ScoreBlock
 
 
-class CrossModal(Loss):
+class CrossModal(ContrastiveLoss):
     r"""CLIP's loss: find the right text for each image, and the right image for each text.
 
     .. math:: L = \frac{1}{2n} \sum_i \Big[ \log\Big(1 + \sum_{j \ne i} e^{s(\langle x_i, y_j\rangle - \langle x_i,
@@ -64,6 +64,7 @@ class CrossModal(Loss):
     ) -> None:
         super().__init__()
         check_temperature(temperature)
+        self.pairing = Pairing("cross-view")
         self.scale = LogitScale(1.0 / temperature, is_learned=learnable_temperature, most=max_scale)
         self.nonnegative, self.normalize = nonnegative, normalize
         prepared = ["ReLU"] if self.nonnegative else []
@@ -104,10 +105,6 @@ class CrossModal(Loss):
             alpha[:n, n:] = _picked(_scores(z0, z1, scale, slice(0, n)))
             alpha[n:, :n] = _picked(_scores(z1, z0, scale, slice(0, n)))
         return alpha
-
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return Pairing("cross-view").num_negatives(n)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike: log n."""

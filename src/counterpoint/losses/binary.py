@@ -30,11 +30,11 @@ from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require
-from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Pairing, own_sample
+from counterpoint.losses.loss import LossCard, Part
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing, own_sample
 
 
-class BinaryContrast(Loss):
+class BinaryContrast(ContrastiveLoss):
     r"""Binary contrastive loss: positives and negatives each by their own function of the scaled similarity.
 
     .. math:: L = \frac{1}{T_P} \sum_{n} p(C_{nn'}/\tau) + \frac{1}{T_N} \sum_{n} \sum_{m \ne n, n'} q(C_{nm}/\tau)
@@ -60,7 +60,7 @@ class BinaryContrast(Loss):
         check_temperature(temperature)
         self.attract, self.repel = attract, repel
         self.temperature, self.normalize = temperature, normalize
-        self.card = card
+        self.pairing, self.card = Pairing(), card
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used.
@@ -87,10 +87,6 @@ class BinaryContrast(Loss):
         # Slopes are asked for at finite scores only: of minus infinity they may be NaN.
         slope_MM = self.repel.slope(u_MM.masked_fill(is_out_MM, 0.0)).masked_fill(is_out_MM, 0.0)
         return slope_MM / (self.num_negatives(len(z0)) * self.temperature)
-
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return Pairing().num_negatives(n)
 
     def chance(self, n: int) -> float:
         """Loss when all vectors look alike: p(1/tau) + q(1/tau); of vectors as they are, when all are zero."""
@@ -153,22 +149,19 @@ class BinaryContrast(Loss):
             return reduce_total(scores, self.repel, 1.0 / num_pairs)
         # Eq. 18: a sum of 4N^2 exponentials may leave the dtype where their mean does not.
         log_mean = torch.logsumexp(reduce(scores, self.repel).rows_N, 0) - math.log(num_pairs)
-        self._check_range(log_mean.detach())
-        return log_mean.exp()
-
-    def _check_range(self, log_mean: Tensor) -> None:
-        """Require that the mean of exponentials, and that over tau as in the gradient, be finite numbers."""
+        # The mean of exponentials, and that over tau as in the gradient, must be finite numbers.
         limit = math.log(torch.finfo(log_mean.dtype).max) - max(0.0, -math.log(self.temperature))
 
         def complain() -> None:
             raise NonFiniteError(
                 f"mean of exp(C / temperature) must stay below e^{limit:.4g} in {log_mean.dtype}, got "
-                f"e^{float(log_mean):.4g}; raise the temperature ({self.temperature:g}), normalise the vectors, or use "
-                "float64"
+                f"e^{float(log_mean.detach()):.4g}; raise the temperature ({self.temperature:g}), normalise the "
+                "vectors, or use float64"
             )
 
         # A NaN is named elsewhere.
-        require(~(log_mean > limit), complain, "mean of exp(C / temperature) is too large for its dtype")
+        require(~(log_mean.detach() > limit), complain, "mean of exp(C / temperature) is too large for its dtype")
+        return log_mean.exp()
 
     def _at(self, positive: float, negative: float) -> float:
         """Loss when all positives have one logit and all negatives another."""

@@ -3,7 +3,7 @@
 # N samples per view, A anchors, H of a strip, M = 2N vectors (first view before second), K draws per anchor, D features
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -73,12 +73,34 @@ class _Slope(PerSlice):
 
     @staticmethod
     def forward(index_AK: Tensor, num_keys: int, *factors: Tensor | None) -> Tensor:
-        g_AK, a_AD, k_MD = written_out(factors)
-        if g_AK is None:
-            return _products(index_AK, a_AD, k_MD)
-        if a_AD is None:
-            return _anchor_sums(index_AK, g_AK, k_MD)
-        return _key_sums(index_AK, g_AK, a_AD, num_keys)
+        wanted = [factor is None for factor in factors].index(True)
+        given: Any = written_out(factors)
+        g_AK, a_AD, k_MD = given
+        if wanted == 0:  # u_iq = <a_i, k_x(i,q)>
+            slope = a_AD.new_empty(index_AK.shape)
+        elif wanted == 1:  # sum_q g_iq k_x(i,q) for each anchor
+            slope = k_MD.new_empty(len(index_AK), k_MD.shape[1])
+        else:  # sum_iq g_iq a_i over the draws x(i, q) = j, for each key j
+            slope = a_AD.new_zeros(num_keys, a_AD.shape[1])
+
+        def compute(rows: slice) -> Tensor:
+            if wanted == 0:
+                # All products of a strip, then those drawn: gathering K keys per anchor first would take A K D numbers.
+                return (a_AD[rows] @ k_MD.T).gather(1, index_AK[rows])
+            # As a matrix of weights at the keys, so that a sum over draws is a product of matrices.
+            g_HK = g_AK[rows]
+            weight_HM = g_HK.new_zeros(len(g_HK), num_keys).scatter_add_(1, index_AK[rows], g_HK)
+            return weight_HM if wanted == 2 else weight_HM @ k_MD
+
+        def add(rows: slice, strip: Tensor) -> None:
+            # All strips may add to the same keys: in a fixed order, so that the bits do not depend on the number of
+            # threads.
+            slope.addmm_(strip.T, a_AD[rows]) if wanted == 2 else slope[rows].copy_(strip)
+
+        height = max(1, STRIP_NUMBERS // num_keys)
+        strips = (slice(top, top + height) for top in range(0, len(index_AK), height))  # the last may reach too far
+        in_order(strips, compute, add, is_parallel=can_read(index_AK) and not is_transformed())
+        return slope
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -111,62 +133,6 @@ class _Slope(PerSlice):
 def _with(factors: Sequence[Tensor | None], place: int, factor: Tensor | None) -> list[Tensor | None]:
     """All factors, with another one in one place."""
     return [factor if at == place else kept for at, kept in enumerate(factors)]
-
-
-def _products(index_AK: Tensor, a_AD: Any, k_MD: Any) -> Tensor:
-    """u_iq = <a_i, k_x(i,q)>."""
-    products_AK = a_AD.new_empty(index_AK.shape)
-
-    def compute(rows: slice) -> Tensor:
-        # All products of a strip, then those drawn: gathering K keys per anchor first would take A K D numbers.
-        return (a_AD[rows] @ k_MD.T).gather(1, index_AK[rows])
-
-    _each_strip(index_AK, len(k_MD), compute, lambda rows, strip_HK: products_AK[rows].copy_(strip_HK))
-    return products_AK
-
-
-def _anchor_sums(index_AK: Tensor, g_AK: Tensor, k_MD: Any) -> Tensor:
-    """sum_q g_iq k_x(i,q) for each anchor."""
-    sums_AD = k_MD.new_empty(len(index_AK), k_MD.shape[1])
-
-    def compute(rows: slice) -> Tensor:
-        # As a matrix of weights at the keys, so that a sum over draws is a product of matrices.
-        return _spread(index_AK, g_AK, rows, len(k_MD)) @ k_MD
-
-    _each_strip(index_AK, len(k_MD), compute, lambda rows, strip_HD: sums_AD[rows].copy_(strip_HD))
-    return sums_AD
-
-
-def _key_sums(index_AK: Tensor, g_AK: Tensor, a_AD: Tensor, num_keys: int) -> Tensor:
-    """sum_iq g_iq a_i over the draws x(i, q) = j, for each key j."""
-    sums_MD = a_AD.new_zeros(num_keys, a_AD.shape[1])
-
-    def compute(rows: slice) -> Tensor:
-        return _spread(index_AK, g_AK, rows, num_keys)
-
-    # All strips add to the same keys; their order is fixed, so that the bits do not depend on the number of threads.
-    _each_strip(index_AK, num_keys, compute, lambda rows, weight_HM: sums_MD.addmm_(weight_HM.T, a_AD[rows]))
-    return sums_MD
-
-
-def _strips(index_AK: Tensor, num_keys: int) -> Iterator[slice]:
-    height = max(1, STRIP_NUMBERS // num_keys)
-    for top in range(0, len(index_AK), height):
-        yield slice(top, top + height)  # the last may reach beyond the end
-
-
-def _each_strip(
-    index_AK: Tensor, num_keys: int, compute: Callable[[slice], Tensor], add: Callable[[slice, Tensor], Any]
-) -> None:
-    """What is computed of each strip, handed on in their order."""
-    is_parallel = can_read(index_AK) and not is_transformed()
-    in_order(_strips(index_AK, num_keys), compute, add, is_parallel=is_parallel)
-
-
-def _spread(index_AK: Tensor, g_AK: Tensor, rows: slice, num_keys: int) -> Tensor:
-    """Weights of a strip's draws at the keys they drew, added up; (h, m)."""
-    g_HK = g_AK[rows]
-    return g_HK.new_zeros(len(g_HK), num_keys).scatter_add_(1, index_AK[rows], g_HK)
 
 
 Lengths = Literal["sphere", "ball", "none"]

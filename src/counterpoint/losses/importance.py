@@ -14,10 +14,10 @@ from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energ
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Negatives, Pairing
+from counterpoint.losses.pairs import ContrastiveLoss, Negatives, Pairing
 
 
-class AlphaCL(Loss):
+class AlphaCL(ContrastiveLoss):
     r"""Pair-weighed contrastive learning (alpha-CL).
 
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \sum_{j \in N(i)} \alpha_{ij} (d_i^2 - d_{ij}^2), \qquad
@@ -108,10 +108,6 @@ class AlphaCL(Loss):
         for block in problem.blocks():
             alpha_VV[block.rows, block.keys] = problem.alpha(*problem.costs(z_VD, block), block)
         return alpha_VV.to(dtype)
-
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return self.pairing.num_negatives(n)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse): every gap is 0."""

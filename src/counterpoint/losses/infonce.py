@@ -14,7 +14,7 @@ from counterpoint.losses.family import member
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part, first_order
 from counterpoint.losses.pair_loss import Attention, PairLoss, Reduction
-from counterpoint.losses.pairs import Anchors, Negatives, Pairing, Psi, log_plus
+from counterpoint.losses.pairs import Anchors, ContrastiveLoss, Negatives, Pairing, Psi, log_plus
 
 
 def InfoNCE(
@@ -100,7 +100,7 @@ def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: 
     return InfoNCE(temperature, 0.0, negatives, normalize)
 
 
-class DCLW(Loss):
+class DCLW(ContrastiveLoss):
     r"""Weighted decoupled contrastive learning: positives that already agree pull less, those that do not pull more.
 
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \Big( -w_i \frac{\cos_{ii'}}{\tau}
@@ -136,6 +136,7 @@ class DCLW(Loss):
     def __init__(self, temperature: float = 0.1, sigma: float = 0.5, *, backpropagate_weights: bool = False) -> None:
         super().__init__()
         self.decoupled = DCL(temperature)
+        self.pairing = self.decoupled.pairing
         check_positive(sigma, "sigma", hint="yeh2022 uses 0.5; losses.DCL has equal weights")
         self.temperature, self.sigma = temperature, sigma
         self.backpropagate_weights = backpropagate_weights
@@ -161,7 +162,9 @@ class DCLW(Loss):
         # Of all n samples also for a part: the weights are a softmax over the whole batch.
         positive_N = (z0 * z1).sum(1)
         excess_A = (len(z0) * torch.softmax(positive_N / self.sigma, dim=0) - 1)[own]  # 1 - w
-        pull_A = excess_A * positive_N[own] if self.backpropagate_weights else _held(excess_A, positive_N[own])
+        # A detached weight would allow a second derivative, that of no loss, without a word.
+        own_A = positive_N[own]
+        pull_A: Any = excess_A * own_A if self.backpropagate_weights else _Held.apply(excess_A, own_A)
         # Both vectors of a sample have one weight and one positive: the mean over n is that over 2n.
         # DCL's gap has -cos_ii' / tau in it already: what is left is small, where w is near 1.
         return self.decoupled(z0, z1, part=part) + pull_A.mean() / self.temperature
@@ -178,10 +181,6 @@ class DCLW(Loss):
         """Entropy of each anchor's importance and its effective number of negatives: those of DCL."""
         return self.decoupled.attention(z0, z1)
 
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return self.decoupled.num_negatives(n)
-
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike: weights are 1, and it is DCL's log(2n - 2)."""
         return self.decoupled.chance(n)
@@ -196,14 +195,8 @@ class DCLW(Loss):
         return self.decoupled.floor(n, nonnegative=nonnegative)
 
 
-def _held(weight_N: Tensor, value_N: Tensor) -> Tensor:
-    """Weight times value, with the weight held fixed in the gradient."""
-    # A detached weight would allow a second derivative, that of no loss, without a word.
-    return _Held.apply(weight_N, value_N)  # pyright: ignore[reportReturnType]
-
-
 class _Held(torch.autograd.Function):
-    """weight * value, differentiated for the value only."""
+    """weight * value, with the weight held fixed in the gradient."""
 
     generate_vmap_rule = True
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_dense, check_features, check_held, check_labels, check_positive
-from counterpoint.core.numerics import ORDINARY_LENGTHS, rowwise, take_radial, unit_rows
+from counterpoint.core.numerics import ORDINARY_LENGTHS, holding, rowwise, take_radial, unit_rows
 
 READS_ARE_FREE = ("cpu",)
 
@@ -69,12 +69,8 @@ def gathering(function: Callable[[], Tensor]) -> Tensor:
     if _gathered.get() is not None:
         return function()
     gathered: list[Condition] = []
-    token = _gathered.set(gathered)
-    try:
+    with holding(_gathered, gathered):
         value = function()
-    finally:
-        # Also after an error: later calls would gather for ever, and nothing would be raised.
-        _gathered.reset(token)
     if not gathered:
         return value
     all_met = torch.stack([is_met for is_met, _ in gathered]).all()

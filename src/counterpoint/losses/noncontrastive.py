@@ -71,7 +71,11 @@ class BarlowTwins(Loss):
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored."""
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-        first_ND, second_ND = (_standardized(z_ND, self.variance_epsilon) for z_ND in (z0, z1))
+        centred = (z_ND - z_ND.mean(dim=0) for z_ND in (z0, z1))
+        # Each feature with mean 0 and deviation 1 over the batch, over root n: 1 / sqrt(n (var + epsilon)), once from
+        # each view, has the 1 / n of Eq. 2 in the product.
+        noise = len(z0) * self.variance_epsilon
+        first_ND, second_ND = (z_ND * (z_ND.square().sum(dim=0) + noise).rsqrt() for z_ND in centred)
         own_D = (first_ND * second_ND).sum(dim=0)  # C_pp, Eq. 2
         # Eq. 1
         return (1 - own_D).square().sum() + self.lambda_ * _square_sum_off_diagonal(first_ND, second_ND)
@@ -149,7 +153,8 @@ class VICReg(Loss):
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         centred = [z_ND - z_ND.mean(dim=0) for z_ND in (z0, z1)]
         # Eq. 1 and 2 for each view; Eq. 6 adds the two, their mean is mu / 2 of the sum.
-        spread = torch.stack([self._missing_deviation(z_ND) for z_ND in centred]).mean()
+        variances = [z_ND.square().sum(dim=0) / (len(z_ND) - 1) for z_ND in centred]
+        spread = torch.stack([F.relu(1 - (var_D + self.variance_epsilon).sqrt()).mean() for var_D in variances]).mean()
         scaled = [z_ND / math.sqrt(len(z_ND) - 1) for z_ND in centred]
         # Eq. 3 and 4: at 1 / sqrt(n - 1) inner products of features are covariances.
         shared = torch.stack([_square_sum_off_diagonal(z_ND, z_ND) for z_ND in scaled]).sum() / z0.shape[1]
@@ -163,18 +168,6 @@ class VICReg(Loss):
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         """Zero: no term can be negative. Attained if n > D, with no negative entry too (vectors may be moved)."""
         return 0.0
-
-    def _missing_deviation(self, centred_ND: Tensor) -> Tensor:
-        """v(Z), Eq. 1 and 2."""
-        deviation_D = (centred_ND.square().sum(dim=0) / (len(centred_ND) - 1) + self.variance_epsilon).sqrt()
-        return F.relu(1 - deviation_D).mean()
-
-
-def _standardized(z_ND: Tensor, epsilon: float) -> Tensor:
-    """Each feature with mean 0 and deviation 1 over the batch, over root n: inner products are then correlations."""
-    centred_ND = z_ND - z_ND.mean(dim=0)
-    # 1 / sqrt(n (var + epsilon)), once from each view: the 1 / n of Eq. 2 is in their product.
-    return centred_ND * (centred_ND.square().sum(dim=0) + len(z_ND) * epsilon).rsqrt()
 
 
 def _square_sum_off_diagonal(first_ND: Tensor, second_ND: Tensor) -> Tensor:

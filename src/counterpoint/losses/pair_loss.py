@@ -8,7 +8,6 @@ negative, every member has the gradient of :math:`\sum_{ij} \alpha_{ij} (d_i^2 -
 # N samples per view, A anchors, M keys, D features
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,8 +32,8 @@ from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Pairing, Phi, Psi, ScoreBlock, blocks_of, user_phi, user_psi
+from counterpoint.losses.loss import LossCard, Part
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing, Phi, Psi, ScoreBlock, blocks_of, user_phi, user_psi
 
 
 @dataclass(frozen=True)
@@ -76,20 +75,8 @@ class Attention:
         return float(self.effective_negatives_A.nanmean())
 
 
-@torch.no_grad()
-def attention_of(blocks: Sequence[PairScores], psi: PairFunction, num_negatives: int) -> Attention:
-    """Entropy per anchor, block by block, rows then columns.
-
-    Args:
-        blocks: the pair scores, in float64: entropy is a difference of larger numbers.
-        psi: the elementwise function; weights are its slopes, which must not be negative.
-        num_negatives: keys per anchor, the bound that rounding is kept within.
-    """
-    entropy_A = torch.cat([h_A for scores in blocks for h_A in _entropies(scores, psi)])
-    return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
-
-
 def _entropies(scores: PairScores, psi: PairFunction) -> list[Tensor]:
+    """Entropy per anchor, rows then columns, from scores in float64: it is a difference of larger numbers."""
     if not psi.in_log_domain:
         total = reduce(scores, PairFunction(f"slope of {psi.name}", psi.slope, psi.curvature, torch.zeros_like))
 
@@ -119,7 +106,7 @@ Reduction = Literal["mean", "sum"]
 REDUCTIONS = {"mean": "mean over anchors", "sum": "sum over anchors"}
 
 
-class PairLoss(Loss):
+class PairLoss(ContrastiveLoss):
     r"""A pairwise loss made of two increasing functions.
 
     .. math:: L = \frac{1}{|A|} \sum_{i \in A} \phi\Big(\sum_{j \in N(i)} \psi(d_i^2 - d_{ij}^2)\Big)
@@ -188,7 +175,12 @@ class PairLoss(Loss):
         blocks = blocks_of(both_2ND, self.pairing, self.psi, part)
         # phi' is constant: weights are known before any pair is seen, so that the gradient needs no second pass.
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
-            return self._one_pass(blocks).to(both_2ND.dtype)
+            # Rows, and columns where they are anchors.
+            sides = ((b.scores.terms.anchors_ND, b.scores.keys_MD)[: 1 + b.scores.is_two_way] for b in blocks)
+            num_anchors = sum(len(side) for both in sides for side in both)
+            weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
+            totals = [reduce_total(block.scores, self.psi.function, weight) for block in blocks]
+            return torch.stack(totals).sum().to(both_2ND.dtype)
         statistics = [statistic for block in blocks for statistic in reduce_block(block, self.psi.function).both()]
         per_anchor_A = self._phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
         value = self.reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
@@ -211,12 +203,12 @@ class PairLoss(Loss):
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
         """Entropy of each anchor's importance and its effective number of negatives, in linear memory."""
         both_2ND = prepare_both(z0, z1, normalize=self.pairing.normalize).detach().double()
-        blocks = blocks_of(both_2ND, self.pairing, self.psi)
-        return attention_of([block.scores for block in blocks], self.psi.function, self.num_negatives(len(z0)))
-
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return self.pairing.num_negatives(n)
+        num_negatives = self.num_negatives(len(z0))
+        with torch.no_grad():
+            blocks = blocks_of(both_2ND, self.pairing, self.psi)
+            entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block.scores, self.psi.function)])
+            # Rounding is kept within what so many negatives can reach.
+            return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse): phi(K psi(0)) with K negatives."""
@@ -289,14 +281,6 @@ class PairLoss(Loss):
 
     def _phi_of(self, statistic_A: Tensor) -> Tensor:
         return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
-
-    def _one_pass(self, blocks: list[ScoreBlock]) -> Tensor:
-        """Phi is linear: every pair's weight is known before any pair is seen."""
-        # Rows, and columns where they are anchors.
-        sides = ((b.scores.terms.anchors_ND, b.scores.keys_MD)[: 1 + b.scores.is_two_way] for b in blocks)
-        num_anchors = sum(len(side) for both in sides for side in both)
-        weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
-        return torch.stack([reduce_total(block.scores, self.psi.function, weight) for block in blocks]).sum()
 
     def _alpha(self, u_AM: Tensor) -> Tensor:
         """Importance from scores, zero where they are minus infinity."""

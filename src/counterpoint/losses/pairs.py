@@ -34,7 +34,7 @@ from counterpoint.kernels.contract import (
     identity,
     softplus,
 )
-from counterpoint.losses.loss import Part
+from counterpoint.losses.loss import Loss, Part
 
 INCREASING = (EXPONENTIAL, HINGE, IDENTITY, SIGMOID, SOFTPLUS)
 
@@ -266,6 +266,20 @@ class Pairing:
         return f"{NEGATIVES[self.negatives]}; anchors are {ANCHORS[self.anchors]}"
 
 
+class ContrastiveLoss(Loss):
+    """A loss of pairs.
+
+    Attributes:
+        pairing: which vectors repel which.
+    """
+
+    pairing: Pairing
+
+    def num_negatives(self, n: int) -> int:
+        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
+        return self.pairing.num_negatives(n)
+
+
 @dataclass(frozen=True)
 class ScoreBlock:
     """Scores of some anchors against some keys.
@@ -315,7 +329,12 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
         excluded = own_sample(n, 2, both_2ND.device)
         # Anchors and keys are one set: each product serves both of its vectors.
         if part is None and not is_first:
-            return [_two_view(both_2ND, excluded, pairing, psi)]
+            minus_own = _own(z0, z1, pairing, psi)
+            # Of vectors as they are |z_i'|^2 / 2 is that of another vector in each direction.
+            both = torch.cat([minus_own, minus_own if pairing.normalize else _own(z1, z0, pairing, psi)])
+            scale = both_2ND.new_full((), psi.scale)
+            terms = ScoreTerms(both_2ND, None, scale, both, _other(both_2ND, pairing, psi))
+            return [ScoreBlock(PairScores(terms, PairMask(excluded)))]
         anchors, positives, rows = [z0[own]], [z1[own]], [excluded[own]]
         if not is_first:
             anchors.append(z1[own])
@@ -328,20 +347,6 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
     return [
         _block(None if part is None else z[own], other[own], z, (excluded[own], pairing, psi)) for z, other in views
     ]
-
-
-def _two_view(both_2ND: Tensor, excluded: Tensor, pairing: Pairing, psi: Psi) -> ScoreBlock:
-    """All 2n vectors against each other; the two of a sample are as far from each other in either direction."""
-    z0, z1 = both_2ND.chunk(2)
-    if pairing.normalize:
-        own = _own(z0, z1, pairing, psi).repeat(2)
-    else:
-        # |z_i'|^2 / 2 is that of another vector in each direction.
-        own = torch.cat([_own(z0, z1, pairing, psi), _own(z1, z0, pairing, psi)])
-    scale = both_2ND.new_full((), psi.scale)
-    return ScoreBlock(
-        PairScores(ScoreTerms(both_2ND, None, scale, own, _other(both_2ND, pairing, psi)), PairMask(excluded))
-    )
 
 
 def _block(

@@ -20,11 +20,11 @@ from counterpoint.kernels.cpu.small_batch import OneOperation, is_small, ordinar
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import Pairing
+from counterpoint.losses.loss import LossCard, Part
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing
 
 
-class SigmoidPair(Loss):
+class SigmoidPair(ContrastiveLoss):
     r"""Sigmoid loss of SigLIP: binary cross-entropy of "do these two belong together?", with learned scale and bias.
 
     .. math:: L = \frac{1}{n} \sum_i \log\big(1 + e^{-(t \langle x_i, y_i\rangle + b)}\big)
@@ -73,7 +73,7 @@ class SigmoidPair(Loss):
             raise ValueError(f"bias must be finite, got {bias}; zhai2023 starts at -10")
         self.scale = LogitScale(scale, is_learned=learnable)
         self.bias = nn.Parameter(torch.tensor(float(bias))) if learnable else float(bias)
-        self.normalize = normalize
+        self.pairing, self.normalize = Pairing("cross-view"), normalize
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """See ``Loss.forward``; labels are checked and not used."""
@@ -107,10 +107,6 @@ class SigmoidPair(Loss):
             alpha[:n, n:] = scores.terms.scale * torch.sigmoid(dense.row_scores(scores))
         return alpha
 
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return Pairing("cross-view").num_negatives(n)
-
     def chance(self, n: int) -> float:
         """Loss at the present scale and bias when all vectors look alike; of vectors as they are, when all are zero."""
         t, b = (self.scale.value if self.normalize else 0.0), self._bias
@@ -135,8 +131,15 @@ class SigmoidPair(Loss):
             negative = -(n / 2 + c * (1 - n / 2)) / num_negatives
             return _softplus(-t * c - b) + num_negatives * _softplus(t * negative + b)
 
-        # Each term is a convex function of something affine in c.
-        return _least_of_convex(bound)
+        # Each term is a convex function of something affine in c: its least value, by cutting off thirds.
+        low, high = -1.0, 1.0
+        for _ in range(100):  # the interval ends at 2 (2/3)^100 = 5e-18
+            third = (high - low) / 3
+            if bound(low + third) < bound(high - third):
+                high -= third
+            else:
+                low += third
+        return min(map(bound, (-1.0, low, high, 1.0)))
 
     def class_level(self) -> ClassLevel:
         """See ``Loss.class_level``; at the present scale and bias, for one representation of both kinds of data.
@@ -235,18 +238,6 @@ def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[T
 
 def _softplus(s: float) -> float:
     return max(s, 0.0) + math.log1p(math.exp(-abs(s)))
-
-
-def _least_of_convex(function: Callable[[float], float]) -> float:
-    """Least value on [-1, 1], by cutting off thirds."""
-    low, high = -1.0, 1.0
-    for _ in range(100):  # the interval ends at 2 (2/3)^100 = 5e-18
-        third = (high - low) / 3
-        if function(low + third) < function(high - third):
-            high -= third
-        else:
-            low += third
-    return min(function(x) for x in (-1.0, low, high, 1.0))
 
 
 CATALOGUE: Mapping[str, type[SigmoidPair]] = {"sigmoid": SigmoidPair}

@@ -90,10 +90,19 @@ class SupCon(Loss):
         if labels is None and z1 is not None:
             # Each sample is its own class: one positive, and the kernels of InfoNCE take the pairs.
             return self.nt_xent(z0, z1, part=part)
-        loss = _of_small_batch(z0, z1, labels, 1.0 / self.temperature) if part is None else None
-        if loss is None:
-            loss = mean_over_positives(_vectors(z0, z1, labels, part), 1.0 / self.temperature)
-        return loss
+        check_views(z0, z0 if z1 is None else z1, labels)
+        scale, num_vectors = 1.0 / self.temperature, len(z0) * (1 if z1 is None else 2)
+        # A small batch takes a few calls. One set without labels is refused by the general route.
+        loss = None
+        if part is None and labels is not None and can_read(z0) and is_small(num_vectors**2):
+            x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
+
+            def general(x_MD: Tensor) -> Tensor:
+                first, second = (x_MD, None) if z1 is None else x_MD.chunk(2)
+                return mean_over_positives(_vectors(first, second, labels), scale)
+
+            loss = supervised_loss(x_MD, labels if z1 is None else torch.cat([labels, labels]), scale, general)
+        return mean_over_positives(_vectors(z0, z1, labels, part), scale) if loss is None else loss
 
     def importance(self, z0: Tensor, z1: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         r"""Weight with which vectors of other labels repel each anchor, dense.
@@ -215,21 +224,6 @@ class MultiPositive(Loss):
         gap = -1.0 if nonnegative else -2.0
         # K = 2: all other vectors, 2n - 3, are positives.
         return math.log1p(2 / (2 * n - 3) * math.exp(gap / self.temperature))
-
-
-def _of_small_batch(z0: Tensor, z1: Tensor | None, labels: Tensor | None, scale: float) -> Tensor | None:
-    """SupCon in a few calls; None where that does not apply."""
-    check_views(z0, z0 if z1 is None else z1, labels)
-    # One set without labels is refused by the general route.
-    if labels is None or not can_read(z0) or not is_small((len(z0) * (1 if z1 is None else 2)) ** 2):
-        return None
-    x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
-
-    def general(x_MD: Tensor) -> Tensor:
-        first, second = (x_MD, None) if z1 is None else x_MD.chunk(2)
-        return mean_over_positives(_vectors(first, second, labels), scale)
-
-    return supervised_loss(x_MD, labels if z1 is None else torch.cat([labels, labels]), scale, general)
 
 
 def _vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | None = None) -> LabelledVectors:

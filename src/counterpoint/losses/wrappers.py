@@ -14,10 +14,10 @@ from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.losses.pair_loss import Attention, PairLoss, reduce_block
-from counterpoint.losses.pairs import Phi, Psi, blocks_of
+from counterpoint.losses.pairs import ContrastiveLoss, Phi, Psi, blocks_of
 
 
-class HardNegatives(Loss):
+class HardNegatives(ContrastiveLoss):
     r"""A pairwise loss whose negatives are weighted by the exponential of their own score.
 
     .. math:: L = \frac{1}{|A|} \sum_{i \in A} \phi(\xi_i), \qquad
@@ -57,7 +57,7 @@ class HardNegatives(Loss):
             raise TypeError(f"loss must be a pairwise loss with exponential psi, such as InfoNCE(), got {known}")
         if not 0 <= beta < math.inf:
             raise ValueError(f"beta must be >= 0 and finite, got {beta}; 0 is the wrapped loss, 0.5 to 2 are common")
-        self.loss, self.beta = loss, beta
+        self.loss, self.beta, self.pairing = loss, beta, loss.pairing
         self.card = replace(
             loss.card,
             name=f"HardNegatives({loss.card.name})",
@@ -100,10 +100,6 @@ class HardNegatives(Loss):
         softmax of :math:`(1 + \beta) u_{ij}`. At beta = 0 the two are one.
         """
         return self._log_sum(1 + self.beta).attention(z0, z1)
-
-    def num_negatives(self, n: int) -> int:
-        """Number of vectors that repel each anchor in a batch of n samples, n >= 2."""
-        return self.loss.num_negatives(n)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike: weights are then equal, and it is that of the wrapped loss."""

@@ -71,7 +71,16 @@ class QueueContrast(Loss):
         first_KD = torch.randn(num_keys, num_features, generator=source, device=source.device)
         self.register_buffer("queue_KD", F.normalize(first_KD, dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
-        self.card = _card(self)
+        self.card = LossCard(
+            name="QueueContrast",
+            phi="log(x)" if epsilon == 0 else f"log({epsilon:g} + x)",
+            psi=f"exp(x / {temperature:g})",
+            alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
+            negatives=f"a queue of {num_keys:,} earlier keys; anchors are the n queries",
+            normalization="unit vectors; mean over queries",
+            source="he2020, Eq. 1",
+            fused="CPU, CUDA",
+        )
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """Mean over queries ``z0`` with keys ``z1``; the queue stays as it is. Labels are only checked."""
@@ -170,18 +179,3 @@ class MomentumQueue(EncoderMethod):
         """Move the momentum copy towards the encoder."""
         self.target_backbone.follow(self.backbone, self.momentum)
         self.target_projector.follow(self.projector, self.momentum)
-
-
-def _card(loss: QueueContrast) -> LossCard:
-    tau, epsilon = loss.temperature, loss.epsilon
-    return LossCard(
-        name="QueueContrast",
-        phi="log(x)" if epsilon == 0 else f"log({epsilon:g} + x)",
-        psi=f"exp(x / {tau:g})",
-        alpha=f"exp(gap_ij / tau) / ({epsilon:g} + xi_i) / tau",
-        negatives=f"a queue of {len(loss.queue_KD):,} earlier keys; anchors are the n queries",
-        normalization="unit vectors; mean over queries",
-        source="he2020, Eq. 1",
-        second_derivative="true",
-        fused="CPU, CUDA",
-    )

@@ -98,7 +98,16 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
             "" if str(error).startswith(("target.", "projector.", "the encoder", "encoder ")) else f"loss.name {name}: "
         )
         raise UsageError(f"{prefix}{error}") from None
-    return _check_chunks(settings, method)
+    # Encoders must be able to work in chunks, MoCo's and BYOL's copies as well; the predictor sees the whole batch.
+    encoders = nn.ModuleDict({name: child for name, child in method.named_children() if name != "predictor"})
+    norm = next(batch_norm_layers(encoders), None)
+    if norm is not None and settings.engine.chunk_size != "none" and not settings.engine.chunk_norm:
+        raise UsageError(
+            f"engine.chunk_size {settings.engine.chunk_size}: layer {norm[0]} ({type(norm[1]).__name__}) mixes the "
+            "samples of a batch; use --engine.chunk-norm true for statistics per chunk, or an encoder and projector "
+            "without BatchNorm"
+        )
+    return method
 
 
 def _check_data(method: str, entry: MethodEntry, parts: MethodParts) -> None:
@@ -238,20 +247,6 @@ def _passes(settings: TrainSettings) -> dict[str, Any]:
 def _chunks(settings: TrainSettings) -> Chunks | None:
     size = settings.engine.chunk_size
     return None if size == "none" else Chunks(size, settings.engine.chunk_norm)
-
-
-def _check_chunks(settings: TrainSettings, method: Wiring) -> Wiring:
-    """Require encoders that can work in chunks, before the first step does; the predictor sees the whole batch."""
-    # MoCo's and BYOL's copies are among the children: they encode in chunks as well.
-    encoders = nn.ModuleDict({name: child for name, child in method.named_children() if name != "predictor"})
-    norm = next(batch_norm_layers(encoders), None)
-    if norm is not None and settings.engine.chunk_size != "none" and not settings.engine.chunk_norm:
-        raise UsageError(
-            f"engine.chunk_size {settings.engine.chunk_size}: layer {norm[0]} ({type(norm[1]).__name__}) mixes the "
-            "samples of a batch; use --engine.chunk-norm true for statistics per chunk, or an encoder and projector "
-            "without BatchNorm"
-        )
-    return method
 
 
 def _chosen(asked: float | str, of_method: float | None) -> float:

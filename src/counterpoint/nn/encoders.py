@@ -1,7 +1,7 @@
 """Encoders: what maps a sample to its representation."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -239,43 +239,27 @@ def parameter_layers(backbone: nn.Module) -> tuple[tuple[nn.Parameter, ...], ...
     """
     body = backbone.body if isinstance(backbone, Pooled) else backbone
     if hasattr(body, "group_matcher"):
-        return _layers_of_timm(body)
-    if isinstance(body, ResNet):
-        parts = [[body.stem], *([block] for block in body.blocks)]
-    elif isinstance(body, nn.Sequential):
-        parts = _split_at_weights(list(body))
+        from timm.models import group_parameters  # deferred: see `check_timm_name`
+
+        group: Any = body.group_matcher
+        # Numbered from the input, as timm's own layer decay has them.
+        layer_of: Any = group_parameters(body, group(coarse=False), return_values=False, reverse=True)
+        layers: list[list[nn.Parameter]] = [[] for _ in range(max(layer_of.values()) + 1)]
+        for name, parameter in body.named_parameters():
+            layers[layer_of[name]].append(parameter)
     else:
-        parts = [[child] for child in body.children()]
-    layers = [[parameter for module in part for parameter in module.parameters()] for part in parts]
-    own = list(body.parameters(recurse=False))
-    layers = [own + layers[0], *layers[1:]] if layers else [own]
-    return _once([layer for layer in layers if layer])
-
-
-def _split_at_weights(modules: Sequence[nn.Module]) -> list[list[nn.Module]]:
-    """Modules of a sequence, a new part at each that has a kernel, a matrix or parts of its own."""
-    parts: list[list[nn.Module]] = []
-    for module in modules:
-        has_weights = any(parameter.ndim > 1 for parameter in module.parameters())
-        if has_weights or not parts:
-            parts.append([])
-        parts[-1].append(module)
-    return parts
-
-
-def _layers_of_timm(body: Any) -> tuple[tuple[nn.Parameter, ...], ...]:
-    """Numbered from the input, as timm's own layer decay has them."""
-    from timm.models import group_parameters  # deferred: see `check_timm_name`
-
-    layer_of: Any = group_parameters(body, body.group_matcher(coarse=False), return_values=False, reverse=True)
-    layers: list[list[nn.Parameter]] = [[] for _ in range(max(layer_of.values()) + 1)]
-    for name, parameter in body.named_parameters():
-        layers[layer_of[name]].append(parameter)
-    return _once([layer for layer in layers if layer])
-
-
-def _once(layers: Sequence[Sequence[nn.Parameter]]) -> tuple[tuple[nn.Parameter, ...], ...]:
-    """Each parameter in the first layer that has it, as weights may be shared."""
+        parts: list[list[nn.Module]] = [[child] for child in body.children()]
+        if isinstance(body, ResNet):
+            parts = [[body.stem], *([block] for block in body.blocks)]
+        elif isinstance(body, nn.Sequential):
+            parts = [[]]
+            for module in body:  # a new part at each that has a kernel, a matrix or parts of its own
+                is_new = parts[-1] and any(parameter.ndim > 1 for parameter in module.parameters())
+                parts += [[]] if is_new else []
+                parts[-1].append(module)
+        layers = [[parameter for module in part for parameter in module.parameters()] for part in parts]
+        layers = [[*body.parameters(recurse=False), *(layers[0] if layers else [])], *layers[1:]]
+    # Each parameter in the first layer that has it, as weights may be shared.
     seen: set[int] = set()
     found = []
     for layer in layers:

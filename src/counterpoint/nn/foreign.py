@@ -207,7 +207,13 @@ def build_foreign(
         if isinstance(encoder, nn.Module):
             known = _filled(own_copy(encoder), type(encoder).__name__, in_shape, weights)
         elif encoder.endswith(ONNX_SUFFIX):
-            known = _from_onnx(encoder, in_shape, weights)
+            if weights:
+                raise UsageError(f"encoder {encoder} has its own weights; leave out {weights}")
+            network = OnnxEncoder(encoder)
+            first, *others = network.outputs
+            remarks = (f"took output {first}", *([f"left aside: output {', '.join(others)}"] if others else []))
+            backbone, digest = with_pooling(network, in_shape), sha256_of(Path(encoder))
+            known = ForeignEncoder(encoder, backbone, None, None, digest, remarks)
         elif is_origin(encoder) and _library_of(encoder) is None:
             with own_draws(seed):
                 module = _own_part(encoder)
@@ -279,7 +285,12 @@ def fill_known(
 
 def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) -> ForeignEncoder:
     if _library_of(name) is None and name not in CATALOGUE:
-        raise _unknown(name)
+        if name.endswith(WEIGHT_SUFFIXES):
+            raise UsageError(
+                f"encoder {name!r} is a file of weights; give it as weights, and its architecture as the encoder"
+            )
+        forms = [*CATALOGUE, *LIBRARIES, f"FILE{ONNX_SUFFIX}", "package.module:name"]
+        raise unknown_name("encoder", name, forms)
     check_kind(name, in_shape)
     plans, tensors = _plans(name, in_shape, weights is not None), read_weights(weights) if weights else None
     plan = _best_plan(name, plans, tensors)
@@ -335,16 +346,6 @@ def _built(name: str, seed: int, plan: Plan) -> nn.Module:
         return CATALOGUE[name].build(plan.shape, plan.stem)
 
 
-def _from_onnx(path: str, in_shape: Shape, weights: str | Path | None) -> ForeignEncoder:
-    if weights:
-        raise UsageError(f"encoder {path} has its own weights; leave out {weights}")
-    module = OnnxEncoder(path)
-    first, *others = module.outputs
-    left = (f"left aside: output {', '.join(others)}",) if others else ()
-    backbone = with_pooling(module, in_shape)
-    return ForeignEncoder(path, backbone, None, None, sha256_of(Path(path)), (f"took output {first}", *left))
-
-
 def _filled(module: nn.Module, name: str, in_shape: Shape, weights: str | Path | None) -> ForeignEncoder:
     """A module of the user's, with its own weights or a file's."""
     fitted = fit_weights(module, read_weights(weights), str(weights)) if weights else None
@@ -376,12 +377,3 @@ def _own_part(name: str) -> nn.Module:
 
 def _library_of(name: str) -> str | None:
     return next((prefix for prefix in LIBRARIES if name.startswith(prefix)), None)
-
-
-def _unknown(name: str) -> UsageError:
-    if name.endswith(WEIGHT_SUFFIXES):
-        return UsageError(
-            f"encoder {name!r} is a file of weights; give it as weights, and its architecture as the encoder"
-        )
-    forms = [*CATALOGUE, *LIBRARIES, f"FILE{ONNX_SUFFIX}", "package.module:name"]
-    return unknown_name("encoder", name, forms)

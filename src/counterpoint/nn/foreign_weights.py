@@ -41,11 +41,6 @@ class ForeignCallError(ValueError):
     """A file asks to call what it names."""
 
 
-def is_torch_file(start: bytes) -> bool:
-    """Whether a file that begins so is one of ``torch.save``."""
-    return start.startswith(ZIP_START) or (start.startswith(b"\x80") and MAGIC.to_bytes(10, "little") in start)
-
-
 def read_torch_file(path: Path) -> dict[str, Tensor]:
     """Tensors by name out of a file of ``torch.save``; keys of dictionaries in dictionaries are joined by dots.
 
@@ -98,24 +93,16 @@ def _named(held: Any) -> Iterator[tuple[str, Tensor]]:
     while waiting:
         prefix, holder, depth = waiting.pop()
         for key, value in holder.items():
-            if isinstance(key, str) and _is_plain(value):
+            is_tensor = isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized
+            if not isinstance(key, str):
+                continue
+            if is_tensor and value.numel() * value.itemsize > value.untyped_storage().nbytes():
+                raise ValueError(f"a tensor of shape {tuple(value.shape)} that repeats its numbers")
+            if is_tensor:
                 yield prefix + key, value.detach()
-            elif isinstance(key, str) and isinstance(value, dict) and id(value) not in seen and depth < MAX_DEPTH:
+            elif isinstance(value, dict) and id(value) not in seen and depth < MAX_DEPTH:
                 seen.add(id(value))
                 waiting.append((f"{prefix}{key}.", value, depth + 1))
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether it is a tensor with a place in the file for each number.
-
-    Raises:
-        ValueError: places are taken twice.
-    """
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
-        return False
-    if value.numel() * value.itemsize > value.untyped_storage().nbytes():
-        raise ValueError(f"a tensor of shape {tuple(value.shape)} that repeats its numbers")
-    return True
 
 
 class _Never(type):
@@ -211,7 +198,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     try:
         with open_regular(path) as file:
             start = file.read(64)
-        if is_torch_file(start):
+        is_old = start.startswith(b"\x80") and MAGIC.to_bytes(10, "little") in start
+        if start.startswith(ZIP_START) or is_old:
             tensors = read_torch_file(path)
         elif start[8:9] == b"{":
             tensors = read_tensors(path)
@@ -260,8 +248,14 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
     for key in chosen.keys.values():
         if not bool(torch.isfinite(tensors[key]).all()):
             raise UsageError(f"{origin}: {key} holds NaN or infinity; take an earlier checkpoint")
+    # And what the module keeps beside its weights, where the file has that, too.
+    state, keys = bare.state_dict(), dict(chosen.keys)
+    for own in (own for own in state if own.endswith(BOOKKEEPING)):
+        key = chosen.prefix + own
+        if key in tensors and _is_alike(tensors[key], state[own]):
+            keys[own] = key
     # Without strict, as counts of batches may be missing; everything else was checked.
-    bare.load_state_dict({own: tensors[key] for own, key in _all_keys(chosen, bare, tensors).items()}, strict=False)
+    bare.load_state_dict({own: tensors[key] for own, key in keys.items()}, strict=False)
     return FittedWeights(chosen.is_respelled, _remarks(whole, left, len(wanted)))
 
 
@@ -291,14 +285,6 @@ def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[s
 def _wanted(module: nn.Module) -> dict[str, Tensor]:
     """What a file must have: parameters and buffers, but no counts of batches."""
     return {name: value for name, value in module.state_dict().items() if not name.endswith(BOOKKEEPING)}
-
-
-def _all_keys(match: Match, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Names of the file for a module's weights, and for what it keeps beside them where the file has that, too."""
-    state = module.state_dict()
-    beside = {own: match.prefix + own for own in state if own.endswith(BOOKKEEPING)}
-    known = {own: key for own, key in beside.items() if key in tensors and _is_alike(tensors[key], state[own])}
-    return {**match.keys, **known}
 
 
 def _is_alike(value: Tensor, own: Tensor) -> bool:

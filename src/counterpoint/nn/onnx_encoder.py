@@ -6,13 +6,12 @@ of one with either is ended, too.
 """
 
 import math
-import mmap
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,6 @@ getattr(signal, "alarm", int)(int(sys.argv[2]))
 import onnxruntime
 onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 """
-# Fields of ONNX's messages (onnx.proto): of a model, a graph, a node and an attribute.
-GRAPH, FUNCTIONS, NODE, ATTRIBUTE, SUBGRAPHS = 7, 25, 1, 5, (6, 11)
 
 
 class OnnxEncoder(nn.Module):
@@ -59,10 +56,11 @@ class OnnxEncoder(nn.Module):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         try:
-            import onnxruntime  # deferred: the extra `onnx` may be absent
+            import onnx  # deferred: the extra `onnx` may be absent
+            import onnxruntime  # deferred: as above
         except ImportError:
             raise UsageError(
-                f"encoder {path} needs onnxruntime; install it with: pip install 'counterpoint[onnx]'"
+                f"encoder {path} needs onnx and onnxruntime; install them with: pip install 'counterpoint[onnx]'"
             ) from None
         onnxruntime.set_default_logger_severity(3)  # it also reports errors of its own files
         options = onnxruntime.SessionOptions()
@@ -72,7 +70,7 @@ class OnnxEncoder(nn.Module):
         self.slowest = 0.0  # seconds of a sample
         try:
             # Opened here first: the runtime would wait for a pipe.
-            self.is_bounded, has_functions = _unfolding(path)
+            self.is_bounded, has_functions = _unfolding(onnx, path)
             if has_functions:
                 _open_in_time(path)
             self.session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -154,7 +152,6 @@ class OnnxEncoder(nn.Module):
         return found
 
     def _values(self, samples: Tensor) -> np.ndarray:
-        """Samples as the file takes them."""
         if not _takes_bytes(self.input):
             return samples.numpy().astype(FLOATS[self.input.type])
         images = to_bytes(samples)
@@ -162,7 +159,6 @@ class OnnxEncoder(nn.Module):
 
 
 def _takes_bytes(given: Any) -> bool:
-    """Whether an input is of pictures as bytes."""
     return given.type == BYTES and len(given.shape) == 4
 
 
@@ -190,47 +186,19 @@ def _too_slow(path: str | Path, what: str, limit: float) -> UsageError:
     )
 
 
-def _unfolding(path: str | Path) -> tuple[bool, bool]:
+def _unfolding(onnx: Any, path: str | Path) -> tuple[bool, bool]:
     """Whether a file has nodes that run graphs of their own (loops, branches) or functions, and whether functions.
 
     Raises:
         OSError: it cannot be opened.
     """
-    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        whole = (0, len(content))
+    from google.protobuf.message import DecodeError  # deferred: comes with onnx
+
+    with open_regular(path) as file:
         try:
-            has_functions = any(_spans(content, whole, FUNCTIONS))
-            has_graphs = any(any(_spans(content, whole, GRAPH, NODE, ATTRIBUTE, field)) for field in SUBGRAPHS)
-        except IndexError:  # no such file, or damaged: the runtime says so
+            model = onnx.load(file, load_external_data=False)
+        except DecodeError:  # no such file, or damaged: the runtime says so
             return True, True
-        return has_functions or has_graphs, has_functions
-
-
-def _spans(content: mmap.mmap, span: tuple[int, int], field: int, *deeper: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of each field of a number within a message, or of fields within these."""
-    for number, begin, stop in _messages(content, *span):
-        if number == field:
-            yield from _spans(content, (begin, stop), *deeper) if deeper else [(begin, stop)]
-
-
-def _messages(content: mmap.mmap, place: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """Number, begin and end of each field of a protobuf message that has a length; the others are passed over."""
-
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = content[place]
-            value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-            if byte < 128:
-                return value
-            if shift > 63:
-                raise IndexError("no number of protobuf is so long")
-
-    while place < stop:
-        tag = varint()
-        kind = tag & 7
-        length = varint() if kind in (0, 2) else {1: 8, 5: 4}.get(kind, 0)
-        if kind == 2:
-            yield tag >> 3, place, place + length
-        place += length if kind != 0 else 0
+    attributes = (attribute for node in model.graph.node for attribute in node.attribute)
+    has_graphs = any(attribute.HasField("g") or attribute.graphs for attribute in attributes)
+    return has_graphs or bool(model.functions), bool(model.functions)

@@ -69,20 +69,18 @@ class SyncedBatchNorm(_BatchNorm):
         Raises:
             ValueError: one value per channel on all ranks together, which has no variance.
         """
-        output = self._normalised(input)
+        if not self.training and self.running_mean is not None:
+            own = self.running_mean, self.running_var, self.weight, self.bias
+            output = F.batch_norm(input, *own, False, 0.0, self.eps)
+        else:
+            if world_size() == 1 and input.numel() == input.shape[1]:
+                shape = tuple(input.shape)
+                raise ValueError(f"expected more than 1 value per channel when training, got input size {shape}")
+            output, mean_C, unbiased_C = cast(Any, _Synced.apply(input, self.weight, self.bias, self.eps))
+            if self.training and self.running_mean is not None:
+                self._follow(mean_C, unbiased_C)
         for child in self.children():
             output = child(output)
-        return output
-
-    def _normalised(self, x: Tensor) -> Tensor:
-        """The layer without members."""
-        if not self.training and self.running_mean is not None:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        if world_size() == 1 and x.numel() == x.shape[1]:
-            raise ValueError(f"expected more than 1 value per channel when training, got input size {tuple(x.shape)}")
-        output, mean_C, unbiased_C = cast(Any, _Synced.apply(x, self.weight, self.bias, self.eps))
-        if self.training and self.running_mean is not None:
-            self._follow(mean_C, unbiased_C)
         return output
 
     @torch.no_grad()

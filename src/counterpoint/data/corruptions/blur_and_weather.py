@@ -56,20 +56,15 @@ def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
     published with it, and so does this. Differs from it where the reach is above 1: all pixels are replaced at once.
     """
     sigma, reach = strength.values[0] * strength.scale, max(1, round(strength.values[1] * strength.scale))
-    images = to_bytes(_soft(to_unit_float(images_BCHW), sigma))
+    images, (height, width) = to_bytes(_soft(to_unit_float(images_BCHW), sigma)), images_BCHW.shape[2:]
     for place in range(int(strength.values[2])):
-        images = _displaced(images, reach, draws, place)
+        # Each pixel is that at a drawn distance of -reach to reach - 1 along both axes, edges held.
+        drawn_B2HW = draws.uniform(place, 2 * height * width).view(-1, 2, height, width)
+        away_B2HW = (drawn_B2HW * (2 * reach)).long() - reach
+        row_BHW = (torch.arange(height)[:, None] + away_B2HW[:, 0]).clamp_(0, height - 1)
+        column_BHW = (torch.arange(width) + away_B2HW[:, 1]).clamp_(0, width - 1)
+        images = _picked(images, row_BHW * width + column_BHW)
     return _soft(to_unit_float(images), sigma)
-
-
-def _displaced(images_BCHW: Tensor, reach: int, draws: CorruptionDraws, place: int) -> Tensor:
-    """Each pixel is that at a drawn distance of -reach to reach - 1 along both axes, edges held."""
-    height, width = images_BCHW.shape[2:]
-    drawn_B2HW = draws.uniform(place, 2 * height * width).view(-1, 2, height, width)
-    away_B2HW = (drawn_B2HW * (2 * reach)).long() - reach
-    row_BHW = (torch.arange(height)[:, None] + away_B2HW[:, 0]).clamp_(0, height - 1)
-    column_BHW = (torch.arange(width) + away_B2HW[:, 1]).clamp_(0, width - 1)
-    return _picked(images_BCHW, row_BHW * width + column_BHW)
 
 
 def _picked(images_BCHW: Tensor, pixel_BHW: Tensor) -> Tensor:

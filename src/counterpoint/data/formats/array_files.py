@@ -4,7 +4,7 @@ A pack is one ``.npz`` of all encoded files end to end (``jpeg``), where each be
 image i is ``jpeg[offsets[i]:offsets[i + 1]]``, in any format that image files may have.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
     if path.suffix.lower() == ".npy":
         return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
     keys = npz_keys(path)
-    pair = pair_keys(keys)
+    pair = next((pair for pair in KEY_PAIRS if set(pair) <= set(keys)), None)
     sample_keys = pair or [name for name in SAMPLE_KEYS if name in keys][:1]
     if not sample_keys:
         raise DataError(
@@ -47,15 +47,6 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
         )
     arrays = read_npz(path, (*sample_keys, *[name for name in LABEL_KEYS if name in keys][:1], "factors"))
     return _from_arrays(path, arrays, settings) if pair is None else _paired(path, pair, arrays, settings)
-
-
-def pair_keys(keys: Collection[str]) -> tuple[str, str] | None:
-    """The two arrays of a pair, if an archive has them.
-
-    >>> pair_keys(["labels", "captions", "images"])
-    ('images', 'captions')
-    """
-    return next((pair for pair in KEY_PAIRS if set(pair) <= set(keys)), None)
 
 
 def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
@@ -125,8 +116,28 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
         raise DataError(f"{path}: jpeg must be bytes in one row, got {content.dtype} of shape {content.shape}")
-    _check_offsets(path, offsets, len(content))
-    numbers = _class_numbers(path, arrays.get("labels"), len(offsets) - 1)
+    # Every image must have bytes of its own, and every byte an image.
+    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
+        raise DataError(
+            f"{path}: offsets must be at least two whole numbers, got {offsets.dtype} of shape {offsets.shape}"
+        )
+    if int(offsets[0]) != 0 or int(offsets[-1]) != len(content):
+        raise DataError(f"{path}: offsets must run from 0 to {len(content)}, got {offsets[0]} to {offsets[-1]}")
+    # Compared, not subtracted: differences of unsigned offsets would wrap around to large ones.
+    falls = (offsets[1:] <= offsets[:-1]).nonzero()[0]
+    if len(falls):
+        raise DataError(
+            f"{path}: offsets must rise, but image {falls[0]} runs from {offsets[falls[0]]} to {offsets[falls[0] + 1]}"
+        )
+    numbers = arrays.get("labels")  # -1 where unknown
+    if numbers is not None:
+        if numbers.dtype.kind not in "iu" or numbers.shape != (len(offsets) - 1,):
+            raise DataError(
+                f"{path}: labels must be {len(offsets) - 1} whole numbers, got {numbers.dtype} of shape {numbers.shape}"
+            )
+        if int(numbers.min()) < -1 or int(numbers.max()) >= MAX_CLASSES:
+            odd = numbers.min() if int(numbers.min()) < -1 else numbers.max()
+            raise DataError(f"{path}: labels must be -1 (unknown) to {MAX_CLASSES - 1}, got {odd}")
     images = [
         Located(str(number), path, start, stop - start, None if numbers is None else str(numbers[number]))
         for number, (start, stop) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True))
@@ -142,36 +153,6 @@ def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         return Labels(torch.tensor(known, dtype=torch.int64), names) if known else None
 
     return open_listing(str(path), Listing(images, read=reader, label=rule), settings, progress)
-
-
-def _check_offsets(path: Path, offsets: np.ndarray, num_bytes: int) -> None:
-    """Every image must have bytes of its own, and every byte an image."""
-    if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or len(offsets) < 2:
-        raise DataError(
-            f"{path}: offsets must be at least two whole numbers, got {offsets.dtype} of shape {offsets.shape}"
-        )
-    if int(offsets[0]) != 0 or int(offsets[-1]) != num_bytes:
-        raise DataError(f"{path}: offsets must run from 0 to {num_bytes}, got {offsets[0]} to {offsets[-1]}")
-    # Compared, not subtracted: differences of unsigned offsets would wrap around to large ones.
-    falls = (offsets[1:] <= offsets[:-1]).nonzero()[0]
-    if len(falls):
-        raise DataError(
-            f"{path}: offsets must rise, but image {falls[0]} runs from {offsets[falls[0]]} to {offsets[falls[0] + 1]}"
-        )
-
-
-def _class_numbers(path: Path, labels: np.ndarray | None, num_images: int) -> np.ndarray | None:
-    """One whole number per image, -1 where unknown."""
-    if labels is None:
-        return None
-    if labels.dtype.kind not in "iu" or labels.shape != (num_images,):
-        raise DataError(
-            f"{path}: labels must be {num_images} whole numbers, got {labels.dtype} of shape {labels.shape}"
-        )
-    if int(labels.min()) < -1 or int(labels.max()) >= MAX_CLASSES:
-        odd = labels.min() if int(labels.min()) < -1 else labels.max()
-        raise DataError(f"{path}: labels must be -1 (unknown) to {MAX_CLASSES - 1}, got {odd}")
-    return labels
 
 
 def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:

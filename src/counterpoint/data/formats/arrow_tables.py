@@ -38,7 +38,12 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     """
     refuse_split(str(path), settings.split)
     file = TableFile(path)
-    table = ArrowTable(file, _sample_column(path, file.kinds, settings), _label_column(path, file.kinds, settings))
+    kinds: Sequence[ColumnKind] = ("integer", "text")
+    usual = (name for name, kind in file.kinds.items() if kind in kinds and name.lower() in LABEL_NAMES)
+    label = next(usual, None) if settings.label_column == "auto" else settings.label_column
+    if settings.label_column != "auto":
+        _check_column(path, settings.label_column, file.kinds, kinds, "source.label_column")
+    table = ArrowTable(file, _sample_column(path, file.kinds, settings), label)
     if file.kinds[table.samples] == "vector":
         return _open_vectors(path, table, settings)
     images = table.images()
@@ -130,15 +135,6 @@ def _sample_column(path: Path, kinds_of: Kinds, settings: SourceSettings) -> str
             names = ", ".join(columns)
             raise UsageError(f"{path} has several columns of samples: {names}; choose with --source.image-column")
     raise DataError(f"{path} has no column of images or vectors (columns: {', '.join(kinds_of) or 'none'})")
-
-
-def _label_column(path: Path, kinds_of: Kinds, settings: SourceSettings) -> str | None:
-    """The column of labels: the one asked for, else the first with a usual name, else none."""
-    kinds: Sequence[ColumnKind] = ("integer", "text")
-    if settings.label_column != "auto":
-        _check_column(path, settings.label_column, kinds_of, kinds, "source.label_column")
-        return settings.label_column
-    return next((name for name, kind in kinds_of.items() if kind in kinds and name.lower() in LABEL_NAMES), None)
 
 
 def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[ColumnKind], setting: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -149,14 +149,24 @@ def decode(
     """
     with _one_reason():
         image = Image.open(io.BytesIO(content), formats=FORMATS)
-        num_bytes = _room_for(image)
+        # Pillow only warns between its limit and twice that, and raises above.
+        if image.width * image.height > MAX_PIXELS:
+            raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
+        is_hidden = _is_turn_hidden(image)
+        num_bytes = _check_bytes(image, is_turned=not is_hidden and orientation(image) > 1)
+        if is_hidden and num_bytes:
+            num_bytes = min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES)
         if before is not None:
             before(image)
-    with DECODED.taken(num_bytes):
-        try:
-            return use(_upright(image))
-        finally:
-            image.close()  # pixels go before the room for them is another's
+    with DECODED.taken(num_bytes), closing(image):  # pixels go before the room for them is another's
+        with _one_reason():
+            # Opening reads the header alone; damage among the pixels shows here.
+            image.load()
+            if image.format == "PNG":  # only now is an orientation known that lies behind the pixels
+                _check_bytes(image, is_turned=orientation(image) > 1)
+            ImageOps.exif_transpose(image, in_place=True)
+            upright = _to_rgb(image)
+        return use(upright)
 
 
 def decode_square(content: bytes, side: int) -> Tensor:
@@ -220,32 +230,6 @@ def orientation(image: Image.Image) -> int:
 def _is_turn_hidden(image: Image.Image) -> bool:
     """Whether only decoding tells the orientation: a PNG may have it behind its pixels, where Pillow looks for it."""
     return image.format == "PNG" and "exif" not in image.info
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    """Load an image that was opened, turn it as EXIF says, and convert it."""
-    with _one_reason():
-        # Opening reads the header alone; damage among the pixels shows here.
-        image.load()
-        if image.format == "PNG":  # only now is an orientation known that lies behind the pixels
-            _check_bytes(image, is_turned=orientation(image) > 1)
-        ImageOps.exif_transpose(image, in_place=True)
-        return _to_rgb(image)
-
-
-def _room_for(image: Image.Image) -> int:
-    """Bytes to hold while an image that was opened is decoded.
-
-    Raises:
-        ValueError: more than allowed.
-    """
-    # Pillow only warns between its limit and twice that, and raises above.
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"larger than {MAX_PIXELS:,} pixels")
-    if not _is_turn_hidden(image):
-        return _check_bytes(image, is_turned=orientation(image) > 1)
-    is_counted = _check_bytes(image, is_turned=False) > 0
-    return min(decoded_bytes(image, is_turned=True), MAX_DECODED_BYTES) if is_counted else 0
 
 
 def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:

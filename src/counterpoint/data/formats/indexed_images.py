@@ -2,8 +2,8 @@
 
 # N samples
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.numerics import holding
 from counterpoint.data.formats.image_files import (
     ENCODED,
     MAX_ENCODED_BYTES,
@@ -91,17 +92,12 @@ class Known:
         return row if image.size in (None, row.size) else None
 
 
-@contextmanager
-def glance() -> Iterator[None]:
+def glance() -> AbstractContextManager[None]:
     """Data that are opened here are for a look at some pictures: each is decoded when it is fetched, and not before.
 
     Every picture that was found is in the source's ``FileStore``, good or bad; no index is read or kept.
     """
-    token = _IS_GLANCE.set(True)
-    try:
-        yield
-    finally:
-        _IS_GLANCE.reset(token)
+    return holding(_IS_GLANCE, True)
 
 
 def open_listing(name: str, listing: Listing, settings: SourceSettings, progress: Progress) -> Source:

@@ -47,15 +47,19 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     (tensor([-1,  0,  1]), tensor([0, 1, 1]))
     """
     if isinstance(values, Tensor):  # of any device
-        try:
-            check_held(values, "labels")
-        except TypeError as error:
-            raise DataError(str(error)) from None
+        check_held(values, "labels", error=DataError)
         values = values.detach().cpu().resolve_conj().resolve_neg().numpy()
     array = np.asarray(values)
     if array.ndim != 1 or len(array) != num_samples:
         raise DataError(f"labels must be one per sample: {num_samples} samples, but labels have shape {array.shape}")
-    is_known_N = ~_are_missing(array)
+    if array.dtype.kind in "iuf":
+        is_missing_N = (array == -1) | np.isnan(array)
+    else:
+        is_missing_N = np.array([is_missing(label) for label in array.tolist()], bool)
+    # Two classes of many a binary task are called -1 and 1.
+    if is_missing_N.any() and {str(label).removesuffix(".0") for label in np.unique(array.astype(str))} == {"-1", "1"}:
+        is_missing_N = np.zeros(len(array), bool)
+    is_known_N = ~is_missing_N
     known = array[is_known_N]
     if array.dtype.kind == "O" and not isinstance(values, np.ndarray):
         known = np.asarray(known.tolist())  # a list of whole numbers and None: whole numbers have an order of their own
@@ -69,19 +73,6 @@ def is_missing(label: Any) -> bool:
     [True, True, True, True, True, False, False]
     """
     return label is None or (label.decode(errors="replace") if isinstance(label, bytes) else str(label)) in MISSING
-
-
-def _are_missing(array: np.ndarray) -> np.ndarray:
-    """Which labels of an array are none, bool (N,)."""
-    if array.dtype.kind in "iuf":
-        is_missing_N = (array == -1) | np.isnan(array)
-    else:
-        is_missing_N = np.array([is_missing(label) for label in array.tolist()], bool)
-    if not is_missing_N.any():
-        return is_missing_N
-    # Two classes of many a binary task are called -1 and 1.
-    values = {str(label).removesuffix(".0") for label in np.unique(array.astype(str))}
-    return np.zeros(len(array), bool) if values == {"-1", "1"} else is_missing_N
 
 
 def _numbered(known: np.ndarray, is_known_N: np.ndarray) -> Labels:
@@ -105,7 +96,7 @@ def labels_from_folders(names: Sequence[str]) -> Labels | None:
     # A file beside the folders, or all files below one folder: then folders do not name classes.
     if None in tops or len(set(tops)) < 2:
         return None
-    return number_known([str(top) for top in tops])  # a folder is a class, whatever its name
+    return _numbered(np.asarray(tops), np.ones(len(tops), bool))  # a folder is a class, whatever its name
 
 
 def labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
@@ -118,7 +109,17 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
         UsageError: the CSV is missing or not readable.
         DataError: fewer than two columns, or no row names a file of the data.
     """
-    by_name = _read_rows(path)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
+    except FileNotFoundError:
+        raise UsageError(f"labels file {path} does not exist") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise UsageError(f"labels file {path} cannot be read: {error}") from None
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if not {"file", "label"} <= set(header) or any(len(row) != len(header) for row in rows):
+        raise DataError(f"{path} must have the columns file,label in every row")
+    file_column, label_column = header.index("file"), header.index("label")
+    by_name = {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows[1:]}
     bases = [name.rsplit("/", 1)[-1] for name in names]
     num_of_base = Counter(bases)
     given = [
@@ -132,33 +133,6 @@ def labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:
             f"{path}: no row names a file of the data (the first row names {example!r}, the first file is {names[0]!r})"
         )
     return number_labels(given, len(given))
-
-
-def number_known(values: Sequence[str | int | None]) -> Labels:
-    """Number labels of which some are None, for samples without a label; any other value is a class.
-
-    >>> number_known(["b", None, "a"]).numbers
-    tensor([ 1, -1,  0])
-    """
-    is_known_N = np.array([label is not None for label in values], bool)
-    return _numbered(np.asarray([label for label in values if label is not None]), is_known_N)
-
-
-def _read_rows(path: Path) -> dict[str, str]:
-    """File name to label."""
-    try:
-        rows = [row for row in csv.reader(io.StringIO(read_text(path), newline="")) if row]
-    except FileNotFoundError:
-        raise UsageError(f"labels file {path} does not exist") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise UsageError(f"labels file {path} cannot be read: {error}") from None
-    if not rows:
-        raise DataError(f"{path} must have the columns file,label in every row")
-    header = [cell.strip().lower() for cell in rows[0]]
-    if not {"file", "label"} <= set(header) or any(len(row) != len(header) for row in rows):
-        raise DataError(f"{path} must have the columns file,label in every row")
-    file_column, label_column = header.index("file"), header.index("label")
-    return {row[file_column].strip().replace("\\", "/"): row[label_column].strip() for row in rows[1:]}
 
 
 def labels_as_asked(asked: str, names: Sequence[str], rule: Callable[[], Labels | None]) -> Labels | None:

@@ -221,28 +221,26 @@ def _read_label(member: Located, label_field: str) -> str | None:
     try:
         text = read_bytes(member).decode("utf-8").strip()
         if member.name.endswith(".json"):
-            text = _field(json.loads(text), label_field)
+            value = json.loads(text)  # the label itself, or an object with a field of it
+            if isinstance(value, dict):
+                names = LABEL_FIELDS if label_field == "auto" else (label_field,)
+                value = next((value[name] for name in names if name in value), "")
+            # True is an int, and no class.
+            text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     # RecursionError: JSON that is nested thousands deep.
     except (OSError, ValueError, RecursionError):
         return None
     return text if text and text.isprintable() else None
 
 
-def _field(value: object, label_field: str) -> str:
-    """Label in a JSON document: the document itself, or a field of it."""
-    if isinstance(value, dict):
-        names = LABEL_FIELDS if label_field == "auto" else (label_field,)
-        value = next((value[name] for name in names if name in value), "")
-    # True is an int, and no class.
-    return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-
-
-def _holds_shards(folder: Path) -> bool:
-    """Whether a folder holds shards and no image: an archive beside the images it held is no shard."""
-    return bool(find_shards(folder)) and not list_files(folder)[0]
-
-
 FORMS = (
     FileForm("tar shards", (".tar",), open_shards, reads=("label_column", "max_bad", "altered")),
-    FileForm("an image folder", (FOLDER,), open_shards, _holds_shards, ("max_bad", "altered")),
+    FileForm(
+        "an image folder",
+        (FOLDER,),
+        open_shards,
+        # And no image: an archive beside the images it held is no shard.
+        lambda folder: bool(find_shards(folder)) and not list_files(folder)[0],
+        ("max_bad", "altered"),
+    ),
 )

@@ -165,7 +165,6 @@ def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
 
 
 def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor], settings: SourceSettings) -> Source:
-    """Source with shapes as labels."""
     labels = fixed_labels(name, Labels(factors[:, 0].contiguous(), SHAPES), settings)
     parts = [tensor.numpy() for tensor in (*content, factors)]
     known = {"fingerprint": fingerprint(parts, labels), "factors": factors}

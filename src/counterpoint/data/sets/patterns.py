@@ -42,32 +42,16 @@ def _stripes(u: Tensor, v: Tensor) -> Tensor:
     return u % 1.0 < 0.5
 
 
-def _checks(u: Tensor, v: Tensor) -> Tensor:
-    return (u % 1.0 < 0.5) ^ (v % 1.0 < 0.5)
-
-
-def _grid(u: Tensor, v: Tensor) -> Tensor:
-    return torch.minimum(u % 1.0, v % 1.0) < 0.25
-
-
-def _dots(u: Tensor, v: Tensor) -> Tensor:
-    return (u % 1.0 - 0.5).square() + (v % 1.0 - 0.5).square() < 0.32**2
-
-
-def _rings(u: Tensor, v: Tensor) -> Tensor:
-    return torch.sqrt(u.square() + v.square()) % 1.0 < 0.5
-
-
 # Of coordinates in periods, to what is in front; and the angle, as a share of half a turn.
 PATTERNS: Mapping[str, tuple[Callable[[Tensor, Tensor], Tensor], float]] = {
     "vertical stripes": (_stripes, 0.0),
     "horizontal stripes": (_stripes, 0.5),
     "rising stripes": (_stripes, 0.25),
     "falling stripes": (_stripes, 0.75),
-    "checks": (_checks, 0.0),
-    "grid": (_grid, 0.0),
-    "dots": (_dots, 0.0),
-    "rings": (_rings, 0.0),
+    "checks": (lambda u, v: (u % 1.0 < 0.5) ^ (v % 1.0 < 0.5), 0.0),
+    "grid": (lambda u, v: torch.minimum(u % 1.0, v % 1.0) < 0.25, 0.0),
+    "dots": (lambda u, v: (u % 1.0 - 0.5).square() + (v % 1.0 - 0.5).square() < 0.32**2, 0.0),
+    "rings": (lambda u, v: torch.sqrt(u.square() + v.square()) % 1.0 < 0.5, 0.0),
 }
 
 
@@ -80,7 +64,9 @@ def draw_pictures(numbers_N: Tensor, seed: int = SEED) -> Tensor:
     torch.Size([1, 1, 32, 32])
     """
     draws = uniform(seed, 0, numbers_N, PURPOSE_PICTURE, NUM_DRAWS + 3 * CLOUD**2).double()
-    clouds_N3GG = _clouds(draws[:, NUM_DRAWS:])
+    # Three smooth fields of numbers from -1 to 1.
+    coarse = 2.0 * draws[:, NUM_DRAWS:].reshape(-1, 3, CLOUD, CLOUD) - 1.0
+    clouds_N3GG = F.interpolate(coarse, size=SIDE * FINER, mode="bilinear", align_corners=True)
     front_NGG = _front(numbers_N % len(PATTERNS), draws[:, :4], WARP * clouds_N3GG[:, :2])
     dark, light, swap = draws[:, 4:NUM_DRAWS, None, None].unbind(1)
     dark = dark * (1.0 - LEAST_CONTRAST)
@@ -90,12 +76,6 @@ def draw_pictures(numbers_N: Tensor, seed: int = SEED) -> Tensor:
     grain = uniform(seed, 0, numbers_N, PURPOSE_GRAIN, SIDE * SIDE).double().reshape(-1, 1, SIDE, SIDE)
     values = F.avg_pool2d(values_NGG[:, None], FINER) + NOISE * (2.0 * grain - 1.0)
     return (values.clamp(0.0, 1.0) * 255.0).round().to(torch.uint8)
-
-
-def _clouds(draws: Tensor) -> Tensor:
-    """Three smooth fields of numbers from -1 to 1, (n, 3, g, g)."""
-    coarse = 2.0 * draws.reshape(-1, 3, CLOUD, CLOUD) - 1.0
-    return F.interpolate(coarse, size=SIDE * FINER, mode="bilinear", align_corners=True)
 
 
 def _front(classes_N: Tensor, draws_N4: Tensor, warp_N2GG: Tensor) -> Tensor:

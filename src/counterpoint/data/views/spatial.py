@@ -105,7 +105,23 @@ def plan_crop(
 
 def apply_crop(images_BCHW: Tensor, crop: Crop) -> Tensor:
     """Cut, resize and flip images in one resampling, rows first."""
-    return _resample_columns(_resample_rows(images_BCHW, crop.rows), crop.columns)
+    num_images, num_channels, height, width = images_BCHW.shape
+    # All rows of all images as one list, so that one index_select per tap serves the batch.
+    rows, taps = images_BCHW.reshape(-1, width), crop.rows
+    first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
+    place_KN = (first_BC1 + taps.place_BKS.transpose(0, 1)[:, :, None]).flatten(1).to(rows.device, non_blocking=True)
+    weight_BK1S1 = taps.weight_BKS[:, :, None, :, None].to(rows.device, non_blocking=True)
+    resampled = _total(
+        rows.index_select(0, place_KN[tap]).reshape(num_images, num_channels, -1, width).mul_(weight_BK1S1[:, tap])
+        for tap in range(len(place_KN))
+    )
+    place_BK11S = crop.columns.place_BKS[:, :, None, None].to(rows.device, non_blocking=True)
+    weight_BK11S = crop.columns.weight_BKS[:, :, None, None].to(rows.device, non_blocking=True)
+    shape = (*resampled.shape[:3], place_BK11S.shape[4])
+    return _total(
+        resampled.gather(3, place_BK11S[:, tap].expand(shape)).mul_(weight_BK11S[:, tap])
+        for tap in range(place_BK11S.shape[1])
+    )
 
 
 def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
@@ -128,33 +144,6 @@ def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpola
     weight_BKS = weight_BKS * ((pixel_BKS >= 0) & (pixel_BKS < length_B11))
     place_BKS = start_B[:, None, None] + torch.minimum(pixel_BKS.clamp(min=0), length_B11 - 1)
     return Taps(place_BKS, weight_BKS / weight_BKS.sum(dim=1, keepdim=True))
-
-
-def _resample_rows(images_BCHW: Tensor, taps: Taps) -> Tensor:
-    """Each output row as a weighted sum of a few input rows."""
-    num_images, num_channels, height, width = images_BCHW.shape
-    # All rows of all images as one list, so that one index_select per tap serves the batch.
-    rows = images_BCHW.reshape(-1, width)
-    first_BC1 = (torch.arange(num_images * num_channels) * height).reshape(num_images, num_channels, 1)
-    place_KN = (first_BC1 + taps.place_BKS.transpose(0, 1)[:, :, None]).flatten(1).to(rows.device, non_blocking=True)
-    weight_BK1S1 = taps.weight_BKS[:, :, None, :, None].to(rows.device, non_blocking=True)
-    terms = (
-        rows.index_select(0, place_KN[tap]).reshape(num_images, num_channels, -1, width).mul_(weight_BK1S1[:, tap])
-        for tap in range(len(place_KN))
-    )
-    return _total(terms)
-
-
-def _resample_columns(images_BCHW: Tensor, taps: Taps) -> Tensor:
-    """Each output column as a weighted sum of a few input columns."""
-    place_BK11S = taps.place_BKS[:, :, None, None].to(images_BCHW.device, non_blocking=True)
-    weight_BK11S = taps.weight_BKS[:, :, None, None].to(images_BCHW.device, non_blocking=True)
-    shape = (*images_BCHW.shape[:3], place_BK11S.shape[4])
-    terms = (
-        images_BCHW.gather(3, place_BK11S[:, tap].expand(shape)).mul_(weight_BK11S[:, tap])
-        for tap in range(place_BK11S.shape[1])
-    )
-    return _total(terms)
 
 
 def _total(terms: Iterator[Tensor]) -> Tensor:

@@ -251,8 +251,11 @@ class TwoViews:
         weight_V, size = self.loss.slope_of_log(statistic_V), upstream * self.weight
         if is_bounded:
             weight_V, size = weight_V * size, None
-        else:
-            weight_V, size = _of_largest(weight_V, size)
+        else:  # relative to the largest, without those that are nothing beside it
+            largest = weight_V.abs().amax()
+            largest = torch.where(largest > 0, largest, 1.0)
+            weight_V, size = weight_V / largest, size * largest
+            weight_V = torch.where(weight_V.abs() < LEAST_WEIGHT, 0.0, weight_V)
         # Weight of a negative: w_ij = factor_i e_ij; of the positive: minus their sum. Both views of a sample
         # have each other for a positive, so that the two sums add up.
         factor_V, pull_N = weight_V / sum_V, weight_V.view(2, -1).sum(0)
@@ -372,11 +375,3 @@ def _leave_out(u_HV: Tensor, rows: slice, value: float) -> Tensor:
     u_HV.diagonal(rows.start).fill_(value)
     _partners(u_HV, rows).fill_(value)
     return u_HV
-
-
-def _of_largest(weight_V: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights relative to the largest, without those that are nothing beside it, and the size of the largest."""
-    largest = weight_V.abs().amax()
-    largest = torch.where(largest > 0, largest, 1.0)
-    weight_V = weight_V / largest
-    return torch.where(weight_V.abs() < LEAST_WEIGHT, 0.0, weight_V), size * largest

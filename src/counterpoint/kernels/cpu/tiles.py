@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.thread_parts import in_turn
-from counterpoint.kernels.contract import PairMask, PairScores, ScoreTerms
+from counterpoint.kernels.contract import PairScores, ScoreTerms
 
 TILE_ROWS, TILE_COLUMNS = 512, 512  # 1 MiB of float32: two such buffers stay in a core's cache
 PAIRS_FOR_A_THREAD = 512 * 512  # below, waking another one does not pay
@@ -134,7 +134,17 @@ class Tiles:
         # With beta = 0 what the buffer held is not read, NaN included.
         torch.addmm(product_HW, anchors_HD, keys_WD.mT, beta=0, alpha=scale, out=product_HW)
         is_on_diagonal = self.scores.is_self and rows == columns
-        return Tile(rows, columns, product_HW, _mask_of(self.scores.mask, rows, columns), is_on_diagonal, space)
+        mask, index, is_out_HW = self.scores.mask, None, None
+        if mask.excluded_NE is not None:
+            excluded_HE = mask.excluded_NE[rows]
+            # -1 lies in no tile.
+            row_K, slot_K = ((excluded_HE >= columns.start) & (excluded_HE < columns.stop)).nonzero(as_tuple=True)
+            if len(row_K):
+                index = row_K, excluded_HE[row_K, slot_K] - columns.start
+        if mask.anchor_labels_N is not None and mask.key_labels_M is not None:
+            is_same_HW = mask.anchor_labels_N[rows, None] == mask.key_labels_M[None, columns]
+            is_out_HW = is_same_HW.logical_not_() if mask.keeps_same_label else is_same_HW
+        return Tile(rows, columns, product_HW, TileMask(index, is_out_HW), is_on_diagonal, space)
 
     def _places(self) -> list[Place]:
         """Block numbers of each tile, in an order in which those that follow each other share nothing."""
@@ -179,17 +189,3 @@ def moved_keys(scores: PairScores, tangent: ScoreTerms) -> Tensor:
     moved_MD = tangent.anchors_ND if scores.is_self else tangent.keys_MD
     assert moved_MD is not None
     return moved_MD
-
-
-def _mask_of(mask: PairMask, rows: slice, columns: slice) -> TileMask:
-    index, is_out_HW = None, None
-    if mask.excluded_NE is not None:
-        excluded_HE = mask.excluded_NE[rows]
-        # -1 lies in no tile.
-        row_K, slot_K = ((excluded_HE >= columns.start) & (excluded_HE < columns.stop)).nonzero(as_tuple=True)
-        if len(row_K):
-            index = row_K, excluded_HE[row_K, slot_K] - columns.start
-    if mask.anchor_labels_N is not None and mask.key_labels_M is not None:
-        is_same_HW = mask.anchor_labels_N[rows, None] == mask.key_labels_M[None, columns]
-        is_out_HW = is_same_HW.logical_not_() if mask.keeps_same_label else is_same_HW
-    return TileMask(index, is_out_HW)

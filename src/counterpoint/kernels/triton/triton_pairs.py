@@ -143,7 +143,6 @@ class TritonPairs:
         return _in_dtypes_of(scores.terms, vars(change))
 
     def _dtype(self, scores: PairScores) -> torch.dtype:
-        """Dtype of the vectors that are multiplied."""
         dtype = torch.promote_types(scores.terms.anchors_ND.dtype, scores.keys_MD.dtype)
         return HALF.get(self.precision, dtype) if dtype == torch.float32 else dtype
 
