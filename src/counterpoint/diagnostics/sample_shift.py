@@ -15,12 +15,14 @@ from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 SHUFFLES = 100  # of the parts within classes
 FEWEST_OF_PART = 20
 MOST_OF_PART = 512
+FEWEST_PICTURES = 50  # of fewer the means scatter so far that pictures from elsewhere look like altered ones
 # Chosen on CIFAR-10 (parts of it, single classes) against Caltech-101 and drawings.
 DIFFERENT = 0.5  # deviations of single pictures from the statistics of training
 TIMES = 3.0  # as far as after the change was undone
 SLACK = 0.1  # deviations, by which another part of the same data, or its resizing, may differ
 SAME_CHANCE = 0.999  # of pictures of the same source to be as near as that
 LEAST_CHANGE = 0.25  # of a scale
+OTHER_UNITS = 0.1  # factors below are no matter of light, which one channel does not tell from other pictures
 CHANNELS = ("red", "green", "blue")
 
 
@@ -125,7 +127,7 @@ def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredI
     """
     num, num_moments = moments_NP.shape
     target_P = torch.cat([mean_C, std_C.square() + mean_C.square()]).double()
-    if num < FEWEST_OF_PART or bool((std_C > 0.5).any()):
+    if num < FEWEST_PICTURES or bool((std_C > 0.5).any()):
         return None
 
     def distance(undone_NP: Tensor) -> float:
@@ -134,30 +136,21 @@ def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredI
         return float(off_P @ torch.linalg.solve(scatter_PP, off_P)) ** 0.5
 
     first_NC, square_NC = moments_NP.chunk(2, dim=1)
-    tried: list[tuple[Tensor, str, str]] = [
-        (torch.cat([1 - first_NC, 1 - 2 * first_NC + square_NC], dim=1), "inverted", "invert them: 1 - x, or 255 - x")
-    ]
+    tried = {"inverted": torch.cat([1 - first_NC, 1 - 2 * first_NC + square_NC], dim=1)}
     if (num_channels := len(mean_C)) == len(CHANNELS):
-        for order in itertools.permutations(range(num_channels)):
+        for order in list(itertools.permutations(range(num_channels)))[1:]:
             names = ", ".join(CHANNELS[channel] for channel in order)
-            words = f"bring the channels into the order of training: x[..., {list(order)}]"
-            if list(order) != sorted(order):
-                tried.append(
-                    (
-                        torch.cat([first_NC[:, order], square_NC[:, order]], 1),
-                        f"with their channels in another order ({names})",
-                        words,
-                    )
-                )
+            tried[f"with channels in another order ({names})"] = moments_NP[
+                :, [*order, *(3 + place for place in order)]
+            ]
     factor = float(first_NC.mean() / mean_C.mean())
-    if abs(factor - 1) >= LEAST_CHANGE and factor > 0 and (num_channels > 1 or factor < 0.1):
-        undone = torch.cat([first_NC / factor, square_NC / factor**2], dim=1)
-        tried.append(
-            (undone, f"{'darker' if factor < 1 else 'lighter'}, scaled by {factor:.2g}", "scale them as in training")
-        )
+    if abs(factor - 1) >= LEAST_CHANGE and factor > 0 and (num_channels > 1 or factor < OTHER_UNITS):
+        words = f"{'darker' if factor < 1 else 'lighter'}, scaled by {factor:.2g}"
+        tried[words] = torch.cat([first_NC / factor, square_NC / factor**2], dim=1)
     before = distance(moments_NP)
-    after, change, remedy = min((distance(undone), change, remedy) for undone, change, remedy in tried)
     same = SLACK + (2 * float(chi2.ppf(SAME_CHANCE, num_moments)) / num) ** 0.5
-    if before < max(DIFFERENT, TIMES * after) or after > same:
+    after = sorted((distance(undone_NP), change) for change, undone_NP in tried.items())
+    fits = [(left, change) for left, change in after if left <= min(same, before / TIMES)]
+    if before < DIFFERENT or not fits:
         return None
-    return AlteredInput(change=change, distance=before, undone=after, remedy=remedy)
+    return AlteredInput(change=", or ".join(change for _, change in fits[:2]), distance=before, undone=fits[0][0])

@@ -35,13 +35,11 @@ class AlteredInput(Record):
     """Pictures that are like those of training but for one change, which brings their channels back when it is undone.
 
     Attributes:
-        change: what was done to them, in words.
+        change: what was done to them, in words; two where either explains it.
         distance: from the statistics of training, in deviations of single pictures.
         undone: the same after the change was undone.
-        remedy: how to undo it, in words.
     """
 
     change: Text = ""
     distance: Figure = None
     undone: Figure = None
-    remedy: Text = ""

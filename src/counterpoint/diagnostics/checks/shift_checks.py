@@ -62,6 +62,6 @@ def check_altered_input(evidence: Evidence) -> Finding | None:
         text="Means and deviations of their channels are not those kept with the run (in standard deviations of single "
         "pictures), and are again once this one change is undone. The encoder was never trained on such input.",
         confirm="look at some of them beside pictures of training: counterpoint preview --data DATA",
-        remedy=altered.remedy,
+        remedy="bring channels, light and scale to what they were in training, and diagnose again",
         cannot_tell="pictures from elsewhere that have such channels by nature",
     )
