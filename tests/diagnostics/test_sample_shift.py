@@ -111,7 +111,7 @@ def test_other_pictures_of_the_source_and_pictures_from_elsewhere_are_not_called
         pictures(n, 1),
         pictures(n, 2, (0.4, 0.5, 0.6)),
         pictures(n, 3, (0.8, 0.8, 0.8)),
-        pictures(n, 4, (0.2,) * 3),
+        pictures(n, 4, (0.2, 0.2, 0.2)),
     ]
     for other in (*map(as_floats, others), as_floats(pictures(n, 5)) ** 2, grey):
         assert altered_input(picture_moments(other), *statistics) is None

@@ -226,7 +226,8 @@ def _told(subject: Subject, features: SampleFeatures) -> dict[str, ToldApart]:
         RAW_INPUT: [_small_input(subject, part) for part in parts],
     }
     found = {
-        place: told_apart(*both, label_N, generator=torch.Generator().manual_seed(0)) for place, both in seen.items()
+        place: told_apart(train_MD, held_MD, label_N, generator=torch.Generator().manual_seed(0))
+        for place, (train_MD, held_MD) in seen.items()
     }
     return {place: told for place, told in found.items() if told is not None}
 
@@ -237,7 +238,7 @@ def _small_input(subject: Subject, positions: Tensor) -> Tensor:
     for part in positions.split(AT_ONCE):
         raw = to_unit_float(subject.source.store.fetch(part.tolist()))
         if subject.source.kind == "images":
-            small = adaptive_avg_pool2d(raw, tuple(min(side, SMALL) for side in raw.shape[2:]))
+            small = adaptive_avg_pool2d(raw, (min(raw.shape[2], SMALL), min(raw.shape[3], SMALL)))
             raw = torch.cat([small.flatten(1), picture_moments(raw).float()], dim=1)
         rows.append(raw)
     return torch.cat(rows)

@@ -88,12 +88,14 @@ def check_shared_cluster(evidence: Evidence) -> Finding | None:
     """Do two labels lie in one cluster?"""
     return _of_classes(
         [" and ".join(pair) for pair in evidence.classes.shared] if evidence.classes else [],
-        title="Labels share a cluster",
-        text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: one "
-        "thing with two names, or two things that these features do not tell apart.",
-        confirm="look at samples of both labels side by side",
-        remedy="give both one label, if they mean the same",
-        cannot_tell="whether the labels or the features are to blame",
+        Finding(
+            title="Labels share a cluster",
+            text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: "
+            "one thing with two names, or two things that these features do not tell apart.",
+            confirm="look at samples of both labels side by side",
+            remedy="give both one label, if they mean the same",
+            cannot_tell="whether the labels or the features are to blame",
+        ),
     )
 
 
@@ -101,19 +103,22 @@ def check_parted_label(evidence: Evidence) -> Finding | None:
     """Does one label lie in far clusters?"""
     return _of_classes(
         evidence.classes.parted if evidence.classes else (),
-        title="One label for far clusters",
-        text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
-        "other half. A mean of the class then stands for neither.",
-        confirm="look at samples of both clusters: counterpoint report RUN, section Map",
-        remedy="give the clusters labels of their own, if they are different things",
-        cannot_tell="whether the clusters are kinds, sources or accidents of the data",
+        Finding(
+            title="One label for far clusters",
+            text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
+            "other half. A mean of the class then stands for neither.",
+            confirm="look at samples of both clusters: counterpoint report RUN, section Map",
+            remedy="give the clusters labels of their own, if they are different things",
+            cannot_tell="whether the clusters are kinds, sources or accidents of the data",
+        ),
     )
 
 
-def _of_classes(names: Sequence[str], *, title: str, **words: str) -> Finding | None:
-    """A note that names classes; None without any."""
-    title = f"{title}: {', '.join(names[:MOST_NAMED])}"
-    return Finding(title=title, measured=len(names), reference_name="none", **words) if names else None
+def _of_classes(names: Sequence[str], note: Finding) -> Finding | None:
+    """The note with the classes that it is about; None without any."""
+    title = f"{note.title}: {', '.join(names[:MOST_NAMED])}"
+    known = {"title": title, "measured": float(len(names)), "reference_name": "none"}
+    return note.model_copy(update=known) if names else None
 
 
 def check_groups(evidence: Evidence) -> Finding | None:
