@@ -86,7 +86,7 @@ def as_floats(given: Pictures) -> Tensor:
 
 CHANGES: dict[str, tuple[Callable[[Pictures], Pictures], str]] = {
     "blue first": (lambda given: given[..., ::-1].copy(), "blue, green, red"),
-    "turned": (lambda given: given[..., [1, 2, 0]], "channels"),
+    "turned": (lambda given: given[..., [1, 2, 0]], "green, blue, red"),
     "inverted": (lambda given: 255 - given, "inverted"),
     "darker": (lambda given: given // 3, "darker"),
 }

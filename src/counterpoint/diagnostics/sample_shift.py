@@ -139,10 +139,9 @@ def altered_input(moments_NP: Tensor, mean_C: Tensor, std_C: Tensor) -> AlteredI
     tried = {"inverted": torch.cat([1 - first_NC, 1 - 2 * first_NC + square_NC], dim=1)}
     if (num_channels := len(mean_C)) == len(CHANNELS):
         for order in list(itertools.permutations(range(num_channels)))[1:]:
-            names = ", ".join(CHANNELS[channel] for channel in order)
-            tried[f"with channels in another order ({names})"] = moments_NP[
-                :, [*order, *(3 + place for place in order)]
-            ]
+            names = ", ".join(CHANNELS[order.index(place)] for place in range(num_channels))
+            undone_NP = moments_NP[:, [*order, *(num_channels + place for place in order)]]
+            tried[f"with channels in another order ({names})"] = undone_NP
     factor = float(first_NC.mean() / mean_C.mean())
     if abs(factor - 1) >= LEAST_CHANGE and factor > 0 and (num_channels > 1 or factor < OTHER_UNITS):
         words = f"{'darker' if factor < 1 else 'lighter'}, scaled by {factor:.2g}"
