@@ -39,6 +39,7 @@ from counterpoint.diagnostics.findings import (
 )
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
+from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 from counterpoint.report import run_record
 from hit_rows import hit_row
 
@@ -142,7 +143,7 @@ def accuracy(value: float) -> EvaluationRow:
 HIDING = (accuracy(0.90), hit_row("embedding", range(100, 400), 1000), PIXELS)
 SILENT = {  # these say nothing where all is well
     "label-noise", "label-leak", "imbalance", "shared-cluster", "parted-label", "batch-effect", "neural-collapse",
-    "identical-views", "stray-views",
+    "identical-views", "stray-views", "shift", "altered-input",
     "untrained", "unrelated-views", "duplicates", "offset", "uneven-spectrum", "cluster-collapse", "dead-dimensions",
     "few-negatives", "temperature-low", "temperature-high", "false-negatives",
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
@@ -181,6 +182,12 @@ def collapsed_to_classes(**changes: Any) -> Evidence:
 
 ONE_CLASS = tuple(ClassRow(name=name, count=count) for name, count in (("a", 900), ("b", 100)))
 GROUPS = GroupRecord(num_groups=2, num_samples=1000, agreement=0.9, chance=0.5, p=0.001)
+
+
+def told(raw: float, by_embedding: float) -> dict[str, ToldApart]:
+    """Areas under the curve of parts that are told apart, where chance has 0.5."""
+    areas = {RAW_INPUT: raw, EMBEDDING: by_embedding}
+    return {place: ToldApart(auc=auc, chance=0.5, error=0.03, num_samples=400) for place, auc in areas.items()}
 
 
 def leaked(count: int) -> HeldOutRecord:
@@ -258,6 +265,14 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("alignment", embedding(negative_cosine=0.80), "warning", "0.85, different samples 0.80"),
     ("non-uniformity", embedding(uniformity=-0.5), "warning", "crowded on the sphere: uniformity -0.50"),
     ("shortcut", evidence(shortcut=ColourShortcut(overlap=0.99, followed=0.8, num_samples=500)), "warning", "80%"),
+    ("shift", evidence(held_out=HeldOutRecord(told=told(0.9, 0.9))), "warning", "AUC 0.90 by raw input"),
+    ("shift", evidence(held_out=HeldOutRecord(told=told(0.5, 0.9))), "note", "knows which samples"),
+    (
+        "altered-input",
+        evidence(altered=AlteredInput(change="inverted", distance=1.2, undone=0.1)),
+        "warning",
+        "inverted",
+    ),
     ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
     ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
     ("narrow-embedding", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),

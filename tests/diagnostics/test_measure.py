@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from counterpoint.diagnostics import measure
 from counterpoint.diagnostics.crowding import clump_share
 from counterpoint.diagnostics.measure import CATALOGUE, measure_place
 from counterpoint.diagnostics.spectra import isotropic_rank
@@ -163,3 +164,16 @@ def test_copies_make_no_direction_vanish() -> None:
     twice = measure_place(z.repeat(2, 1)).figures
     assert (twice.duplicates, twice.vanished) == (0.5, 0)
     assert twice.resolved == measure_place(z).figures.resolved
+
+
+def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("nobody asked for it")
+
+    for name in ("near_copies", "measure_scales", "neighbour_counts", "class_geometry", "label_agreement"):
+        monkeypatch.setattr(measure, name, refuse)
+    z = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    place = measure_place(z, labels=torch.arange(60) % 3, only=("sparsity", "effective_rank"))
+    assert set(place.figures.figures) == {"sparsity", "effective_rank"}
+    with pytest.raises(AssertionError, match="nobody asked"):
+        measure_place(z, only=("near_copies",))

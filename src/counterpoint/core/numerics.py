@@ -38,11 +38,15 @@ def unit_rows(z_ND: Tensor) -> Tensor:
     """
     # Dividing by the largest entry first keeps the squares from over- or underflowing.
     # The largest entry is held fixed: it cancels, so that derivatives are exact without its own.
-    largest_N1 = z_ND.detach().abs().amax(dim=1, keepdim=True)
+    largest_N1 = torch.linalg.vector_norm(z_ND.detach(), ord=torch.inf, dim=1, keepdim=True)
     tiny = torch.finfo(z_ND.dtype).tiny
     # Size below which 1 / size, times an ordinary gradient, may overflow, and what lifts shorter rows from it; float16
     # has no room for more.
     shortest, lift = (tiny, 2.0**10) if z_ND.dtype == torch.float16 else (tiny * 2.0**26, 2.0**100)
+    # The same bits, with a fifth of the memory traffic.
+    if not z_ND.requires_grad and z_ND.device.type == "cpu" and is_readable(z_ND) and (largest_N1 >= shortest).all():
+        scaled_ND = z_ND / largest_N1
+        return scaled_ND.div_(torch.linalg.vector_norm(scaled_ND, dim=1, keepdim=True))
     is_short_N1 = largest_N1 < shortest
     z_ND = torch.where(is_short_N1, z_ND.detach() * lift, z_ND)  # by a power of two: the same direction to the last bit
     largest_N1 = torch.where(is_short_N1, largest_N1 * lift, largest_N1)

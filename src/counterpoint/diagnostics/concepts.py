@@ -15,6 +15,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.evidence import Concept
+from counterpoint.diagnostics.scales import num_uncommon, ordered_values
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
@@ -141,7 +142,7 @@ def feature_correlation(z_ND: Tensor) -> float:
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    columns_DN = unit_rows(unit_rows(z_ND.double()).T)
+    columns_DN = unit_rows(unit_rows(z_ND.double()).T.contiguous())
     cosine_DD = columns_DN @ columns_DN.T
     # A silent column has no direction: its cosines of 0 would flatter the mean.
     num_live = int((cosine_DD.diagonal() > 0).sum())
@@ -228,8 +229,13 @@ def duplicate_dims(z_ND: Tensor) -> int:
     """
     check_features(z_ND, "z")
     chosen_N = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_SAMPLES), dtype=torch.float64).long()
-    columns_DN = _standard_columns(z_ND[chosen_N])
-    clipped_DN = _standard_columns(_without_extremes(z_ND[chosen_N]))
+    some_ND = z_ND[chosen_N]
+    uncommon_D = num_uncommon(ordered_DN := ordered_values(some_ND, len(some_ND)))
+    is_varied_D = uncommon_D >= min(FEWEST_ACTIVE, max(len(some_ND) - 1, 1))
+    columns_DN, clipped_DN = (
+        _standard_columns(part_ND) * is_varied_D[:, None]
+        for part_ND in (some_ND, _without_extremes(some_ND, ordered_DN, uncommon_D))
+    )
     place_D = torch.arange(len(columns_DN))
     count = 0
     for part_R in place_D.split(ROWS_AT_ONCE):
@@ -250,28 +256,27 @@ def drawn_correlation(z_ND: Tensor) -> DrawnCorrelation:
     """
     order = expected_activation(z_ND).argsort(descending=True, stable=True)[:MOST_DRAWN]
     dims = order.sort().values
-    columns_LN = _standard_columns(z_ND[:, dims].double(), fewest=1)
+    some_NL = z_ND[:, dims].double()
+    columns_LN = _standard_columns(some_NL) * (some_NL != some_NL[0]).any(dim=0)[:, None]
     return DrawnCorrelation(tuple(dims.tolist()), (columns_LN @ columns_LN.T).clamp(-1, 1))
 
 
-def _without_extremes(z_ND: Tensor) -> Tensor:
+def _without_extremes(z_ND: Tensor, ordered_DN: Tensor, uncommon_D: Tensor) -> Tensor:
     """Columns whose largest deviations from the median are clipped to the largest of the others."""
-    median_D = z_ND.median(dim=0).values
+    median_D = ordered_DN[:, (len(z_ND) - 1) // 2]
     off_ND = z_ND - median_D
-    num_varied_D = (z_ND != z_ND.mode(dim=0).values).sum(dim=0)
     most = max(round(EXTREME * len(z_ND)), 1)
-    num_D = torch.minimum(num_varied_D // 2, torch.tensor(most))
-    ordered_KD = off_ND.abs().topk(min(most + 1, len(z_ND)), dim=0).values
-    limit_D = ordered_KD.gather(0, num_D.clamp(max=len(ordered_KD) - 1)[None])[0]
+    num_D = torch.minimum(uncommon_D // 2, torch.tensor(most))
+    place_N = torch.arange(len(z_ND))
+    is_end_N = (place_N <= most) | (place_N >= len(z_ND) - 1 - most)  # where the farthest lie
+    far_DK = (ordered_DN[:, is_end_N] - median_D[:, None]).abs().sort(dim=1, descending=True).values
+    limit_D = far_DK.gather(1, num_D[:, None])[:, 0]
     return median_D + off_ND.clamp(-limit_D, limit_D)
 
 
-def _standard_columns(z_ND: Tensor, *, fewest: int = FEWEST_ACTIVE) -> Tensor:
-    """Centred columns of unit length as rows (D, N); 0 where fewer samples differ from the commonest value."""
-    commonest_D = z_ND.mode(dim=0).values
-    is_varied_D = (z_ND != commonest_D).sum(dim=0) >= min(fewest, max(len(z_ND) - 1, 1))
-    centred_ND = z_ND - z_ND.mean(dim=0)
-    return unit_rows(centred_ND.T) * is_varied_D[:, None]
+def _standard_columns(z_ND: Tensor) -> Tensor:
+    """Centred columns of unit length as rows (D, N)."""
+    return unit_rows((z_ND - z_ND.mean(dim=0)).T.contiguous())
 
 
 METRICS = (

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.pair_record import PairRecord
+from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -162,6 +163,7 @@ class HeldOutRecord(Record):
         copies_low: lower end of the 95 % interval (Wilson) of the share of samples that are either.
         copies_high: upper end.
         num_either: samples that are either.
+        told: how well a classifier tells both parts apart, by ``EMBEDDING`` and by ``RAW_INPUT``.
     """
 
     parts: Mapping[str, Measurements] = Field(default_factory=dict)
@@ -174,6 +176,7 @@ class HeldOutRecord(Record):
     num_either: Figure = None
     copies_low: Figure = None
     copies_high: Figure = None
+    told: Mapping[str, ToldApart] = Field(default_factory=dict)
 
 
 class ClassRow(Record):
@@ -324,6 +327,7 @@ class Evidence:
         held_out: training samples beside held-out ones; None but for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
         groups: what groups of samples that were given have to do with the features; None without any.
+        altered: what was done to the pictures since training; None where nothing is known of it.
     """
 
     places: Mapping[str, Measurements]
@@ -344,6 +348,7 @@ class Evidence:
     held_out: HeldOutRecord | None = None
     suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     groups: GroupRecord | None = None
+    altered: AlteredInput | None = None
 
     @property
     def learned(self) -> EvaluationRow | None:

@@ -53,6 +53,7 @@ class Finding(JudgedFact):
 
     Attributes:
         name: its code, as in ``findings.CATALOGUE``.
+        reference: what the figure is compared with; most figures count what should not be there.
         better: which way the figure gets better.
         confirm: one cheap test that would confirm it, with its command.
         changes: the settings that the first remedy changes, for ``diagnose --fix``: path to value, as in a config.
@@ -61,7 +62,8 @@ class Finding(JudgedFact):
     """
 
     name: str = ""
-    better: Literal["higher", "lower", ""] = ""
+    reference: Figure = 0.0
+    better: Literal["higher", "lower", ""] = "lower"
     confirm: str = ""
     changes: Mapping[str, Any] = Field(default_factory=dict)
     cannot_tell: str = ""

@@ -14,6 +14,7 @@ from counterpoint.diagnostics.checks import (
     neural_collapse,
     pair_checks,
     quality_checks,
+    shift_checks,
     training_checks,
     value_checks,
 )
@@ -40,6 +41,7 @@ HANGING = INDENT + "  "
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 CATALOGUE: Mapping[str, Check] = {
     "not-finite": quality_checks.check_finite,
+    "altered-input": shift_checks.check_altered_input,
     "outliers": value_checks.check_outliers,
     "label-leak": label_checks.check_label_leak,
     "label-noise": label_checks.check_label_noise,
@@ -48,6 +50,7 @@ CATALOGUE: Mapping[str, Check] = {
     "near-copies": value_checks.check_near_copies,
     "false-negatives": pair_checks.check_false_negatives,
     "leakage": feature_checks.check_leakage,
+    "shift": shift_checks.check_shift,
     "scales": value_checks.check_scales,
     "heavy-tails": value_checks.check_heavy_tails,
     "saturated": value_checks.check_saturated,

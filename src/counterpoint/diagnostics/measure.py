@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,16 +15,16 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.paired_shares import Z_95, jackknife_half_width
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
-from counterpoint.diagnostics.class_geometry import ClassGeometry, class_geometry
+from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import duplicate_share, hub_rows, largest_hub, neighbour_counts
+from counterpoint.diagnostics.crowding import hub_rows, largest_hub, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
-from counterpoint.diagnostics.near_copies import NearCopies, distinct_rows, near_copies
+from counterpoint.diagnostics.near_copies import distinct_rows, near_copies
 from counterpoint.diagnostics.outliers import OutlierSamples, look_for_outliers
-from counterpoint.diagnostics.scales import Scales, measure_scales
+from counterpoint.diagnostics.scales import measure_scales, ordered_values
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values
-from counterpoint.diagnostics.vanished import Vanished, vanished_directions
+from counterpoint.diagnostics.vanished import vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")
 # Which samples a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.
@@ -41,41 +41,50 @@ SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
 
 @dataclass(frozen=True)
 class MeasuredFeatures:
-    """What a metric may look at.
+    """What a metric may look at; what several of them look at is computed once, when the first asks.
 
     Attributes:
         z_ND: features of all samples but outliers.
         views: features of two views of some samples; None where there are none.
         labels_N: class numbers, -1 where a sample has none; None where nothing is known.
         threshold: above which a feature of a unit-length vector is active.
+        outliers: samples far from all others, which are in no other figure.
+        unit_ND: unit-length features, float64.
         spectrum_D: singular values of the covariance of the unit-length features, descending.
         sigma_K: singular values of the unit-length features, not centred, descending.
-        cosines: of the views, and of different samples among them.
-        vanished: directions that carry nothing.
-        classes: class means and samples around them; None without labels.
-        neighbours_N: how often each of some samples is among the nearest of others.
-        copied: share of samples that are an exact copy of an earlier one.
         near: samples with near-copies.
-        scales: raw features beside standardised ones.
-        outliers: samples far from all others, which are in no other figure.
+        num_distinct: samples without copies, which span no direction of their own.
+        vanished: directions that carry nothing.
+        cosines: of the views, and of different samples among them.
+        classes: class means and samples around them; None without labels.
         agreement: of labels with the features; None without labels.
+        neighbours_N: how often each of some samples is among the nearest of others.
+        ordered_DS: values of each dimension over some samples, ascending.
+        scales: raw features beside standardised ones.
     """
 
     z_ND: Tensor
     views: tuple[Tensor, Tensor] | None
     labels_N: Tensor | None
     threshold: float
-    spectrum_D: Tensor
-    sigma_K: Tensor
-    cosines: CosineHistogram | None
-    vanished: Vanished
-    classes: ClassGeometry | None
-    neighbours_N: Tensor
-    copied: float
-    near: NearCopies
-    scales: Scales
     outliers: OutlierSamples
-    agreement: LabelAgreement | None = None
+    unit_ND = cached_property(lambda my: unit_rows(my.z_ND.double()))
+    spectrum_D = cached_property(lambda my: covariance_spectrum(my.unit_ND))
+    sigma_K = cached_property(lambda my: singular_values(my.unit_ND))
+    first_N = cached_property(lambda my: distinct_rows(my.z_ND))
+    near = cached_property(lambda my: near_copies(my.z_ND, my.first_N))
+    num_distinct = property(lambda my: max(round(len(my.first_N) * my.near.distinct), 2))
+    vanished = cached_property(lambda my: vanished_directions(my.spectrum_D, my.num_distinct))
+    cosines = cached_property(lambda my: cosine_histogram(*my.views) if my.views is not None else None)
+    classes = cached_property(lambda my: class_geometry(my.z_ND, my.labels_N) if my.labels_N is not None else None)
+    agreement = cached_property(lambda my: label_agreement(my.z_ND, my.labels_N) if my.labels_N is not None else None)
+    neighbours_N = cached_property(lambda my: neighbour_counts(my.z_ND))
+    ordered_DS = cached_property(lambda my: ordered_values(my.z_ND))
+    scales = cached_property(lambda my: measure_scales(my.z_ND, my.ordered_DS, my.num_distinct))
+
+
+# In an order in which two threads wait for each other least.
+SHARED = ("near", "unit_ND", "ordered_DS", "spectrum_D", "sigma_K", "classes", "agreement", "neighbours_N", "scales")
 
 
 @dataclass(frozen=True)
@@ -175,40 +184,23 @@ def measure_place(
     num_samples, outliers = len(z_ND), look_for_outliers(z_ND, labels)
     is_kept_N = torch.ones(num_samples, dtype=torch.bool).index_fill(0, outliers.rows_R, False)
     z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
-    unit_ND, first_N = unit_rows(z_ND.double()), distinct_rows(z_ND)
-    near = near_copies(z_ND, first_N)
-    # Copies span no direction of their own.
-    num_distinct = max(round(len(first_N) * near.distinct), 2)
-    arrays: list[Callable[[], Any]] = [
-        lambda: covariance_spectrum(unit_ND),
-        lambda: singular_values(unit_ND),
-        lambda: cosine_histogram(*views) if views is not None else None,
-        lambda: class_geometry(z_ND, labels) if labels is not None else None,
-        lambda: neighbour_counts(z_ND),
-        lambda: measure_scales(z_ND, num_distinct),
-        lambda: label_agreement(z_ND, labels) if labels is not None else None,
-    ]
-    # What several metrics look at is computed once, and before them.
-    spectrum_D, sigma_K, cosines, classes, neighbours_N, scales, agreement = side_by_side(
-        lambda measure: measure(), arrays
-    )
-    vanished, copied = vanished_directions(spectrum_D, num_distinct), duplicate_share(z_ND)
-    subject = MeasuredFeatures(
-        z_ND, views, labels, threshold, spectrum_D, sigma_K, cosines, vanished, classes, neighbours_N, copied, near,
-        scales, outliers, agreement,
-    )  # fmt: skip
+    subject = MeasuredFeatures(z_ND, views, labels, threshold, outliers)
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
+    is_all = len(chosen) == len(CATALOGUE)
+    if is_all:
+        side_by_side(lambda name: getattr(subject, name), SHARED)
     values = side_by_side(lambda metric: metric.measure(subject), chosen.values())
     # JSON has no NaN, and None is what a reader checks for.
     figures = {name: value if math.isfinite(value) else None for name, value in zip(chosen, values, strict=True)}
     counts = {"num_samples": num_samples, "num_dims": z_ND.shape[1]}
-    intervals = figure_intervals(unit_ND, views)
+    intervals = figure_intervals(subject.unit_ND, views)
+    agreement = subject.agreement if is_all else None
     if agreement is not None and agreement.noise.low is not None and agreement.noise.high is not None:
         intervals["label_noise"] = (agreement.noise.low, agreement.noise.high)
     known = {**counts, **figures, "intervals": intervals}
     suspects: dict[str, Tensor] = {}
-    if set(only) == set(CATALOGUE):
+    if is_all:
         kept_N = is_kept_N.nonzero()[:, 0]
         suspects = {check: kept_N[rows(subject)] for check, rows in SUSPECTS.items()}
         suspects["outliers"] = outliers.rows_R
-    return Place(Measurements.model_validate(known), spectrum_D, cosines, suspects, agreement)
+    return Place(Measurements.model_validate(known), subject.spectrum_D, subject.cosines, suspects, agreement)

@@ -1,4 +1,4 @@
-"""Do features change along the order of the rows, and does a dimension take few values, or pile up at an end?"""
+"""Do features change along the order of the rows?"""
 
 # N samples, D features, B blocks
 
@@ -13,9 +13,7 @@ from counterpoint.core.numerics import unit_rows
 NUM_BLOCKS = 10
 FEWEST_SAMPLES = 100
 ERRORS = 8.0  # standard errors of rows in random order
-MOST_LOOKED_AT = 2048  # samples whose values are counted
-AT_END = 1e-3  # of the interquartile range, from the largest or least value
-MANY_VALUES = 32
+MOST_LOOKED_AT = 2048  # samples that tell the scatter of chance
 
 
 def order_share(z_ND: Tensor, labels_N: Tensor | None = None) -> float:
@@ -54,62 +52,13 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
     free = len(z_ND) - 1
     trace = total / free
     # The scatter of chance from some of the rows, which is all that it needs.
-    some_ND = _evenly_spaced(z_ND).float()
+    some_ND = z_ND[torch.linspace(0, free, min(len(z_ND), MOST_LOOKED_AT)).long()].float()
     gram = some_ND.T @ some_ND if some_ND.shape[1] < len(some_ND) else some_ND @ some_ND.T
     square_trace = float(gram.square().sum()) / len(some_ND) ** 2
     excess = between - (NUM_BLOCKS - 1) * trace
     is_chance = excess <= ERRORS * math.sqrt(2 * (NUM_BLOCKS - 1) * square_trace)
     # Lengths that differ by rounding alone are in no order.
     return 0.0 if is_chance or trace < 1e-12 else excess / total
-
-
-def distinct_values(z_ND: Tensor) -> float:
-    """Distinct values of a dimension over at most 2,048 samples, in the median dimension that may be continuous.
-
-    Left out are dimensions of counts (whole numbers from 0 on, as in tables and pictures) and constant ones; one that
-    is nearly always 0 and differs otherwise counts as one that never repeats a value. NaN where none is left.
-
-    >>> distinct_values(torch.randn(100, 3).sign()), distinct_values(torch.ones(100, 3))
-    (2.0, nan)
-    """
-    some_ND = _evenly_spaced(z_ND)
-    some_ND = some_ND[:, ((some_ND < 0) | (some_ND != some_ND.round())).any(dim=0)]
-    num_D, commonest_D = _num_values(some_ND), some_ND.mode(dim=0).values
-    is_sparse_D = 2 * (num_D - 1) > (some_ND != commonest_D).sum(dim=0)
-    num_D = torch.where(is_sparse_D, len(some_ND), num_D)[num_D > 1]
-    return float(num_D.median()) if len(num_D) else math.nan
-
-
-def saturated_share(z_ND: Tensor) -> float:
-    """Share of entries at the largest or the least value of their dimension, to a thousandth of its quartiles' gap.
-
-    Of dimensions with more than 32 distinct values; the lower end of one that has no value below 0 does not count.
-    NaN without such dimensions.
-
-    >>> z = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
-    >>> round(saturated_share(z), 2), round(saturated_share(z.clamp(-1, 1)), 2)
-    (0.0, 0.32)
-    """
-    some_ND = _evenly_spaced(z_ND).double()
-    some_ND = some_ND[:, _num_values(some_ND) > MANY_VALUES]
-    if some_ND.shape[1] == 0:
-        return math.nan
-    ordered_ND = some_ND.sort(dim=0).values
-    num = len(ordered_ND)
-    near_D = AT_END * (ordered_ND[3 * num // 4] - ordered_ND[num // 4])
-    low_D, high_D = ordered_ND[0], ordered_ND[-1]
-    is_low_ND = (some_ND <= low_D + near_D) & (low_D < 0)
-    is_high_ND = (some_ND >= high_D - near_D) & (near_D > 0)
-    return max(float((is_low_ND | is_high_ND).double().mean()) - 2 / num, 0.0)
-
-
-def _evenly_spaced(z_ND: Tensor) -> Tensor:
-    return z_ND[torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_LOOKED_AT)).long()]
-
-
-def _num_values(z_ND: Tensor) -> Tensor:
-    ordered_ND = z_ND.sort(dim=0).values
-    return 1 + (ordered_ND[1:] != ordered_ND[:-1]).sum(dim=0)
 
 
 METRICS = (
@@ -132,28 +81,6 @@ METRICS = (
         definition="The same after the means of the classes were taken away.",
         source="welch1947",
         measure=lambda subject: math.nan if subject.labels_N is None else order_share(subject.z_ND, subject.labels_N),
-        low=0.0,
-        high=1.0,
-        unit="share",
-        is_shown=False,
-    ),
-    Metric(
-        name="distinct_values",
-        title="Distinct values",
-        short="distinct values",
-        definition="Number of distinct values of the median dimension; null of whole numbers from 0 on.",
-        source="ncl2024",
-        measure=lambda subject: distinct_values(subject.z_ND),
-        low=1.0,
-        is_shown=False,
-    ),
-    Metric(
-        name="saturated",
-        title="Values at an end",
-        short="values at an end",
-        definition="Share of entries at the largest or the least value of their dimension.",
-        source="ncl2024",
-        measure=lambda subject: saturated_share(subject.z_ND),
         low=0.0,
         high=1.0,
         unit="share",

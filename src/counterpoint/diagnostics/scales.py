@@ -1,7 +1,8 @@
-"""Do a few directions carry nearly all variance, and is that a matter of the scales of single dimensions?"""
+"""The values of single dimensions: have they very different scales, are they few, do they pile up at an end?"""
 
-# N samples, D features, L dimensions that vary
+# N samples, D features, L dimensions that vary, S samples whose values are looked at
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +15,12 @@ from counterpoint.diagnostics.spectra import participation_ratio, without_roundi
 from counterpoint.diagnostics.vanished import vanished_directions
 
 FEWEST_VARIED = 10  # samples on which a dimension differs from its commonest value; fewer are no scale
-MOST_LOOKED_AT = 2048  # samples whose commonest values are counted
+MOST_LOOKED_AT = 2048  # samples whose values are counted
 ROUNDING = 1e-6  # of the mean of a dimension: smaller deviations are rounding of float32
 LOST = 1e-9  # of the largest deviation: rounding of a rotation
 FEWEST_DIMS = 8  # whose order says anything
+AT_END = 1e-3  # of the interquartile range, from the largest or least value
+MANY_VALUES = 32
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Scales:
     order: float
 
 
-def measure_scales(z_ND: Tensor, num_distinct: int) -> Scales:
+def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scales:
     """Compare raw features with standardised ones.
 
     Dimensions that differ from their commonest value on fewer than 10 samples, or whose deviation is at the level of
@@ -53,19 +56,19 @@ def measure_scales(z_ND: Tensor, num_distinct: int) -> Scales:
 
     Args:
         z_ND: features as they are.
+        ordered_DS: from ``ordered_values``.
         num_distinct: samples without copies.
 
     >>> z = torch.randn(1000, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     >>> z[:, 12:] *= 1e-4
-    >>> measure_scales(z, 1000).standard_vanished
+    >>> measure_scales(z, ordered_values(z), 1000).standard_vanished
     0
     """
     mean_D = z_ND.double().mean(dim=0)
     centred_ND = z_ND.double() - mean_D
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
     deviation_D = covariance_DD.diagonal().sqrt()
-    some_ND = z_ND[torch.linspace(0, len(z_ND) - 1, min(len(z_ND), MOST_LOOKED_AT)).long()]
-    varied_D = (some_ND != some_ND.mode(dim=0).values).sum(dim=0) >= min(FEWEST_VARIED, len(some_ND) - 1)
+    varied_D = num_uncommon(ordered_DS) >= min(FEWEST_VARIED, ordered_DS.shape[1] - 1)
     varied_D &= deviation_D > ROUNDING * mean_D.abs()
     varied_D &= deviation_D > LOST * deviation_D.max()
     scale_L = deviation_D[varied_D]
@@ -97,6 +100,78 @@ def first_share(spectrum_D: Tensor) -> float:
     0.75
     """
     return float(spectrum_D[0] / spectrum_D.sum())
+
+
+def ordered_values(z_ND: Tensor, most: int = MOST_LOOKED_AT) -> Tensor:
+    """Values of each dimension in ascending order, (D, S), over at most so many samples, evenly spaced.
+
+    >>> ordered_values(torch.tensor([[2.0, 0.0], [1.0, 5.0]])).tolist()
+    [[1.0, 2.0], [0.0, 5.0]]
+    """
+    chosen = torch.linspace(0, len(z_ND) - 1, min(len(z_ND), most), dtype=torch.float64).long()
+    # NumPy sorts rows of numbers several times as fast as torch sorts columns.
+    return torch.from_numpy(np.sort(z_ND[chosen].T.contiguous().numpy(), axis=1))
+
+
+def num_uncommon(ordered_DS: Tensor) -> Tensor:
+    """On how many samples each dimension differs from its commonest value, (D,).
+
+    >>> num_uncommon(torch.tensor([[0.0, 0.0, 1.0], [1.0, 2.0, 3.0]])).tolist()
+    [1, 2]
+    """
+    place_S = torch.arange(ordered_DS.shape[1], dtype=torch.int32)
+    is_new_DS = torch.nn.functional.pad(ordered_DS[:, 1:] != ordered_DS[:, :-1], (1, 0))
+    first_DS = torch.where(is_new_DS, place_S, 0).cummax(dim=1).values
+    return len(place_S) - 1 - (place_S - first_DS).amax(dim=1)
+
+
+def distinct_values(ordered_DS: Tensor) -> float:
+    """Distinct values of a dimension, in the median dimension that may be continuous.
+
+    Left out are dimensions of counts (whole numbers from 0 on, as in tables and pictures) and constant ones; one that
+    is nearly always 0 and differs otherwise counts as one that never repeats a value. NaN where none is left.
+
+    Args:
+        ordered_DS: from ``ordered_values``.
+
+    >>> distinct_values(ordered_values(torch.randn(100, 3).sign())), distinct_values(torch.ones(3, 100))
+    (2.0, nan)
+    """
+    some_DS = ordered_DS[((ordered_DS < 0) | (ordered_DS != ordered_DS.round())).any(dim=1)]
+    num_D = _num_values(some_DS)
+    if len(num_D) == 0:
+        return math.nan
+    is_sparse_D = 2 * (num_D - 1) > num_uncommon(some_DS)
+    num_D = torch.where(is_sparse_D, some_DS.shape[1], num_D)[num_D > 1]
+    return float(num_D.median()) if len(num_D) else math.nan
+
+
+def saturated_share(ordered_DS: Tensor) -> float:
+    """Share of entries at the largest or the least value of their dimension, to a thousandth of its quartiles' gap.
+
+    Of dimensions with more than 32 distinct values; the lower end of one that has no value below 0 does not count.
+    NaN without such dimensions.
+
+    Args:
+        ordered_DS: from ``ordered_values``.
+
+    >>> z = ordered_values(torch.randn(2000, 4, generator=torch.Generator().manual_seed(0)))
+    >>> round(saturated_share(z), 2), round(saturated_share(z.clamp(-1, 1)), 2)
+    (0.0, 0.32)
+    """
+    some_DS = ordered_DS[_num_values(ordered_DS) > MANY_VALUES].double()
+    num = some_DS.shape[1]
+    if len(some_DS) == 0:
+        return math.nan
+    near_D1 = AT_END * (some_DS[:, [3 * num // 4]] - some_DS[:, [num // 4]])
+    low_D1, high_D1 = some_DS[:, :1], some_DS[:, -1:]
+    is_low_DS = (some_DS <= low_D1 + near_D1) & (low_D1 < 0)
+    is_high_DS = (some_DS >= high_D1 - near_D1) & (near_D1 > 0)
+    return max(float((is_low_DS | is_high_DS).double().mean()) - 2 / num, 0.0)
+
+
+def _num_values(ordered_DS: Tensor) -> Tensor:
+    return 1 + (ordered_DS[:, 1:] != ordered_DS[:, :-1]).sum(dim=1)
 
 
 METRICS = (
@@ -197,6 +272,28 @@ METRICS = (
         measure=lambda subject: subject.scales.order,
         low=-1.0,
         high=1.0,
+        is_shown=False,
+    ),
+    Metric(
+        name="distinct_values",
+        title="Distinct values",
+        short="distinct values",
+        definition="Number of distinct values of the median dimension; null of whole numbers from 0 on.",
+        source="ncl2024",
+        measure=lambda subject: distinct_values(subject.ordered_DS),
+        low=1.0,
+        is_shown=False,
+    ),
+    Metric(
+        name="saturated",
+        title="Values at an end",
+        short="values at an end",
+        definition="Share of entries at the largest or the least value of their dimension.",
+        source="ncl2024",
+        measure=lambda subject: saturated_share(subject.ordered_DS),
+        low=0.0,
+        high=1.0,
+        unit="share",
         is_shown=False,
     ),
 )

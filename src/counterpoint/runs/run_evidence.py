@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
+from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
@@ -20,6 +22,7 @@ from counterpoint.diagnostics.class_geometry import Z_95
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     HELD_OUT,
+    RAW_INPUT,
     REPRESENTATION,
     TRAINING,
     UNTRAINED,
@@ -27,6 +30,8 @@ from counterpoint.diagnostics.evidence import (
     HeldOutRecord,
 )
 from counterpoint.diagnostics.measure import Place, measure_place
+from counterpoint.diagnostics.sample_shift import altered_input, matched_parts, picture_moments, told_apart
+from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
     SampleFeatures,
@@ -52,6 +57,8 @@ Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
 FEWEST_COLOURED = 50
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
+SMALL, AT_ONCE = 16, 128  # pixels of a side of pictures that are compared raw; samples that are read at once
+MOST_PICTURES = 512  # whose channels are compared with those of training
 FEWEST = 20  # samples of those that were held out, and of the others
 HELD_OUT_FIGURES = (
     "effective_rank", "rank_ceiling", "vanished", "resolved", "alignment", "positive_cosine", "negative_cosine",
@@ -129,6 +136,7 @@ def gather_evidence(
         else None,
         classes=classes,
         held_out=_held_out(judged, features, embedded, threshold),
+        altered=_altered(judged),
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
     return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
@@ -204,7 +212,49 @@ def _held_out(subject: Subject, features: SampleFeatures, views: Pair | None, th
         name: measure_place(z_ND, views=pairs[name], threshold=threshold, only=HELD_OUT_FIGURES).figures
         for name, z_ND in samples.items()
     }
-    return HeldOutRecord(parts=parts, **_gap(pairs[TRAINING], pairs[HELD_OUT]), **_copies(subject, features))
+    told = _told(subject, features)
+    return HeldOutRecord(parts=parts, told=told, **_gap(pairs[TRAINING], pairs[HELD_OUT]), **_copies(subject, features))
+
+
+def _told(subject: Subject, features: SampleFeatures) -> dict[str, ToldApart]:
+    """How well both parts are told apart, by the embedding and by raw input."""
+    labels = subject.source.labels
+    parts = matched_parts(subject.split.train, subject.split.held_out, labels)
+    label_N = None if labels is None or not bool((labels >= 0).any()) else labels[parts[0]]
+    seen = {
+        EMBEDDING: [features.embedding[part] for part in parts],
+        RAW_INPUT: [_small_input(subject, part) for part in parts],
+    }
+    found = {
+        place: told_apart(train_MD, held_MD, label_N, generator=torch.Generator().manual_seed(0))
+        for place, (train_MD, held_MD) in seen.items()
+    }
+    return {place: told for place, told in found.items() if told is not None}
+
+
+def _small_input(subject: Subject, positions: Tensor) -> Tensor:
+    """Raw input as rows; of pictures a small copy, and the moments of their colours."""
+    rows = []
+    for part in positions.split(AT_ONCE):
+        raw = to_unit_float(subject.source.store.fetch(part.tolist()))
+        if subject.source.kind == "images":
+            small = adaptive_avg_pool2d(raw, (min(raw.shape[2], SMALL), min(raw.shape[3], SMALL)))
+            raw = torch.cat([small.flatten(1), picture_moments(raw).float()], dim=1)
+        rows.append(raw)
+    return torch.cat(rows)
+
+
+def _altered(subject: Subject) -> AlteredInput | None:
+    """What was done to other pictures than those of the run; None where its card does not have the means of these."""
+    card, settings = subject.encoder.card, subject.settings
+    if settings is None or settings.init is not None or subject.is_own_data or card.kind != "images":
+        return None
+    asked = evenly_spaced(torch.arange(len(subject.source)), MOST_PICTURES)
+    moments = [
+        picture_moments(fit_images(to_unit_float(subject.source.store.fetch(part.tolist())), card.in_shape))
+        for part in asked.split(AT_ONCE)
+    ]
+    return altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std))
 
 
 def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:

@@ -109,7 +109,6 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         level="note" if evidence.is_nonnegative or evidence.is_supervised else "warning",
         title=f"Samples are crowded on the sphere: uniformity {embedding.uniformity:.2f}",
         measured=embedding.uniformity,
-        better="lower",
         reference=-4 + 8 / embedding.num_dims,
         reference_name="directions spread evenly",
         text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
@@ -157,8 +156,6 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         measured=count,
         # It is of all samples and directions, copies and silent ones included.
         **(embedding.interval("vanished") if count == embedding.vanished and not embedding.duplicates else {}),
-        better="lower",
-        reference=0.0,
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
         "isotropic features: no sample differs from another along it. Effective rank: "
@@ -260,7 +257,6 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         level="note" if evidence.is_supervised or is_neural_collapse(evidence) else "warning",
         title=f"{embedding.clumps:.0%} of the samples lie in clumps: within a group they hardly differ",
         measured=embedding.clumps,
-        better="lower",
         reference=IN_CLUMPS,
         reference_name="share of samples in clumps",
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
@@ -287,8 +283,6 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         level="note" if share < DEAD_SHARE or evidence.is_nonnegative else "warning",
         title=f"{embedding.dead_dims} of {embedding.num_dims} embedding dimensions are silent for every sample",
         measured=embedding.dead_dims,
-        better="lower",
-        reference=0.0,
         reference_name="none silent",
         text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
         "output some fall silent early and stay so.",

@@ -27,8 +27,6 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
         level="note" if is_few or is_neural_collapse(evidence) else "warning",
         title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
         measured=count,
-        better="lower",
-        reference=0.0,
         reference_name="no correlation above 0.99",
         text="Their correlation with another dimension is above 0.99 by size, so that they add nothing to it but its "
         "weight in every distance. Few classes or samples leave few directions, which many dimensions then share.",
@@ -64,7 +62,6 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
         measured=classes.rare_cosine,
         low=classes.low,
         high=classes.high,
-        better="lower",
         reference=expected,
         reference_name=whose,
         text=f"Frequent classes have {classes.imbalance:.0f} times as many samples, and as negatives push rare classes "
@@ -110,8 +107,6 @@ def check_held_out(evidence: Evidence) -> Finding | None:
         measured=held_out.gap,
         low=held_out.low,
         high=held_out.high,
-        better="lower",
-        reference=0.0,
         reference_name="no difference",
         text="The encoder knows samples that it was trained on by heart, and brings their views together by what only "
         "they have. Figures on training samples then flatter it.",
@@ -139,8 +134,6 @@ def check_leakage(evidence: Evidence) -> Finding | None:
         measured=share,
         low=None if is_collapsed else held_out.copies_low,
         high=None if is_collapsed else held_out.copies_high,
-        better="lower",
-        reference=0.0,
         reference_name="no sample in both parts",
         text=f"{held_out.num_copies or 0:,.0f} hold the same as a training sample, byte by byte; "
         f"{held_out.num_same_features or 0:,.0f} have the same representation to the last bit. Such a sample finds "

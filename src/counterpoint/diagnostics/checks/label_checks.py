@@ -1,5 +1,7 @@
 """What labels and groups say: wrong, written into the features, unevenly many, out of step with clusters, batches."""
 
+from collections.abc import Sequence
+
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
@@ -23,7 +25,6 @@ def check_label_noise(evidence: Evidence) -> Finding | None:
         title=f"At least {ends['low']:.0%} of the labels look wrong: their neighbours are of another class",
         measured=share,
         **ends,
-        better="lower",
         reference=NOISE,
         reference_name="disagreement of right labels where neighbours are surest",
         text="Right labels disagree with their neighbours near borders between classes, and hardly ever where the "
@@ -44,8 +45,6 @@ def check_label_leak(evidence: Evidence) -> Finding | None:
         level="warning",
         title=f"{count:.0f} coordinate{'s give' if count > 1 else ' gives'} the label away: a label leak",
         measured=count,
-        better="lower",
-        reference=0.0,
         reference_name="none",
         text="These coordinates hardly vary within a class, while the others do: as a label that was written into the "
         "features. Every accuracy then measures the label itself.",
@@ -70,7 +69,6 @@ def check_imbalance(evidence: Evidence) -> Finding | None:
         title=f"Imbalance: {share:.0%} of the samples are of class {name}, the rarest class has "
         f"{min(counts.values()):.0f}",
         measured=share,
-        better="lower",
         reference=1 / len(counts),
         reference_name="classes of one size",
         text="A vote of the nearest names the commonest class nearly always, so that accuracy says little; the mean "
@@ -88,43 +86,39 @@ def check_imbalance(evidence: Evidence) -> Finding | None:
 
 def check_shared_cluster(evidence: Evidence) -> Finding | None:
     """Do two labels lie in one cluster?"""
-    pairs = evidence.classes.shared if evidence.classes else ()
-    if not pairs:
-        return None
-    named = ", ".join(" and ".join(pair) for pair in pairs[:MOST_NAMED])
-    return Finding(
-        level="note",
-        title=f"Labels share a cluster: {named}",
-        measured=len(pairs),
-        better="lower",
-        reference=0.0,
-        reference_name="none",
-        text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: one "
-        "thing with two names, or two things that these features do not tell apart.",
-        confirm="look at samples of both labels side by side",
-        remedy="give both one label, if they mean the same",
-        cannot_tell="whether the labels or the features are to blame",
+    return _of_classes(
+        [" and ".join(pair) for pair in evidence.classes.shared] if evidence.classes else [],
+        Finding(
+            title="Labels share a cluster",
+            text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: "
+            "one thing with two names, or two things that these features do not tell apart.",
+            confirm="look at samples of both labels side by side",
+            remedy="give both one label, if they mean the same",
+            cannot_tell="whether the labels or the features are to blame",
+        ),
     )
 
 
 def check_parted_label(evidence: Evidence) -> Finding | None:
     """Does one label lie in far clusters?"""
-    names = evidence.classes.parted if evidence.classes else ()
-    if not names:
-        return None
-    return Finding(
-        level="note",
-        title=f"One label for far clusters: {', '.join(names[:MOST_NAMED])}",
-        measured=len(names),
-        better="lower",
-        reference=0.0,
-        reference_name="none",
-        text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
-        "other half. A mean of the class then stands for neither.",
-        confirm="look at samples of both clusters: counterpoint report RUN, section Map",
-        remedy="give the clusters labels of their own, if they are different things",
-        cannot_tell="whether the clusters are kinds, sources or accidents of the data",
+    return _of_classes(
+        evidence.classes.parted if evidence.classes else (),
+        Finding(
+            title="One label for far clusters",
+            text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
+            "other half. A mean of the class then stands for neither.",
+            confirm="look at samples of both clusters: counterpoint report RUN, section Map",
+            remedy="give the clusters labels of their own, if they are different things",
+            cannot_tell="whether the clusters are kinds, sources or accidents of the data",
+        ),
     )
+
+
+def _of_classes(names: Sequence[str], note: Finding) -> Finding | None:
+    """The note with the classes that it is about; None without any."""
+    title = f"{note.title}: {', '.join(names[:MOST_NAMED])}"
+    known = {"title": title, "measured": float(len(names)), "reference_name": "none"}
+    return note.model_copy(update=known) if names else None
 
 
 def check_groups(evidence: Evidence) -> Finding | None:
@@ -132,7 +126,6 @@ def check_groups(evidence: Evidence) -> Finding | None:
     groups, modes = evidence.groups, evidence.places[EMBEDDING].figures.get("hidden_modes")
     if groups is not None and (groups.is_the_classes or groups.agreement is None):
         return Finding(
-            level="note",
             title="Whether groups show in the features cannot be told: "
             + ("each class lies in one group" if groups.is_the_classes else "there are too few groups or samples"),
             text="Groups are compared within classes; without a class of several groups there is nothing to compare.",
@@ -147,7 +140,6 @@ def check_groups(evidence: Evidence) -> Finding | None:
             title=f"Groups show in the features: {groups.agreement:.0%} of a sample's nearest are of its group, by "
             f"chance {chance:.0%}: a batch effect",
             measured=groups.agreement,
-            better="lower",
             reference=chance,
             reference_name="groups shuffled within classes",
             text=f"Neighbours within a class are of one group more often than by chance, p {groups.p:.2g} "
@@ -159,11 +151,8 @@ def check_groups(evidence: Evidence) -> Finding | None:
     if not modes:
         return None
     return Finding(
-        level="note",
         title=f"Nearly every class falls into two far modes; the smaller has {modes:.0%} of the samples",
         measured=modes,
-        better="lower",
-        reference=0.0,
         reference_name="one mode",
         text="What classes leave of the features has two modes along one direction, in nearly every class: as two "
         "sensors, sites or batches would give.",

@@ -36,7 +36,6 @@ def check_neural_collapse(evidence: Evidence) -> Finding | None:
     embedding, classes = evidence.places[EMBEDDING], evidence.classes
     assert classes is not None
     return Finding(
-        level="note",
         title=f"Neural collapse: {embedding.participation_ratio:.0f} directions for {len(classes.rows)} classes, which "
         "are told apart",
         measured=classes.within_share,

@@ -79,7 +79,6 @@ def check_identical_views(evidence: Evidence) -> Finding | None:
         level="warning",
         title=f"The two views of {share:.0%} of the samples are identical or hardly differ",
         measured=share,
-        better="lower",
         reference=SAME,
         reference_name="of the samples, whose views have a cosine above 0.9999",
         text="Views that change nothing teach nothing: a loss is then lowered by telling samples apart alone, and what "
@@ -100,7 +99,6 @@ def check_stray_views(evidence: Evidence) -> Finding | None:
         level="warning",
         title=f"About {share:.0%} of the view rows belong to other samples: unrelated views",
         measured=share,
-        better="lower",
         reference=STRAY,
         reference_name="of the samples",
         text="For most samples the own view is among the closest ones, for the others it ranks as any: two modes, as "
@@ -177,8 +175,6 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
         title=f"{count:,} of {embedding.num_samples:,} samples are exact copies of others",
         measured=embedding.duplicates,
         **embedding.interval("duplicates"),
-        better="lower",
-        reference=0.0,
         reference_name="no copies",
         text="Their features are the same to the last bit. In training, a copy counts as a negative of its twin; in an "
         "evaluation, a copy in the bank answers for its twin and favours every figure.",
@@ -201,7 +197,6 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
         title="The views share their colours, and the embedding follows them: for "
         f"{shortcut.followed:.0%} of the pictures the closest other one is close in colours, too",
         measured=shortcut.followed,
-        better="lower",
         reference=0.05,
         reference_name="an embedding that has nothing to do with colours",
         text=f"By the means and deviations of their colours alone, two views of one picture are closer than two "
@@ -254,7 +249,6 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
         level="warning",
         title=f"At temperature {temperature:g} the samples have crowded: uniformity {embedding.uniformity:.2f}",
         measured=embedding.uniformity,
-        better="lower",
         reference=-4 + 8 / embedding.num_dims,
         reference_name="directions spread evenly",
         text=f"Cosines that differ by a few times {temperature:g} are all that the loss asks for, so that samples stay "
@@ -288,7 +282,6 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         "the loss pushes close and far samples alike and never separates the close ones. Its value can hardly leave "
         "chance.",
         confirm=f"the table of {SHOW} has the way from chance to floor at lower temperatures",
-        better="lower",
         **remedies.advice(evidence, remedies.LOWER_TEMPERATURE, otherwise=OTHER),
         cannot_tell="whether uniform weights are wanted, as in an ablation",
     )
@@ -336,7 +329,6 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
         f"views. The loss pushes these apart with {look.copy_mass:.1%} of its weight ({by_chance}), against what it "
         "learns from views.",
         confirm=f"look at the closest pairs: {SHOW}",
-        better="lower",
         remedy="keep one sample of each group of near-copies",
         cannot_tell="whether samples that lie so close should be told apart after all, as frames of a film may",
     )

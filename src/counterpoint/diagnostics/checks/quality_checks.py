@@ -170,8 +170,6 @@ def check_finite(evidence: Evidence) -> Finding | None:
         level="warning",
         title=f"{len(odd):,} of {total:,} rows hold NaN or infinity and were left out",
         measured=len(odd),
-        better="lower",
-        reference=0.0,
         reference_name="none",
         text=f"They are {', '.join(odd[:MOST_NAMED])}{more}. All figures are of the other rows.",
         confirm="encode these samples again, alone",
@@ -187,7 +185,6 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         return None
     is_refused = embedding.num_samples < FEWEST_SAMPLES
     return Finding(
-        level="note",
         title=f"No verdict: {embedding.num_samples} samples are too few"
         if is_refused
         else f"{embedding.num_samples} samples in {embedding.num_dims} dimensions are little to judge by",

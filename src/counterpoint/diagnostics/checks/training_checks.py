@@ -54,7 +54,6 @@ def check_thrown(evidence: Evidence) -> Finding | None:
         if is_thrown
         else f"The learning rate {rate:g} is far above what {evidence.values['optim.name']} is used with",
         measured=moved if is_thrown else rate,
-        better="lower",
         reference=THROWN if is_thrown else most,
         reference_name="ten times their length" if is_thrown else "ten times a very high rate",
         text="Usual trainings end within a few times the length that the weights began with. Weights that are far "
@@ -81,7 +80,6 @@ def check_loss(evidence: Evidence) -> Finding | None:
         if not is_at_chance
         else f"The loss, {evidence.loss:.2f}, is at chance ({evidence.chance:.2f})",
         measured=evidence.loss,
-        better="lower",
         reference=evidence.chance,
         reference_name="chance",
         text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what "

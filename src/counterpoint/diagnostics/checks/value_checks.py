@@ -49,7 +49,6 @@ def check_outliers(evidence: Evidence) -> Finding | None:
         level="warning" if share >= HEAVY_OUTLIERS else "note",
         title=f"{count:.0f} of {embedding.num_samples:,} samples are outliers: they carry {share:.0%} of the variance",
         measured=share,
-        better="lower",
         reference=count / embedding.num_samples,
         reference_name="their share of the samples",
         text=f"They lie far from the median, behind a gap; all other figures are without them. At unit length: {both}.",
@@ -70,8 +69,6 @@ def check_near_copies(evidence: Evidence) -> Finding | None:
         level="note" if share < MANY_COPIES or evidence.is_supervised else "warning",
         title=f"{share:.0%} of the samples have near-copies: a few others are ten times as near as the next one",
         measured=share,
-        better="lower",
-        reference=0.0,
         reference_name="a smooth manifold of as many dimensions",
         text="Such samples are few separate ones, taken several times: frames of a film, one picture in two sizes, a "
         "row with noise. A split puts one of them on either side, which favours every accuracy, and they fill no "
@@ -129,7 +126,6 @@ def check_heavy_tails(evidence: Evidence) -> Finding | None:
         level="warning" if is_warning else "note",
         title=f"Heavy tails: the most distant 1% of the {what} carry {share:.0%} of the variance",
         measured=share,
-        better="lower",
         reference=0.02 if of_rows else 0.08,
         reference_name="Gaussian features",
         text="Sizes fall off slowly instead of ending. Means, variances and correlations then change with every few "
@@ -147,7 +143,6 @@ def check_quantised(evidence: Evidence) -> Finding | None:
     if count is None or count > FEW_VALUES or embedding.num_samples < FEWEST_SAMPLES or is_full_collapse(embedding):
         return None
     return Finding(
-        level="note",
         title=f"Values are quantised: a dimension takes {count:.0f} different values",
         measured=count,
         better="higher",
@@ -171,8 +166,6 @@ def check_saturated(evidence: Evidence) -> Finding | None:
         level="note" if share < MANY_AT_END else "warning",
         title=f"Values are saturated: {share:.0%} of the entries are at the largest or least value of their dimension",
         measured=share,
-        better="lower",
-        reference=0.0,
         reference_name="values that are not cut off",
         text="Clipping, or a function such as tanh that has run to its ends, gives samples the same value that were "
         "apart. Zeros of a rectified map are not counted.",
@@ -198,7 +191,6 @@ def check_hubs(evidence: Evidence) -> Finding | None:
         level="note" if by_cosine < MOST_PEOPLES else "warning",  # short rows are near to all
         title=f"Hubs: one sample is among the 10 nearest of {share:.0%} of the others",
         measured=share,
-        better="lower",
         reference=EVERYBODYS,
         reference_name="above what features of many dimensions have by themselves",
         text="A sample near the common mean is near to everything (radovanovic2010). It answers for samples that it "
@@ -223,8 +215,6 @@ def check_row_order(evidence: Evidence) -> Finding | None:
         title=f"Features drift along the rows{' within classes' if is_labelled else ', or rows are sorted'}: "
         f"a tenth of the rows tells {share:.0%} of the variance",
         measured=share,
-        better="lower",
-        reference=0.0,
         reference_name="rows in random order",
         text="Ten blocks of consecutive rows differ by more than eight standard errors beyond rows in random order. A "
         "sorted file, another day or device, or settings that changed while features were computed do that. A split "
