@@ -216,7 +216,6 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             raise UsageError("ContrastiveEncoder trains in one process; several ranks train with cp.train")
 
     def _check_layer(self) -> None:
-        """A layer that has a name."""
         if self.layer not in LAYERS:
             raise unknown_name("layer", str(self.layer), LAYERS)
 
@@ -248,7 +247,6 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return validate_data(self, *arrays, dtype=np.float32, **how)
 
     def _images(self, X: Any, *, fewest: int) -> np.ndarray:
-        """Images as an array of numbers."""
         allowed: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
         return check_array(X, **allowed, ensure_min_samples=fewest, estimator=self, input_name="X")
 

@@ -121,7 +121,6 @@ class Evaluation:
 
 
 def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
-    """The record of a row's metric, and its figure."""
     metric, figure = metric_under(CATALOGUE, row.protocol), row.figure
     assert metric is not None
     assert figure is not None
@@ -129,13 +128,11 @@ def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
 
 
 def _figure_and_interval(row: EvaluationRow) -> tuple[str, str]:
-    """The figure, and its interval where it has one, as text."""
     metric, figure = _metric_and_figure(row)
     return metric.written(figure), " to ".join(metric.written(end) for end in (row.low, row.high) if end is not None)
 
 
 def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
-    """A line for each figure."""
     names = "accuracy" if all(row.accuracy is not None for row in rows) else "value"
     width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
     lines = [f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"]
@@ -146,7 +143,6 @@ def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
 
 
 def _csv_cells(row: EvaluationRow) -> list[object]:
-    """The cells of one figure."""
     metric, figure = _metric_and_figure(row)
     known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
     return [*known, row.correct, row.total, json.dumps(dict(row.settings))]

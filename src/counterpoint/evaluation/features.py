@@ -293,7 +293,6 @@ def calibrate_norms(backbone: nn.Module, inputs: Iterable[Tensor]) -> nn.Module:
 
 
 def _flat(samples: Tensor, source: Source) -> Tensor:
-    """Samples as float rows."""
     values = to_unit_float(samples) if source.kind == "images" else samples
     return values.flatten(1)
 

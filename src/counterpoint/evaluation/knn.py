@@ -254,7 +254,6 @@ def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
 
 
 def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
-    """The classes that neighbours vote for."""
     labels_N, num_classes = labels_N.long(), int(labels_N.max()) + 1
 
     def elected(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:
@@ -270,7 +269,6 @@ def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
 
 
 def _score(known: Labelled, vote: Vote) -> Score:
-    """Accuracy of a vote on the queries."""
     predicted_Q = knn_predict(known.bank_ND, known.labels_N, known.queries_QD, vote)
     return accuracy(predicted_Q, known.labels_Q, vote.settings())
 

@@ -122,7 +122,6 @@ def _read_parquet(path: Path) -> Columns:
 
 
 def _read_shards(path: Path) -> Columns:
-    """All shards of a folder."""
     folder = open_shards(path)
     blocks = list(folder.blocks())
     names = [name for block in blocks for name in block.names]

@@ -147,7 +147,6 @@ def timm_plan(architecture: str, in_shape: tuple[int, ...], body: nn.Module) -> 
 
 
 def _chain(children: Mapping[str, nn.Module], place: str) -> Plan:
-    """Modules one behind the other."""
     return {"type": "chain", "parts": {name: plan_of(child, f"{place}.{name}") for name, child in children.items()}}
 
 
@@ -159,7 +158,6 @@ def _resnet(module: ResNet, place: str) -> Plan:
 
 
 def _block(module: ResidualBlock, place: str) -> Plan:
-    """Residual and shortcut."""
     parts = {"residual": module.residual, "shortcut": module.shortcut}
     return {"type": "block", **{name: plan_of(part, f"{place}.{name}") for name, part in parts.items()}}
 

@@ -31,7 +31,6 @@ def render_audit(found: Audit) -> Markup:
 
 
 def _observation(each: Observation, found: Audit) -> Markup:
-    """One observation: its sentence, pictures, and reasons to open."""
     title = element("h3", badge(each.level), " ", each.title)
     # Groups are named below their pictures.
     named = ("group: ", "and ") if found.pictures and each.groups else ()
@@ -71,7 +70,6 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
 
 
 def _relation(group: DuplicateGroup) -> str:
-    """How alike the copies are."""
     if group.is_equal:
         return "equal pixels"
     return f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
@@ -84,13 +82,11 @@ def _beside(group: DuplicateGroup, at: int) -> str:
 
 
 def _picture(name: str, found: Audit) -> Markup | None:
-    """One thumbnail."""
     address = found.pictures.get(name)
     return None if address is None else element("img", src=address, alt=printable(name), title=printable(name))
 
 
 def _contents(found: Audit) -> Markup:
-    """Facts, then the classes."""
     # Shortcuts have a table of their own.
     told = found.model_copy(update={"cues": ()}).facts
     facts = element("ul", [element("li", hide_folders(line)) for line in told], class_="reading")

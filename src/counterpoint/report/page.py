@@ -111,7 +111,6 @@ def _page(runs: Sequence[RunRecord], step: int) -> Markup:
 
 
 def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:
-    """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     toggle = element(
@@ -123,7 +122,6 @@ def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup
 
 
 def _title(runs: Sequence[RunRecord]) -> Markup:
-    """Name the runs, each with one line of facts."""
     if len(runs) == 1:
         return join(element("h1", element("bdi", runs[0].name)), element("p", _facts(runs[0]), class_="facts"))
     lines = [element("li", run_tag(run.name, run.order), element("span", _facts(run), class_="facts")) for run in runs]
@@ -131,7 +129,6 @@ def _title(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _facts(run: RunRecord) -> str:
-    """Describe a run in one line."""
     card = run.card
     parts = [
         card.method or "",

@@ -146,7 +146,6 @@ def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRe
 
 
 def _check(runs: Sequence[_Evaluated]) -> None:
-    """Refuse what cannot be compared."""
     if len(runs) < 2:
         raise UsageError(f"compare needs at least two runs, got {len(runs)}")
     if len({run.path.resolve() for run in runs}) < len(runs):
@@ -217,7 +216,6 @@ def _rows(group: Sequence[_Evaluated], metric: str, features: str) -> list[Evalu
 
 
 def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) -> Compared:
-    """Compare one figure of two sides."""
     (one, other), (first, second) = sides, rows
     is_paired = one.has_distinct_seeds and other.has_distinct_seeds and set(one.seeds) == set(other.seeds)
     by_seed = dict(zip(other.seeds, second, strict=True))

@@ -144,7 +144,6 @@ class HessianSpectrum:
         )
 
     def _cells(self) -> list[tuple[str, ...]]:
-        """The table of states."""
         return [
             (
                 f"{state.step:,}",

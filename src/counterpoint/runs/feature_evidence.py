@@ -93,7 +93,6 @@ def given_features(
 
 
 def _numbered_groups(groups: Any, num_samples: int) -> Labels | None:
-    """Groups numbered as labels are."""
     try:
         return number_labels(groups, num_samples)
     except DataError as error:
@@ -137,7 +136,6 @@ def evidence_of_features(
 
 
 def _group_record(given: GivenFeatures) -> GroupRecord:
-    """What the given groups have to do with the features."""
     assert given.groups is not None
     labels_N = given.labels.numbers if given.labels else None
     return group_effect(given.z_ND, given.groups.numbers, labels_N, generator=torch.Generator().manual_seed(0))

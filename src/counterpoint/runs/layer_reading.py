@@ -118,7 +118,6 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
 
 
 def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> LayerFigures:
-    """One layer of the record."""
     num_samples, num_dims = stream.num_samples, layer.num_dims
     vanished = vanished_directions(spectrum_D, num_samples)
     alive = vanished.resolved - vanished.count
@@ -141,7 +140,6 @@ def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> L
 
 
 def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray]]:
-    """How adjacent linear layers meet, with their matrices."""
     joints, matrices = [], []
     for pair in linear_pairs(encoder):
         if len(pair.below_HD) > WIDEST_JOINT:

@@ -68,7 +68,6 @@ def check_alike(job: TrainingJob, assembled: Assembled) -> None:
 
 
 def _loader(assembled: Assembled) -> BatchLoader:
-    """Batches of this rank's samples, on its device."""
     engine, placement, source = assembled.settings.engine, assembled.placement, assembled.source
     return BatchLoader(
         source.store,

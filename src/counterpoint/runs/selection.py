@@ -192,7 +192,6 @@ def _opened(run: Any, samples: Samples, asked: LookSettings, reporter: Reporter)
 
 
 def _check(subjects: Sequence[Subject]) -> None:
-    """Refuse what cannot be ranked."""
     if len(subjects) < 2:
         raise UsageError(
             f"select needs at least two encoders, got {len(subjects)}; the checkpoints of one run: --checkpoint all"

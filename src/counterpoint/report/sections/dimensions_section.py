@@ -125,7 +125,6 @@ def _list(run: RunRecord, shown: PicturePlaces | None, num_runs: int) -> Markup:
 
 
 def _item(known: Collection, dim: int, shown: PicturePlaces | None, per_dim: int) -> Markup:
-    """One dimension."""
     dims = known.dims
     fires, expected, purity = (float(each[dim]) for each in (dims.fires_D, dims.expected_D, dims.purity_D))
     its_class = int(dims.class_D[dim])

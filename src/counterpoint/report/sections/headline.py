@@ -113,7 +113,6 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
 
 
 def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
-    """Say from which of the other runs the best one is told apart."""
     untested = [pair for pair in pairs if pair.difference is None]
     if len(pairs) == 1 and not untested:
         return _lead_over_one(metric, pairs[0])
@@ -161,7 +160,6 @@ def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:
 
 
 def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
-    """Write a number, its interval, and whether it leads."""
     unit, row = headline.metric.unit, headline.row(run)
     words: Child = figure_of(unit, headline.value(run))
     if ahead is run:

@@ -107,7 +107,6 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
 
 
 def _choice(name: str, key: str, words: str, options: Sequence[tuple[str, str]]) -> Markup:
-    """A list to choose from."""
     listed = [element("option", told, value=value) for value, told in options]
     return element("p", element("label", words, for_=name), element("select", listed, id=name, data_key=key))
 

@@ -97,7 +97,6 @@ def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int
 
 
 def _table(run: RunRecord, num_runs: int) -> Markup:
-    """List the values of all spectra at the same indices."""
     spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
     chosen = evenly_chosen(max(map(len, spectra.values())), max_rows(num_runs))
     head = ["index", *(SHORT_NAMES[place] for place in spectra)]

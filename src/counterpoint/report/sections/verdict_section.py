@@ -56,7 +56,6 @@ def _judgement(run: RunRecord) -> Markup:
 
 
 def _unfinished(run: RunRecord) -> Markup | None:
-    """Say so when the run is not finished."""
     if run.card.status == "finished":
         return None
     # What was planned is known only where the settings are.
@@ -68,7 +67,6 @@ def _unfinished(run: RunRecord) -> Markup | None:
 
 
 def _tiles(run: RunRecord) -> Markup:
-    """Show the headline numbers of a single run."""
     tiles = [_tile(headline, run) for headline in HEADLINES if headline.value(run) is not None]
     return element("dl", tiles, class_="tiles") if tiles else join()
 

@@ -198,5 +198,4 @@ def _with_fewer_columns(risk: Callable[[Tensor], RiskAt], point: Point) -> Point
 
 
 def _dot(left: Tensor, right: Tensor) -> float:
-    """Inner product of two matrices."""
     return float(torch.dot(left.flatten(), right.flatten()))
