@@ -84,7 +84,12 @@ class Evaluation:
     def to_csv(self) -> str:
         """A line for each figure."""
         head = ("features", "metric", "unit", "figure", "low", "high", "correct", "total", "settings")
-        return csv_table(head, map(_csv_cells, self.rows))
+        rows = []
+        for row in self.rows:
+            metric, figure = _metric_and_figure(row)
+            known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
+            rows.append([*known, row.correct, row.total, json.dumps(dict(row.settings))])
+        return csv_table(head, rows)
 
     def to_markdown(self) -> str:
         """A table with a line for each figure, and what is said beside it."""
@@ -140,12 +145,6 @@ def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
         figure, interval = _figure_and_interval(row)
         lines.append(f"{row.features:<21} {row.protocol:<{width}}{figure:>9}   {interval}".rstrip())
     return lines
-
-
-def _csv_cells(row: EvaluationRow) -> list[object]:
-    metric, figure = _metric_and_figure(row)
-    known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
-    return [*known, row.correct, row.total, json.dumps(dict(row.settings))]
 
 
 def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:

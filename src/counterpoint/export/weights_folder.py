@@ -115,7 +115,8 @@ def plan_of(module: nn.Module, place: str) -> Plan:
         UsageError: a module that is none of these.
     """
     if type(module) in ARGUMENTS:
-        values = {name: _plain(getattr(module, name)) for name in ARGUMENTS[type(module)]}
+        values = {name: getattr(module, name) for name in ARGUMENTS[type(module)]}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         bias = {"bias": module.bias is not None} if isinstance(module, WITH_BIAS) else {}
         return {"type": type(module).__name__, **values, **bias}
     if type(module) in JOINS:
@@ -165,11 +166,6 @@ def _block(module: ResidualBlock, place: str) -> Plan:
 def _pooled(body: Plan, axes: tuple[int, ...]) -> Plan:
     """A network whose maps or tokens are averaged."""
     return {"type": "chain", "parts": {"body": body, "mean": {"type": "mean", "axes": list(axes)}}}
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as JSON has them."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 JOINS: Mapping[type[nn.Module], Callable[[Any, str], Plan]] = {

@@ -59,7 +59,8 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     if all(picture is None for picture in pictures):
         return None
     told = [element("li", printable(group.names[at]), _beside(group, at)) for at in members]
-    title = element("header", element("h4", _relation(group)))
+    relation = f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
+    title = element("header", element("h4", "equal pixels" if group.is_equal else relation))
     return element(
         "article",
         title,
@@ -67,12 +68,6 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
         element("ul", told, class_="facts"),
         class_="concept",
     )
-
-
-def _relation(group: DuplicateGroup) -> str:
-    if group.is_equal:
-        return "equal pixels"
-    return f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
 
 
 def _beside(group: DuplicateGroup, at: int) -> str:

@@ -28,12 +28,14 @@ def render_comparison(comparison: Comparison) -> Markup:
     """Render the page."""
     names = [hide_folders(side.name) for side in comparison.sides]
     pairs = list(comparison.pairs())
+    sides = [element("li", element("strong", side.name), f": {_runs_words(side)}") for side in comparison.sides]
+    said = [element("p", hide_folders(words), class_="protocol") for words in comparison.remarks()]
     parts = [
         PageSection("answer", "Answer", "Which differences are real?", join(_answer(comparison), map(_drawn, pairs))),
         PageSection(
             "differences", "Differences", "How large are they?", join(_table(comparison, *pair) for pair in pairs)
         ),
-        PageSection("method", "Method", "How was it found?", _method(comparison)),
+        PageSection("method", "Method", "How was it found?", join(element("ul", sides), said)),
     ]
     title = f"{', '.join(names[:-1])} against {names[-1]}" if len(names) == 2 else listing(names)
     header = plain_header("Counterpoint compares runs", title, hide_folders(comparison.queries))
@@ -123,12 +125,6 @@ def _test_cells(row: Compared, *, has_seeds: bool) -> list[Child]:
         ends = sized_interval(row.unit, found.low, found.high) if found else "–"
         cells += [ends, ("< 0.001" if found.p < 0.001 else f"{found.p:.3f}") if found else "–"]
     return [*cells, "–" if row.seeds_needed is None else row.seeds_needed] if has_seeds else cells
-
-
-def _method(comparison: Comparison) -> Markup:
-    sides = [element("li", element("strong", side.name), f": {_runs_words(side)}") for side in comparison.sides]
-    said = [element("p", hide_folders(words), class_="protocol") for words in comparison.remarks()]
-    return join(element("ul", sides), said)
 
 
 def _runs_words(side: Side) -> str:

@@ -58,7 +58,12 @@ def report(
     known = [as_run(run) for run in (runs if isinstance(runs, list | tuple) else [runs])]
     folders = [run.path for run in known]
     _check(folders)
-    target = default_place(folders) if out is None else Path(out)
+    if out is not None:
+        target = Path(out)
+    elif len(folders) == 1:
+        target = RunFolder(folders[0]).report
+    else:  # common to the parents, so that the page does not go into one of the runs
+        target = Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
     gaps = [{} for _ in known] if bare else complete(known, quiet=quiet)
@@ -145,14 +150,6 @@ def _make(verb: str, run: Run, *, quiet: bool) -> str:
         Reporter(quiet=quiet).say(f"{verb} {run.path.name} is not possible, the page says why: {first_line(error)}")
         return f"This was not possible: {first_line(error)}"
     return ""
-
-
-def default_place(folders: Sequence[Path]) -> Path:
-    """Choose where the report goes: into the run folder, or into the folder that holds all runs."""
-    if len(folders) == 1:
-        return RunFolder(folders[0]).report
-    # Of the parents, so that the page does not go into one of the runs.
-    return Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
 
 
 def _check(folders: Sequence[Path]) -> None:
