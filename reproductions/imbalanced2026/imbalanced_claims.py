@@ -12,7 +12,6 @@ from counterpoint.theory.collapse.collapse_bounds import collapse_bounds
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 from reproductions.imbalanced2026.plane_embeddings import ClassSamples, PlaneEmbedding
-from reproductions.imbalanced2026.unconstrained_features import class_means, within_class_variance
 from reproductions.reproduction import Claim
 
 NUM_NEGATIVES = 512
@@ -225,3 +224,33 @@ def _deviation(entries: Sequence[float], optimal: Sequence[float]) -> float:
 def _triple(values: Sequence[float]) -> str:
     """Three cosines, written out."""
     return ", ".join(f"{value:.4f}" for value in values)
+
+
+def class_means(features_ND: Tensor, labels_N: Tensor) -> Tensor:
+    """Mean vector of each class, (c, d).
+
+    Args:
+        features_ND: one vector per sample.
+        labels_N: classes 0 ... c-1, each with at least one sample.
+
+    >>> class_means(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]), torch.tensor([0, 1, 0])).tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+    counts_C = torch.bincount(labels_N)
+    sums_CD = features_ND.new_zeros(len(counts_C), features_ND.shape[1]).index_add_(0, labels_N, features_ND)
+    return sums_CD / counts_C[:, None]
+
+
+def within_class_variance(features_ND: Tensor, labels_N: Tensor) -> float:
+    r"""Mean squared distance to the mean of the own class, :math:`\frac1N \sum_i \|x_i - m_{y(i)}\|^2`.
+
+    Args:
+        features_ND: one vector per sample.
+        labels_N: classes 0 ... c-1, each with at least one sample.
+
+    >>> features_ND = torch.tensor([[1.0], [3.0], [7.0]], dtype=torch.float64)
+    >>> round(within_class_variance(features_ND, torch.tensor([0, 0, 1])), 12)  # (1 + 1 + 0) / 3
+    0.666666666667
+    """
+    residual_ND = features_ND - class_means(features_ND, labels_N)[labels_N]
+    return float(residual_ND.square().sum(1).mean())

@@ -158,7 +158,6 @@ def test_bad_input_is_one_line_and_nothing_is_touched(
     (folder / "notes.md").write_text("hello")
     for name, file, text in (
         ("pages", "toy-fig1.html", "<p>mine"),
-        ("numbers", "toy-fig1.json", "[1]"),
         ("damaged", "toy-fig1.json", "{"),
     ):
         (folder / name).mkdir()

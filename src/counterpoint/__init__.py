@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from counterpoint.runs.preview import preview as preview
     from counterpoint.runs.seed_evaluation import SeedEvaluation as SeedEvaluation
     from counterpoint.runs.seed_evaluation import evaluate_seeds as evaluate_seeds
+    from counterpoint.runs.selection import Selection as Selection
     from counterpoint.runs.selection import select as select
-    from counterpoint.runs.selection_record import Selection as Selection
     from counterpoint.runs.training import resume as resume
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
@@ -75,7 +75,7 @@ _DEFERRED = {
     "HessianSpectrum": "counterpoint.runs.curvature_record",
     "SearchAnswer": "counterpoint.core.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
-    "Selection": "counterpoint.runs.selection_record",
+    "Selection": "counterpoint.runs.selection",
     "Recommendation": "counterpoint.audit.recommendation",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",

@@ -259,7 +259,6 @@ def _optim_settings(asked: Mapping[str, Any]) -> OptimSettings:
 
 
 def _schedule(settings: OptimSettings, trainer: pl.Trainer) -> Schedule:
-    """The learning rate of each update of this trainer; constant where nobody knows how many there will be."""
     num_steps = trainer.estimated_stepping_batches
     num_epochs = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else 1
     if not math.isfinite(num_steps):
@@ -334,7 +333,6 @@ def _features(module: pl.LightningModule, samples: Tensor, represent: Represent)
 
 
 def _is_due(trainer: pl.Trainer, every: int) -> bool:
-    """Whether this epoch is looked at."""
     epoch = trainer.current_epoch + 1
     return epoch % every == 0 or epoch == trainer.max_epochs
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from counterpoint import ContrastiveEncoder
 from counterpoint.core.errors import CounterpointError
-from counterpoint.estimator.train_arguments import train_arguments
+from counterpoint.estimator.contrastive_encoder import train_arguments
 
 PARAMETERS: list[tuple[dict[str, Any], str]] = [
     ({"method": "simcrl"}, "did you mean 'simclr'"),

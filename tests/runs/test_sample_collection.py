@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 
 from counterpoint.core.numerics import unit_rows
+from counterpoint.evaluation.knn import nearest_others
 from counterpoint.runs.sample_collection import (
     MOST_SHEET_BYTES,
     chosen_rows,
     collect,
     dominant_dims,
-    nearest_others,
     picture_sheet,
     principal_scores,
 )
@@ -58,7 +58,7 @@ def test_equal_features_lie_in_one_place(unit: torch.Tensor) -> None:
 
 def test_neighbours_are_those_of_a_loop() -> None:
     unit = features(700)  # more than a block
-    found = nearest_others(unit, num=3)
+    found = nearest_others(unit, 3).positions_QK
     for row in range(0, 700, 50):
         cosines = unit @ unit[row]
         cosines[row] = -2.0

@@ -10,6 +10,7 @@ import torch
 
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.losses import GeneralizedContrastive
+from reproductions.imbalanced2026.imbalanced_claims import class_means, within_class_variance
 from reproductions.imbalanced2026.imbalanced_figures import figure_1, figure_2
 from reproductions.imbalanced2026.plane_embeddings import PlanePlan, embed_in_plane, take_classes
 from reproductions.panels import MatrixPanel, PointPanel, TablePanel
@@ -240,3 +241,12 @@ def test_minorities_among_photographs_merge_but_for_strays() -> None:
     for panel in trained:
         assert np.abs(np.array(panel.values) - [[1, -1, -1], [-1, 1, 1], [-1, 1, 1]]).max() < 0.1
     assert all("far side" in claim.note for claim in differing(made) if "Gram matrix" in claim.what)
+
+
+def test_means_and_variance_are_those_of_loops() -> None:
+    features = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 2, 1, 0, 0, 2, 1, 2, 2])
+    means = [features[labels == label].numpy().mean(axis=0) for label in range(3)]
+    squares = [((row - means[label]) ** 2).sum() for row, label in zip(features.numpy(), labels.tolist(), strict=True)]
+    assert class_means(features, labels).numpy() == pytest.approx(np.stack(means), abs=1e-12)
+    assert within_class_variance(features, labels) == pytest.approx(sum(squares) / 9, abs=1e-12)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.torch import load as tensors_of
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 from torch import Tensor
@@ -24,15 +24,29 @@ from counterpoint.core.errors import DataError, InterruptedRunError, UsageError,
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run
 from counterpoint.core.tensor_file import file_bytes
-from counterpoint.core.validation import merge
+from counterpoint.core.validation import merge, nest
 from counterpoint.engine.placement import place
-from counterpoint.estimator.train_arguments import seed_of, train_arguments
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.classifier import BIASES, WEIGHTS, Classifier
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
 from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, rebuilt
 from counterpoint.runs.training import train
 
+AUTO = "auto"
+# Parameters, and the settings that they stand for.
+SETTINGS: Mapping[str, str] = {
+    "method": "method",
+    "encoder": "encoder",
+    "epochs": "epochs",
+    "batch_size": "batch_size",
+    "temperature": "temperature",
+    "learning_rate": "optim.learning_rate",
+    "views": "views",
+    "device": "engine.device",
+    "random_state": "seed",
+    "out": "out",
+}
+OF_TRAIN_ALONE = ("data", "labels", "recipe", "resume", "overwrite", "quiet", "seeds")
 LAYERS = (REPRESENTATION, EMBEDDING)
 FEWEST_SAMPLES = 4  # of a training
 IMAGE_AXES = (3, 4)  # (n, h, w), and with channels
@@ -216,14 +230,13 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             raise UsageError("ContrastiveEncoder trains in one process; several ranks train with cp.train")
 
     def _check_layer(self) -> None:
-        """A layer that has a name."""
         if self.layer not in LAYERS:
             raise unknown_name("layer", str(self.layer), LAYERS)
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Samples as ``cp.train`` takes them, and labels where there are some."""
         X, y = _without_torch(X, "X"), _without_torch(y, "y")
-        if _num_axes(X) in IMAGE_AXES:
+        if (X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim) in IMAGE_AXES:
             samples = self._images(X, fewest=FEWEST_SAMPLES)
             for name in ("n_features_in_", "feature_names_in_"):
                 vars(self).pop(name, None)  # of an earlier fit to vectors
@@ -248,7 +261,6 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return validate_data(self, *arrays, dtype=np.float32, **how)
 
     def _images(self, X: Any, *, fewest: int) -> np.ndarray:
-        """Images as an array of numbers."""
         allowed: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
         return check_array(X, **allowed, ensure_min_samples=fewest, estimator=self, input_name="X")
 
@@ -263,11 +275,6 @@ def _without_torch(values: Any, name: str) -> Any:
     held = values.detach().cpu().resolve_conj().resolve_neg()
     is_half = held.is_floating_point() and held.itemsize < 4  # of which NumPy knows one kind
     return (held.float() if is_half else held).numpy()
-
-
-def _num_axes(X: Any) -> int:
-    """Axes of an array, a data frame, a sparse matrix, or nested lists."""
-    return X.ndim if hasattr(X, "ndim") else np.asarray(X).ndim
 
 
 @contextmanager
@@ -308,3 +315,78 @@ def _unpacked(values: Mapping[str, Any]) -> Encoder:
             values["classes"], own[WEIGHTS], own.get(BIASES), is_nonnegative=values["is_nonnegative"]
         )
     return encoder.to("cuda" if values["device"] == "cuda" and torch.cuda.is_available() else "cpu")
+
+
+def train_arguments(parameters: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The settings to train with, nested; what is left at ``auto`` is not among them.
+
+    Args:
+        parameters: of the estimator, by name.
+        seed: see ``seed_of``.
+
+    Raises:
+        UsageError: ``settings`` is no mapping, or holds what is a parameter of its own; an encoder without a name.
+
+    >>> parameters = {"method": "ncl", "learning_rate": 0.01, "settings": {"optim": {"name": "sgd"}}}
+    >>> train_arguments(parameters, seed=3)
+    {'optim': {'name': 'sgd', 'learning_rate': 0.01}, 'method': 'ncl', 'seed': 3}
+    """
+    further = _further(parameters.get("settings"))
+    given = {name: _plain(parameters[name]) for name in SETTINGS if name in parameters}
+    if not isinstance(given.get("encoder", AUTO), str):
+        kind = type(given["encoder"]).__name__
+        raise UsageError(f"encoder must be a name, got {kind}; cp.train takes a module of your own")
+    if isinstance(given.get("views"), str):
+        given["views"] = {"preset": given["views"]}  # its own default is auto, too
+    # Arrays and the like are not compared with a text.
+    asked = {SETTINGS[name]: value for name, value in given.items() if not (isinstance(value, str) and value == AUTO)}
+    if asked.get("out") is None:
+        asked.pop("out", None)
+    return nest({**further, **asked, "seed": seed})
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed of a run: a whole number as it is, or drawn from a generator as scikit-learn draws.
+
+    Args:
+        random_state: a whole number >= 0, a ``numpy.random.RandomState``, or None for numpy's global one.
+
+    Raises:
+        UsageError: a negative number.
+        ValueError: it is none of these.
+
+    >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
+    (7, True)
+    """
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        if not 0 <= random_state < 2**63:
+            raise UsageError(f"random_state must be a whole number >= 0 and < 2**63, got {random_state}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _further(settings: Any) -> dict[str, Any]:
+    """The settings that have no parameter."""
+    if settings is None:
+        return {}
+    if not isinstance(settings, Mapping):
+        raise UsageError(
+            f"settings must be a mapping such as {{'optim': {{'name': 'sgd'}}}}, got {type(settings).__name__}"
+        )
+    nested = nest(_plain(settings))
+    for name in OF_TRAIN_ALONE:
+        if name in nested:
+            raise UsageError(f"settings cannot hold {name}, which belongs to cp.train; leave it out")
+    for name, path in SETTINGS.items():
+        section, _, leaf = path.partition(".")
+        place = nested.get(section)
+        if section in nested and (not leaf or (isinstance(place, Mapping) and leaf in place)):
+            raise UsageError(f"settings cannot hold {path}, which is the parameter {name}; give it there")
+    return nested
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy, as grids of parameters hold them, as those of Python."""
+    if isinstance(value, Mapping):
+        return {name: _plain(child) for name, child in value.items()}
+    return value.item() if isinstance(value, np.generic) else value

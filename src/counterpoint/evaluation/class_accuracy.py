@@ -41,18 +41,17 @@ def classifier_score(known: Labelled) -> Score:
     return accuracy(known.predicted_Q, known.labels_Q, {"trained": "with the encoder"})
 
 
-def corruption_error(scores: Sequence[Score], *, seed: int = 0) -> IntervalEstimate:
+def corruption_error(scores: Sequence[Score]) -> IntervalEstimate:
     """Mean error over conditions, with a percentile bootstrap interval over the queries.
 
     Source: hendrycks2019, section 4.1; efron1993, section 13.3, for the interval.
 
     Args:
         scores: accuracies of the same queries under each corruption at each severity.
-        seed: of the resamples.
     """
     outcomes = [score.outcome for score in scores if isinstance(score.outcome, Proportion)]
     hits_QK = np.array([unpacked_hits(each.hits or "", each.total) for each in outcomes], np.float32).T
-    num_queries, generator = len(hits_QK), np.random.default_rng(seed)
+    num_queries, generator = len(hits_QK), np.random.default_rng(0)
     first_B1, parts = num_queries * np.arange(RESAMPLES_AT_ONCE)[:, None], list[np.ndarray]()
     for _ in range(0, NUM_RESAMPLES, RESAMPLES_AT_ONCE):
         drawn_BQ = first_B1 + generator.integers(num_queries, size=(RESAMPLES_AT_ONCE, num_queries))

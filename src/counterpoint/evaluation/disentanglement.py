@@ -81,7 +81,11 @@ def factor_information(codes_ND: Tensor, factors_NF: Tensor, *, num_bins: int = 
     group_N = (random_order(0, 0, len(codes_ND)) % num_groups).int()
 
     def row(dim: int) -> Tensor:
-        bin_N = group_N * num_bins + _bins(codes_ND[:, dim].double().contiguous(), num_bins)
+        code_N = codes_ND[:, dim].double().contiguous()
+        edges = np.linspace(float(code_N.min()), float(code_N.max()), num_bins + 1)
+        # Without the last edge, so that the largest value falls into the last bin. A constant falls into one bin.
+        inner = torch.from_numpy(edges[1:-1].copy())
+        bin_N = group_N * num_bins + torch.bucketize(code_N, inner, out_int32=True, right=True)
         return torch.stack([_information(bin_N, num_bins, num_groups, *factor) for factor in factors], dim=1)
 
     information_RDF = torch.stack(side_by_side(row, range(codes_ND.shape[1])), dim=1)
@@ -113,14 +117,6 @@ def _numbered(factor_N: Tensor) -> tuple[Tensor, int]:
     """The values of a factor as numbers from 0, int32, and how many there are."""
     values, number_N = factor_N.unique(return_inverse=True)
     return number_N.int(), len(values)
-
-
-def _bins(code_N: Tensor, num_bins: int) -> Tensor:
-    """Number of the bin of each value, from 0, int32."""
-    edges = np.linspace(float(code_N.min()), float(code_N.max()), num_bins + 1)
-    # Without the last edge, so that the largest value falls into the last bin. A constant falls into one bin.
-    inner = torch.from_numpy(edges[1:-1].copy())
-    return torch.bucketize(code_N, inner, out_int32=True, right=True)
 
 
 def _information(left_N: Tensor, num_left: int, num_groups: int, right_N: Tensor, num_right: int) -> Tensor:

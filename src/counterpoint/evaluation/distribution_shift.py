@@ -329,7 +329,6 @@ def in_conditions(clean: Clean, ood: Ood, asked: EvaluationSettings, reporter: R
 
 
 def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    """Accuracies of the learned features under corruptions."""
     names, severities = chosen_corruptions(asked.corruptions), chosen_severities(asked.severities)
     classifiers = clean.classifiers()
     represent, queries = represent_as(clean.own, clean.subject.source), clean.asked()
@@ -351,7 +350,6 @@ def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Report
 
 
 def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Reporter) -> list[EvaluationRow]:
-    """Accuracies of the learned features on another source."""
     name = Path(other.name).name
     if found.left_out:
         reporter.say(f"{name}: {found.left_out}")
@@ -367,7 +365,6 @@ def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Re
 
 
 def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    """Curves over the number of features kept, of the learned features."""
     own = [each for each in clean.metrics if not each.needs and each.name != CLASSIFIER]
     metrics = own if asked.metrics and not asked.protocol else CURVES
     orders = chosen_orders(asked.selection)

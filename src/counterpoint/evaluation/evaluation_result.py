@@ -84,7 +84,12 @@ class Evaluation:
     def to_csv(self) -> str:
         """A line for each figure."""
         head = ("features", "metric", "unit", "figure", "low", "high", "correct", "total", "settings")
-        return csv_table(head, map(_csv_cells, self.rows))
+        rows = []
+        for row in self.rows:
+            metric, figure = _metric_and_figure(row)
+            known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
+            rows.append([*known, row.correct, row.total, json.dumps(dict(row.settings))])
+        return csv_table(head, rows)
 
     def to_markdown(self) -> str:
         """A table with a line for each figure, and what is said beside it."""
@@ -121,7 +126,6 @@ class Evaluation:
 
 
 def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
-    """The record of a row's metric, and its figure."""
     metric, figure = metric_under(CATALOGUE, row.protocol), row.figure
     assert metric is not None
     assert figure is not None
@@ -129,13 +133,11 @@ def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
 
 
 def _figure_and_interval(row: EvaluationRow) -> tuple[str, str]:
-    """The figure, and its interval where it has one, as text."""
     metric, figure = _metric_and_figure(row)
     return metric.written(figure), " to ".join(metric.written(end) for end in (row.low, row.high) if end is not None)
 
 
 def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
-    """A line for each figure."""
     names = "accuracy" if all(row.accuracy is not None for row in rows) else "value"
     width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
     lines = [f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"]
@@ -143,13 +145,6 @@ def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
         figure, interval = _figure_and_interval(row)
         lines.append(f"{row.features:<21} {row.protocol:<{width}}{figure:>9}   {interval}".rstrip())
     return lines
-
-
-def _csv_cells(row: EvaluationRow) -> list[object]:
-    """The cells of one figure."""
-    metric, figure = _metric_and_figure(row)
-    known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
-    return [*known, row.correct, row.total, json.dumps(dict(row.settings))]
 
 
 def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:

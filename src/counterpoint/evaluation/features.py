@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from sklearn.decomposition import PCA
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from counterpoint.core.array_layout import fit_images, to_unit_float
 from counterpoint.core.errors import DataError
@@ -278,22 +279,14 @@ def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tens
 
 def calibrate_norms(backbone: nn.Module, inputs: Iterable[Tensor]) -> nn.Module:
     """Set the running statistics of every BatchNorm to their averages over some inputs."""
-    norms = [module for module in backbone.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain average over the chunks
-    backbone.train()
     # Dropout in train mode draws; the caller's random numbers stay where they are.
-    with torch.no_grad(), own_draws():
-        for chunk in inputs:
-            # BatchNorm refuses to train on one vector, which has no variance.
-            if len(chunk) > 1:
-                backbone(chunk)
+    with own_draws():
+        # BatchNorm refuses to train on one vector, which has no variance.
+        update_bn((chunk for chunk in inputs if len(chunk) > 1), backbone.train())
     return backbone.eval()
 
 
 def _flat(samples: Tensor, source: Source) -> Tensor:
-    """Samples as float rows."""
     values = to_unit_float(samples) if source.kind == "images" else samples
     return values.flatten(1)
 

@@ -168,6 +168,21 @@ def _first_of_equals(similarity_QN: Tensor, least_Q1: Tensor, k: int) -> Tensor:
     return columns_QK.gather(1, order_QK)
 
 
+def nearest_others(z_ND: Tensor, k: int) -> Neighbours:
+    """The k samples most similar by cosine to each sample, which is not among its own; see ``nearest``.
+
+    >>> nearest_others(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]]), 2).positions_QK
+    tensor([[1, 2],
+            [0, 2],
+            [1, 0]])
+    """
+    found = nearest(z_ND, z_ND, k + 1)
+    # A sample may stand behind its copies, or not among so many: the first k others are taken.
+    is_self_NK = found.positions_QK == torch.arange(len(z_ND))[:, None]
+    order_NK = is_self_NK.byte().argsort(dim=1, stable=True)[:, :k]
+    return Neighbours(found.similarity_QK.gather(1, order_NK), found.positions_QK.gather(1, order_NK))
+
+
 @dataclass(frozen=True)
 class Vote:
     r"""How the nearest bank samples of a query vote: each by :math:`e^{\cos / T}`.
@@ -245,16 +260,10 @@ def knn_leave_one_out(z_ND: Tensor, labels_N: Tensor, vote: Vote) -> Tensor:
     check_known(z_ND, labels_N, z_ND)
     if vote.k >= len(z_ND):
         raise ValueError(f"k must be below the number of samples, {len(z_ND)}, got {vote.k}")
-    found = nearest(z_ND, z_ND, vote.k + 1)
-    # A sample may stand behind its copies, or not among so many: the first k others are taken.
-    is_self_NK = found.positions_QK == torch.arange(len(z_ND))[:, None]
-    order_NK = is_self_NK.byte().argsort(dim=1, stable=True)[:, : vote.k]
-    others = Neighbours(found.similarity_QK.gather(1, order_NK), found.positions_QK.gather(1, order_NK))
-    return _elected(others, labels_N, vote)
+    return _elected(nearest_others(z_ND, vote.k), labels_N, vote)
 
 
 def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
-    """The classes that neighbours vote for."""
     labels_N, num_classes = labels_N.long(), int(labels_N.max()) + 1
 
     def elected(similarity_QK: Tensor, positions_QK: Tensor) -> Tensor:
@@ -270,7 +279,6 @@ def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
 
 
 def _score(known: Labelled, vote: Vote) -> Score:
-    """Accuracy of a vote on the queries."""
     predicted_Q = knn_predict(known.bank_ND, known.labels_N, known.queries_QD, vote)
     return accuracy(predicted_Q, known.labels_Q, vote.settings())
 

@@ -188,7 +188,6 @@ class _Curvature:
 
 
 def _dot(a_CD: Tensor, b_CD: Tensor) -> float:
-    """Sum of the products of the entries."""
     return float(torch.dot(a_CD.view(-1), b_CD.view(-1)))
 
 

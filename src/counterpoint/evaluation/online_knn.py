@@ -133,5 +133,4 @@ def unchanged(method: nn.Module) -> Iterator[None]:
 
 
 def _device(module: nn.Module) -> torch.device:
-    """Where a module computes."""
     return next(module.parameters(), torch.empty(0)).device

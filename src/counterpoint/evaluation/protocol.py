@@ -220,7 +220,6 @@ def _figures(
 def _labelled(
     features: FeatureSet, subject: Subject, bank: Tensor, queries: Tensor, asked: EvaluationSettings, needs: set[str]
 ) -> Labelled:
-    """A set of features as metrics take it."""
     source, labels = subject.source, subject.source.labels
     assert labels is not None
     # Bank and queries are the same for all features, so that their figures can be compared. A bank on disk is read part
@@ -246,7 +245,6 @@ def _labelled(
 
 
 def _labelled_positions(subject: Subject) -> tuple[Tensor, Tensor]:
-    """Positions of labelled bank samples and queries."""
     labels = subject.source.labels
     if labels is None:
         raise DataError(

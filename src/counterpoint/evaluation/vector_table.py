@@ -19,7 +19,7 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
-from counterpoint.data.formats.labels import Labels, is_missing, labels_as_asked, number_labels
+from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import of_classes
@@ -122,7 +122,6 @@ def _read_parquet(path: Path) -> Columns:
 
 
 def _read_shards(path: Path) -> Columns:
-    """All shards of a folder."""
     folder = open_shards(path)
     blocks = list(folder.blocks())
     names = [name for block in blocks for name in block.names]
@@ -186,14 +185,10 @@ def features_source(features: Any, labels: Any, classes: str | None) -> Source:
         rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
         name, digest = FEATURES, fingerprint([rows.numpy()], None)
     names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
-    found = _labels(labels, names, None if table is None else table.labels)
+    if isinstance(labels, str | Path):
+        found = labels_as_asked(str(labels), names, lambda: None)
+    else:
+        labels = table.labels if labels is None and table is not None else labels
+        found = None if labels is None else number_labels(labels, len(names))
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
     return source if classes is None else of_classes(source, classes)
-
-
-def _labels(labels: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:
-    """Labels that were given, or those of the table."""
-    if isinstance(labels, str | Path):
-        return labels_as_asked(str(labels), names, lambda: None)
-    labels = own if labels is None else labels
-    return None if labels is None else number_labels(labels, len(names))

@@ -186,19 +186,16 @@ def _program_of(network: ServedNetwork) -> Any:
     dims = torch.export.Dim
     names = {0: dims("batch"), 1: dims("height"), 2: dims("width")}
     dynamic = names if network.is_images else {0: names[0]}
-    program = torch.export.export(network, (_example(network),), dynamic_shapes=(dynamic,))
+    # Two blank samples whose size is nobody's: no extent is taken for another one, or for 1.
+    example = torch.zeros(2, network.in_shape[0])
+    if network.is_images:
+        channels, height, width = network.in_shape
+        example = torch.zeros(2, height + 3, width + 6, channels, dtype=torch.uint8)
+    program = torch.export.export(network, (example,), dynamic_shapes=(dynamic,))
     for node in program.graph.nodes:
         node.meta.pop("stack_trace", None)  # it names the source files of this machine
     program._example_inputs = None  # they would be written with torch.save
     return program
-
-
-def _example(network: ServedNetwork) -> Tensor:
-    """Two blank samples whose size is nobody's: no extent is taken for another one, or for 1."""
-    if not network.is_images:
-        return torch.zeros(2, network.in_shape[0])
-    channels, height, width = network.in_shape
-    return torch.zeros(2, height + 3, width + 6, channels, dtype=torch.uint8)
 
 
 @contextlib.contextmanager

@@ -115,7 +115,8 @@ def plan_of(module: nn.Module, place: str) -> Plan:
         UsageError: a module that is none of these.
     """
     if type(module) in ARGUMENTS:
-        values = {name: _plain(getattr(module, name)) for name in ARGUMENTS[type(module)]}
+        values = {name: getattr(module, name) for name in ARGUMENTS[type(module)]}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         bias = {"bias": module.bias is not None} if isinstance(module, WITH_BIAS) else {}
         return {"type": type(module).__name__, **values, **bias}
     if type(module) in JOINS:
@@ -147,7 +148,6 @@ def timm_plan(architecture: str, in_shape: tuple[int, ...], body: nn.Module) -> 
 
 
 def _chain(children: Mapping[str, nn.Module], place: str) -> Plan:
-    """Modules one behind the other."""
     return {"type": "chain", "parts": {name: plan_of(child, f"{place}.{name}") for name, child in children.items()}}
 
 
@@ -159,7 +159,6 @@ def _resnet(module: ResNet, place: str) -> Plan:
 
 
 def _block(module: ResidualBlock, place: str) -> Plan:
-    """Residual and shortcut."""
     parts = {"residual": module.residual, "shortcut": module.shortcut}
     return {"type": "block", **{name: plan_of(part, f"{place}.{name}") for name, part in parts.items()}}
 
@@ -167,11 +166,6 @@ def _block(module: ResidualBlock, place: str) -> Plan:
 def _pooled(body: Plan, axes: tuple[int, ...]) -> Plan:
     """A network whose maps or tokens are averaged."""
     return {"type": "chain", "parts": {"body": body, "mean": {"type": "mean", "axes": list(axes)}}}
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as JSON has them."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 JOINS: Mapping[type[nn.Module], Callable[[Any, str], Plan]] = {

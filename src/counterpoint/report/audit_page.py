@@ -31,7 +31,6 @@ def render_audit(found: Audit) -> Markup:
 
 
 def _observation(each: Observation, found: Audit) -> Markup:
-    """One observation: its sentence, pictures, and reasons to open."""
     title = element("h3", badge(each.level), " ", each.title)
     # Groups are named below their pictures.
     named = ("group: ", "and ") if found.pictures and each.groups else ()
@@ -60,7 +59,8 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     if all(picture is None for picture in pictures):
         return None
     told = [element("li", printable(group.names[at]), _beside(group, at)) for at in members]
-    title = element("header", element("h4", _relation(group)))
+    relation = f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
+    title = element("header", element("h4", "equal pixels" if group.is_equal else relation))
     return element(
         "article",
         title,
@@ -70,13 +70,6 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     )
 
 
-def _relation(group: DuplicateGroup) -> str:
-    """How alike the copies are."""
-    if group.is_equal:
-        return "equal pixels"
-    return f"correlation {group.similarity or 0:.2f}" + (f", {group.turn}" if group.turn else "")
-
-
 def _beside(group: DuplicateGroup, at: int) -> str:
     """Part and label of a copy, where they are known."""
     known = [words[at] for words in (group.splits, group.labels) if at < len(words) and words[at]]
@@ -84,13 +77,11 @@ def _beside(group: DuplicateGroup, at: int) -> str:
 
 
 def _picture(name: str, found: Audit) -> Markup | None:
-    """One thumbnail."""
     address = found.pictures.get(name)
     return None if address is None else element("img", src=address, alt=printable(name), title=printable(name))
 
 
 def _contents(found: Audit) -> Markup:
-    """Facts, then the classes."""
     # Shortcuts have a table of their own.
     told = found.model_copy(update={"cues": ()}).facts
     facts = element("ul", [element("li", hide_folders(line)) for line in told], class_="reading")

@@ -28,12 +28,14 @@ def render_comparison(comparison: Comparison) -> Markup:
     """Render the page."""
     names = [hide_folders(side.name) for side in comparison.sides]
     pairs = list(comparison.pairs())
+    sides = [element("li", element("strong", side.name), f": {_runs_words(side)}") for side in comparison.sides]
+    said = [element("p", hide_folders(words), class_="protocol") for words in comparison.remarks()]
     parts = [
         PageSection("answer", "Answer", "Which differences are real?", join(_answer(comparison), map(_drawn, pairs))),
         PageSection(
             "differences", "Differences", "How large are they?", join(_table(comparison, *pair) for pair in pairs)
         ),
-        PageSection("method", "Method", "How was it found?", _method(comparison)),
+        PageSection("method", "Method", "How was it found?", join(element("ul", sides), said)),
     ]
     title = f"{', '.join(names[:-1])} against {names[-1]}" if len(names) == 2 else listing(names)
     header = plain_header("Counterpoint compares runs", title, hide_folders(comparison.queries))
@@ -41,7 +43,6 @@ def render_comparison(comparison: Comparison) -> Markup:
 
 
 def _answer(comparison: Comparison) -> Markup:
-    """Count the real differences, and say them one by one."""
     real = [row for row in comparison.rows if row.verdict == "yes"]
     verb = "is" if len(comparison.rows) == 1 else "are"
     counted = f"{len(real)} of {count(len(comparison.rows), 'difference')} {verb} told from chance."
@@ -50,7 +51,6 @@ def _answer(comparison: Comparison) -> Markup:
 
 
 def _sentence(row: Compared) -> str:
-    """Say one difference in words."""
     better, worse = (row.first, row.second) if row.difference > 0 else (row.second, row.first)
     what = f"{metric_of(row.metric).short} of {row.features}"
     tests = {"queries": row.over_samples, "seeds": row.over_seeds}
@@ -101,7 +101,6 @@ def _intervals(row: Compared) -> list[tuple[float, float, float, Style]]:
 
 
 def _table(comparison: Comparison, first: Side, second: Side, rows: Sequence[Compared]) -> Markup:
-    """List figures, differences and tests of one pair."""
     tests = ["over samples", "p", *(["over seeds", "p", "seeds needed"] if comparison.has_seeds else [])]
     head = ["metric", "features", first.name, second.name, "difference", *tests, "real"]
     cells = [
@@ -121,7 +120,6 @@ def _table(comparison: Comparison, first: Side, second: Side, rows: Sequence[Com
 
 
 def _test_cells(row: Compared, *, has_seeds: bool) -> list[Child]:
-    """Interval and p over samples and over seeds, and how many seeds would tell."""
     cells: list[Child] = []
     for found in (row.over_samples, *([row.over_seeds] if has_seeds else [])):
         ends = sized_interval(row.unit, found.low, found.high) if found else "–"
@@ -129,15 +127,7 @@ def _test_cells(row: Compared, *, has_seeds: bool) -> list[Child]:
     return [*cells, "–" if row.seeds_needed is None else row.seeds_needed] if has_seeds else cells
 
 
-def _method(comparison: Comparison) -> Markup:
-    """The sides with their runs, and what must be known about the tests."""
-    sides = [element("li", element("strong", side.name), f": {_runs_words(side)}") for side in comparison.sides]
-    said = [element("p", hide_folders(words), class_="protocol") for words in comparison.remarks()]
-    return join(element("ul", sides), said)
-
-
 def _runs_words(side: Side) -> str:
-    """The runs of a side with their seeds, or the file."""
     names = [hide_folders(Path(folder).name) for folder in side.folders]
     seeds = ["" if seed is None else f" (seed {seed})" for seed in side.seeds]
     return listing([f"{name}{seed}" for name, seed in zip(names, seeds, strict=True)])

@@ -118,7 +118,6 @@ def check_target(kind: PageKind, target: Path) -> None:
 
 
 def _is_earlier(kind: PageKind, target: Path) -> bool:
-    """Whether something is an earlier page of a kind."""
     if not target.is_file():  # a device or a pipe is not ours, and reading it might not end
         return False
     with target.open("rb") as stream:
@@ -158,7 +157,6 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
 
 
 def _section(place: int, part: PageSection) -> Markup:
-    """Write one section under its number and question."""
     kicker = element("span", f"{place} · {part.title}", class_="kicker")
     heading = element("h2", kicker, " ", part.question, id=f"{part.name}-title")
     return element("section", heading, part.content, id=part.name, aria_labelledby=f"{part.name}-title")

@@ -225,7 +225,6 @@ def _read_card(folder: RunFolder) -> RunStatus:
 
 
 def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
-    """Read the metrics, in the order they were written."""
     try:
         records = folder.read_metrics()
     except (OSError, UnicodeDecodeError) as error:
@@ -234,7 +233,6 @@ def _read_epochs(folder: RunFolder) -> tuple[EpochRecord, ...]:
 
 
 def _read_if_there(kind: type[Model], folder: RunFolder, path: Path) -> Model | None:
-    """Read a record from a file; None where there is no file."""
     return read_record(kind, fit(read_derived(folder, path)), path.name) if path.exists() else None
 
 

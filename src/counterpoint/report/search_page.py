@@ -31,7 +31,6 @@ def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> M
 
 
 def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
-    """The whole document."""
     facts = " · ".join(hide_folders(fact) for fact in found.facts.values())
     reading = element("p", " ".join(hide_folders(words) for words in found.reading), class_="note")
     if isinstance(found, Copies):
@@ -47,7 +46,6 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
 
 
 def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
-    """One query beside its hits."""
     where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
     facts = f"query, {where}{f', {asked.label}' if asked.label else ''}"
     own = element(
@@ -62,7 +60,6 @@ def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
 
 
 def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
-    """One hit with its reason."""
     similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
     shared = element("ul", [_shared(each) for each in hit.concepts], class_="shared") if hit.concepts else None
     return element(
@@ -84,12 +81,10 @@ def _shared(concept: SharedConcept) -> Markup:
 
 
 def _picture(address: str | None, name: str) -> Markup | None:
-    """A picture, if there is one."""
     return None if address is None else element("img", src=address, alt=printable(name))
 
 
 def _copies_words(found: Copies) -> Markup:
-    """How many there are."""
     total = sum(len(group.rows) for group in found.groups)
     words = f"{count(len(found.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
     if len(found.groups) > MAX_GROUPS:
@@ -98,7 +93,6 @@ def _copies_words(found: Copies) -> Markup:
 
 
 def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup:
-    """One group."""
     split = ", trained on and held out" if group.crosses_split else ""
     title = f"Group {place}: {count(len(group.rows), 'sample')}, least cosine {group.least_similarity:.3f}{split}"
     items = [

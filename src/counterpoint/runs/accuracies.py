@@ -144,7 +144,6 @@ def raw_input(source: Source, positions: Tensor) -> dict[str, Tensor]:
 
 
 def _by_neighbours(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
-    """Classes that the nearest samples vote for."""
     vote = Vote(asked.neighbours, TEMPERATURE)
     if asked.num_bank is None:
         return knn_leave_one_out(z_MD, asked.labels_M, vote), {"k": vote.k, "queries": "each left out in turn"}
@@ -153,7 +152,6 @@ def _by_neighbours(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str,
 
 
 def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
-    """Classes by a linear probe."""
     labels_M, num_bank = asked.labels_M, asked.num_bank
     if num_bank is not None:
         fitted = evenly_spaced(torch.arange(num_bank), MOST_FITTED)

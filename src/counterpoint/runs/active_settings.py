@@ -209,7 +209,6 @@ def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Ca
 
 
 def _needs_colour(facts: Facts) -> str | None:
-    """A setting of the colours."""
     assert facts.shape is not None
     return None if facts.shape[0] == 3 else "the data are grey"
 

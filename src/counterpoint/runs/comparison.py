@@ -5,14 +5,12 @@
 import itertools
 import re
 import shlex
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, UsageError, unknown_name
@@ -20,7 +18,14 @@ from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
 from counterpoint.core.run import Run, SeedRuns, as_run, display_names
-from counterpoint.core.run_records import BASELINES, FEATURES, EvaluationRecord, EvaluationRow, read_record
+from counterpoint.core.run_records import (
+    BASELINES,
+    FEATURES,
+    EvaluationRecord,
+    EvaluationRow,
+    read_record,
+    unpacked_hits,
+)
 from counterpoint.core.rundir import RunFolder, seed_folders
 from counterpoint.core.validation import read_yaml_mapping
 from counterpoint.evaluation.significance import over_seeds, paired_bootstrap, seeds_needed
@@ -146,7 +151,6 @@ def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRe
 
 
 def _check(runs: Sequence[_Evaluated]) -> None:
-    """Refuse what cannot be compared."""
     if len(runs) < 2:
         raise UsageError(f"compare needs at least two runs, got {len(runs)}")
     if len({run.path.resolve() for run in runs}) < len(runs):
@@ -217,7 +221,6 @@ def _rows(group: Sequence[_Evaluated], metric: str, features: str) -> list[Evalu
 
 
 def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) -> Compared:
-    """Compare one figure of two sides."""
     (one, other), (first, second) = sides, rows
     is_paired = one.has_distinct_seeds and other.has_distinct_seeds and set(one.seeds) == set(other.seeds)
     by_seed = dict(zip(other.seeds, second, strict=True))
@@ -247,11 +250,9 @@ def _over_samples(first: Sequence[EvaluationRow], second: Sequence[EvaluationRow
         return None
     if len(first) == len(second) == 1:
         return first[0].minus(second[0])
-    return paired_bootstrap(*map(_mean_hits, (first, second)))
-
-
-def _mean_hits(rows: Sequence[EvaluationRow]) -> NDArray[np.float64]:
-    """The share of runs that got each query right."""
-    packed = [np.frombuffer(urlsafe_b64decode(row.hits or ""), np.uint8) for row in rows]
-    hits_RQ = np.stack([np.unpackbits(bits, count=int(rows[0].total or 0)) for bits in packed])
-    return hits_RQ.mean(axis=0)
+    # The share of runs that got each query right.
+    sides = [
+        np.mean([unpacked_hits(row.hits or "", int(row.total or 0)) for row in rows], axis=0)
+        for rows in (first, second)
+    ]
+    return paired_bootstrap(*sides)

@@ -188,7 +188,6 @@ class Comparison:
 
 
 def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
-    """Figures, difference, tests and verdict, as text."""
     form = ".2f" if row.unit == "share" else ".4g"
     figures = [f"{_in_unit(row.unit, value):{form}}" for value in (row.first_figure, row.second_figure)]
     difference = f"{_in_unit(row.unit, row.difference):+.2f}" if row.unit == "share" else f"{row.difference:+.3g}"
@@ -197,7 +196,6 @@ def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
 
 
 def _test_cells(unit: Unit, found: Difference | None) -> tuple[str, str]:
-    """Interval and p."""
     if found is None:
         return NO_TEST, NO_TEST
     ends = [f"{_in_unit(unit, end):{'+.2f' if unit == 'share' else '+.2g'}}" for end in (found.low, found.high)]

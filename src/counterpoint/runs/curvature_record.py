@@ -117,7 +117,21 @@ class HessianSpectrum:
 
     def __str__(self) -> str:
         first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")
-        table = aligned([HEAD, *self._cells()], "r" * len(HEAD))
+        cells = [
+            (
+                f"{state.step:,}",
+                f"{state.found.value:.4g}",
+                f"{state.found.gradient_norm:.2g}",
+                _count(state.found.masses.below),
+                _count(state.found.masses.within),
+                _count(state.found.masses.above),
+                f"{state.found.smallest[0].value:.3g}",
+                f"{state.found.largest[0].value:.3g}",
+                f"{state.found.trace.value:.3g}",
+            )
+            for state in self.states
+        ]
+        table = aligned([HEAD, *cells], "r" * len(HEAD))
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
         return "\n".join([first, "", *table, "", *sentences])
 
@@ -142,23 +156,6 @@ class HessianSpectrum:
         return (
             f"{words}, by which one step of 1 / {steepest:.3g} could lower the loss of {found.value:.4g} by {gain:.1g}."
         )
-
-    def _cells(self) -> list[tuple[str, ...]]:
-        """The table of states."""
-        return [
-            (
-                f"{state.step:,}",
-                f"{state.found.value:.4g}",
-                f"{state.found.gradient_norm:.2g}",
-                _count(state.found.masses.below),
-                _count(state.found.masses.within),
-                _count(state.found.masses.above),
-                f"{state.found.smallest[0].value:.3g}",
-                f"{state.found.largest[0].value:.3g}",
-                f"{state.found.trace.value:.3g}",
-            )
-            for state in self.states
-        ]
 
     def _sentences(self) -> Iterator[str]:
         """How the figures are to be read."""

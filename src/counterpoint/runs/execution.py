@@ -184,7 +184,6 @@ def _make_room(job: TrainingJob, reporter: Reporter) -> None:
 
 
 def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:
-    """Save what users load."""
     if isinstance(assembled.method, TwoTowers):
         second = _second_encoder(assembled, assembled.method)
         folder.second.path.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.order import split_source
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, ClassRecord, Evidence, GroupRecord
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, ClassRecord, Evidence
 from counterpoint.diagnostics.group_effect import group_effect
 from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
@@ -79,7 +79,10 @@ def given_features(
     numbered = None if own is None else number_labels(own, len(is_finite_N))
     if numbered is None and source is not None and source.labels is not None:
         numbered = Labels(source.labels, source.class_names)
-    grouped = None if groups is None else _numbered_groups(groups, len(is_finite_N))
+    try:
+        grouped = None if groups is None else number_labels(groups, len(is_finite_N))
+    except DataError as error:
+        raise DataError(str(error).replace("labels", "groups")) from None
     return GivenFeatures(
         z_ND=z_ND,
         other_ND=None if other_ND is None else other_ND[is_finite_N],
@@ -90,14 +93,6 @@ def given_features(
         source=source,
         groups=grouped and replace(grouped, numbers=grouped.numbers[is_finite_N]),
     )
-
-
-def _numbered_groups(groups: Any, num_samples: int) -> Labels | None:
-    """Groups numbered as labels are."""
-    try:
-        return number_labels(groups, num_samples)
-    except DataError as error:
-        raise DataError(str(error).replace("labels", "groups")) from None
 
 
 def evidence_of_features(
@@ -124,6 +119,10 @@ def evidence_of_features(
             classes = classes_of_features(loss, z_ND, labels, nonnegative=is_nonnegative)
     if classes is not None and labels is not None and place.agreement is not None:
         classes = with_clusters(classes, place.agreement, labels.class_names)
+    groups = None
+    if given.groups is not None:
+        generator = torch.Generator().manual_seed(0)
+        groups = group_effect(z_ND, given.groups.numbers, labels.numbers if labels else None, generator=generator)
     return Evidence(
         {EMBEDDING: place.figures},
         votes=votes,
@@ -132,15 +131,8 @@ def evidence_of_features(
         pairs=None if loss is None or pair is None else pairs_of_features(loss, pair, labels, given.names),
         not_finite=given.not_finite,
         suspects=place.suspect_names(given.names),
-        groups=None if given.groups is None else _group_record(given),
+        groups=groups,
     )
-
-
-def _group_record(given: GivenFeatures) -> GroupRecord:
-    """What the given groups have to do with the features."""
-    assert given.groups is not None
-    labels_N = given.labels.numbers if given.labels else None
-    return group_effect(given.z_ND, given.groups.numbers, labels_N, generator=torch.Generator().manual_seed(0))
 
 
 def with_clusters(record: ClassRecord, agreement: LabelAgreement, class_names: tuple[str, ...]) -> ClassRecord:

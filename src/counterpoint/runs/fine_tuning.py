@@ -70,7 +70,6 @@ class FineTuned:
         )
 
     def _row(self, features: str, protocol: str) -> EvaluationRow:
-        """A row by its names."""
         row = self.evaluation.record.row(features, protocol)
         assert row is not None
         return row

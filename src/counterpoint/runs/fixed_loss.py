@@ -247,7 +247,6 @@ def _check_kinds(loss: Any, parameters: Any, views: Any, labels: Any) -> None:
 
 
 def _check_real(part: Any, name: str) -> None:
-    """Require a tensor of real numbers."""
     require_numbers(part, name)
     if not isinstance(part, Tensor) or part.is_complex():
         kind = part.dtype if isinstance(part, Tensor) else type(part).__name__
@@ -304,7 +303,6 @@ def _below(parameters: Parameters, prefix: str) -> dict[str, Tensor]:
 
 
 def _vectors(z: Any, view: Tensor) -> Tensor:
-    """Require one vector for each sample."""
     if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(view):
         shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
         raise UsageError(f"the encoder must give a vector for each sample, ({len(view)}, d), got {shape}")

@@ -118,7 +118,6 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
 
 
 def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> LayerFigures:
-    """One layer of the record."""
     num_samples, num_dims = stream.num_samples, layer.num_dims
     vanished = vanished_directions(spectrum_D, num_samples)
     alive = vanished.resolved - vanished.count
@@ -141,19 +140,15 @@ def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> L
 
 
 def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray]]:
-    """How adjacent linear layers meet, with their matrices."""
     joints, matrices = [], []
     for pair in linear_pairs(encoder):
         if len(pair.below_HD) > WIDEST_JOINT:
             continue
         found = layer_alignment(pair.below_HD, pair.above_KH)
         joints.append(found.figures.model_copy(update={"below": pair.below, "above": pair.above}))
-        matrices.append(_averaged(found.matrix_HH).numpy())
+        matrix_HH = found.matrix_HH
+        if len(matrix_HH) > LARGEST_MATRIX:  # root mean squares over blocks
+            squares_HH = torch.nn.functional.adaptive_avg_pool2d(matrix_HH.square()[None], LARGEST_MATRIX)[0]
+            matrix_HH = squares_HH.sqrt()
+        matrices.append(matrix_HH.numpy())
     return tuple(joints), matrices
-
-
-def _averaged(matrix_HH: Tensor) -> Tensor:
-    """A matrix of at most 32 x 32: root mean squares over blocks of a larger one."""
-    if len(matrix_HH) <= LARGEST_MATRIX:
-        return matrix_HH
-    return torch.nn.functional.adaptive_avg_pool2d(matrix_HH.square()[None], LARGEST_MATRIX)[0].sqrt()

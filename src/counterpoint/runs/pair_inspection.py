@@ -141,7 +141,6 @@ def _weighed(
 def _batches(
     views: tuple[Tensor, Tensor], labels_N: Tensor | None, near: NearSamples, size: int, seed: int
 ) -> list[PairBatch]:
-    """Random batches of distinct samples."""
     z0_ND, z1_ND = (view.double() for view in views)
     at_most = min(MOST_BATCHES, max(FEWEST_BATCHES, SOME_SAMPLES // size))
     drawn = drawn_batches(len(z0_ND), size, at_most=at_most, generator=torch.Generator().manual_seed(seed))

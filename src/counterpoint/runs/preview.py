@@ -125,7 +125,6 @@ def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures
 
 
 def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: int) -> Image.Image:
-    """Tiles with a caption line."""
     samples, rows = pictures.pixels, pictures.ids
     neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])  # as pictures: not normalised
     drawer = ViewDrawer(plan, *neutral, seed)

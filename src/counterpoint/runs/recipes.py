@@ -188,7 +188,6 @@ def _shortened(recipe: Recipe, epochs: Any) -> dict[str, Any]:
 
 
 def _files() -> list[Path]:
-    """The files of the papers."""
     return sorted(PACKAGE.glob(f"runs/recipes/*/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
 
 

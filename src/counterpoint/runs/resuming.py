@@ -378,12 +378,10 @@ def _continued(settings: TrainSettings, known: Sequence[Continuation]) -> TrainS
 
 
 def _named(differing: Mapping[str, tuple[Any, Any]], before: str) -> str:
-    """Settings that differ, in words."""
     return ", ".join(f"{path} {new!r} ({before} has {old!r})" for path, (old, new) in differing.items())
 
 
 def _at(values: Mapping[str, Any], path: str) -> Any:
-    """Value at a dotted path."""
     for step in path.split("."):
         values = values[step]
     return values

@@ -34,7 +34,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         UsageError: a logger is not installed, or the data do not allow what should be measured.
     """
     settings, engine = assembled.settings, assembled.settings.engine
-    method, order, placement = assembled.method, assembled.order, assembled.placement
+    method, order, placement, source = assembled.method, assembled.order, assembled.placement, assembled.source
     method.to(placement.torch_device)
     chance, floor = _levels(assembled)
     return TrainingJob(
@@ -44,7 +44,17 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         schedule=build_schedule(
             settings.optim, num_epochs=int(settings.epochs), batches_per_epoch=order.batches_per_epoch
         ),
-        loader=_loader(assembled),
+        loader=BatchLoader(
+            source.store,
+            order,
+            # A loss that reads no labels is given none: they cannot have a say in its training.
+            labels=source.labels if assembled.loss.uses_labels else None,
+            second=source.second,
+            num_workers=engine.workers,
+            destination=Destination(
+                placement.torch_device, placement.ranks.rank, placement.world_size, engine.accumulate
+            ),
+        ),
         views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
         engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
         folder=folder,
@@ -65,20 +75,6 @@ def check_alike(job: TrainingJob, assembled: Assembled) -> None:
             f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
             "and engine.precision where machines are unlike"
         )
-
-
-def _loader(assembled: Assembled) -> BatchLoader:
-    """Batches of this rank's samples, on its device."""
-    engine, placement, source = assembled.settings.engine, assembled.placement, assembled.source
-    return BatchLoader(
-        source.store,
-        assembled.order,
-        # A loss that reads no labels is given none: they cannot have a say in its training.
-        labels=source.labels if assembled.loss.uses_labels else None,
-        second=source.second,
-        num_workers=engine.workers,
-        destination=Destination(placement.torch_device, placement.ranks.rank, placement.world_size, engine.accumulate),
-    )
 
 
 def _levels(assembled: Assembled) -> tuple[float | None, float | None]:

@@ -152,7 +152,8 @@ def _line(path: Path, top: Path) -> RunLine:
     try:
         open_run(path)
         status = folder.read_status()
-        rows = _rows(folder)
+        values = {name: value for name, value in _values(folder, folder.evaluation).items() if name == "rows"}
+        rows = read_record(EvaluationRecord, values, folder.evaluation.name).rows
         figures = {**_accuracies(rows), **_judged(folder, rows)}
     except RunError as error:
         return RunLine(name, DAMAGED, bytes=size, problem=str(error))
@@ -234,12 +235,6 @@ def _epochs_done(folder: RunFolder) -> int | None:
         return 0
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _rows(folder: RunFolder) -> tuple[EvaluationRow, ...]:
-    """Of the run's evaluation; none where there is none."""
-    values = {name: value for name, value in _values(folder, folder.evaluation).items() if name == "rows"}
-    return read_record(EvaluationRecord, values, folder.evaluation.name).rows
 
 
 def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:

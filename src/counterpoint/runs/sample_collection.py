@@ -53,10 +53,11 @@ from counterpoint.diagnostics.findings import Findings
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
+from counterpoint.evaluation.knn import nearest_others
 from counterpoint.runs.layer_reading import Arrays, null_band
 from counterpoint.runs.run_evidence import GatheredEvidence
 
-BLOCK = 512  # pictures decoded, and rows compared, at once
+BLOCK = 512  # pictures decoded at once
 LOSSLESS_SIDE = 16  # up to which a PNG is as small as anything
 GROUND = 128  # grey beside a picture that is no square
 MOST_SHEET_BYTES = 2_500_000  # in a page, 4/3 of it
@@ -92,7 +93,7 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
         class_names=source.class_names if source.labels is not None else (),
         scores={place: scores_MK.double().numpy() for place, (scores_MK, _) in scores.items()},
         variance={place: share_K.double().numpy() for place, (_, share_K) in scores.items()},
-        neighbours_NM=nearest_others(chosen_MD).numpy(),
+        neighbours_NM=_neighbours(chosen_MD),
         dominant_N=(dominant_dims(chosen_MD) if is_nonnegative else torch.zeros(0, dtype=torch.int64)).numpy(),
         dims=_dimensions(features[EMBEDDING], source.labels, chosen_MD, threshold),
         sheet=picture_sheet(source, rows_M.tolist()) if source.kind == "images" else None,
@@ -132,19 +133,11 @@ def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
     return torch.nn.functional.pad(scores_MK, spare), torch.nn.functional.pad(share_K, spare)
 
 
-def nearest_others(unit_MD: Tensor, num: int = NUM_NEIGHBOURS) -> Tensor:
-    """The nearest others by cosine, (M, num), nearest first; -1 where there are fewer.
-
-    >>> nearest_others(unit_rows(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])), num=3).tolist()
-    [[1, 2, -1], [0, 2, -1], [1, 0, -1]]
-    """
-    num_found, parts = min(num, len(unit_MD) - 1), []
-    for first in range(0, len(unit_MD), BLOCK):
-        cosine_BM = unit_MD[first : first + BLOCK] @ unit_MD.T
-        own_B = torch.arange(first, first + len(cosine_BM))
-        cosine_BM.scatter_(1, own_B[:, None], -2.0)
-        parts.append(cosine_BM.topk(num_found, dim=1).indices)
-    return torch.nn.functional.pad(torch.cat(parts), (0, num - num_found), value=NOBODY)
+def _neighbours(unit_MD: Tensor) -> np.ndarray:
+    """The nearest others by cosine, (M, ``NUM_NEIGHBOURS``), nearest first; -1 where there are fewer."""
+    num_found = min(NUM_NEIGHBOURS, len(unit_MD) - 1)
+    places_MK = nearest_others(unit_MD, num_found).positions_QK
+    return torch.nn.functional.pad(places_MK, (0, NUM_NEIGHBOURS - num_found), value=NOBODY).numpy()
 
 
 def dominant_dims(unit_MD: Tensor) -> Tensor:

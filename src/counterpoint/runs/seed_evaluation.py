@@ -198,7 +198,6 @@ def _over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[Evalu
 
 
 def _row(alike: Sequence[EvaluationRow]) -> SeedRow:
-    """One figure over the seeds."""
     values, first = tuple(float(row.figure or 0.0) for row in alike), alike[0]
     found, has_scatter = t_interval(values), len(set(values)) > 1
     common = [name for name in first.settings if all(row.settings.get(name) == first.settings[name] for row in alike)]

@@ -73,7 +73,6 @@ def channel_statistics(source: Source, train: Tensor) -> Statistics:
 
 
 def _card(settings: TrainSettings, source: Source, width: int, statistics: Statistics) -> EncoderCard:
-    """What the run folder records about the encoder."""
     asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
     features = int(chosen(asked.features, method.features_for(width)))
     output_norm = chosen(asked.output_norm, method.projector_output_norm)

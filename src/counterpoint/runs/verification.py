@@ -273,7 +273,6 @@ def _parts(folder: RunFolder) -> Iterator[RunFolder]:
 
 
 def _label(folder: RunFolder, path: Path) -> str:
-    """A file by its path below the run."""
     return path.relative_to(folder.home.path).as_posix()
 
 
@@ -308,7 +307,6 @@ def _array_file(folder: RunFolder, path: Path) -> str:
 
 
 def _indexes(folder: RunFolder) -> Iterator[Check]:
-    """The indexes of ``search``."""
     cards = [part.encoder_card for part in _parts(folder) if part.encoder_card.exists()]
     for path in sorted(folder.indexes.glob("[!.]*/index.json")):
         yield _looked_at(_label(folder, path), _index, path, cards)

@@ -168,20 +168,16 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
             index = index or _built(folder, asked, opened(), settings, reporter)
     elif (_about(index).files, _about(index).stamp) != (asked.files, asked.stamp):
         with suppress(RunError), lock_run(known.path):  # a run in use is searched all the same
-            index = _noted(index, asked)
+            # The samples are the same though their files were touched.
+            about = _about(index).model_copy(update={"files": asked.files, "stamp": asked.stamp})
+            card = index.card.model_copy(update={"about": about.model_dump()})
+            write_sealed(index.folder / CARD, card.model_dump())
+            index = replace(index, card=card)
     return RunIndex(asked.run, _about(index), index, opened, reporter)
 
 
 def _about(index: VectorIndex) -> IndexedRun:
     return read_record(IndexedRun, dict(index.card.about), str(index.folder / CARD))
-
-
-def _noted(index: VectorIndex, asked: IndexedRun) -> VectorIndex:
-    """The index of samples that are the same though their files were touched; this process holds the run's lock."""
-    about = _about(index).model_copy(update={"files": asked.files, "stamp": asked.stamp})
-    card = index.card.model_copy(update={"about": about.model_dump()})
-    write_sealed(index.folder / CARD, card.model_dump())
-    return replace(index, card=card)
 
 
 def _layer(run: Run) -> str:

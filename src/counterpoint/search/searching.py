@@ -125,7 +125,6 @@ def search(
 
 
 def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
-    """Small pictures of hits and queries."""
     rows = [hit.row for asked in answers for hit in asked.hits] + [each.row for each in queries if each.row is not None]
     drawn = drawn_rows(known.subject.source, list(dict.fromkeys(rows)))
     for place, each in enumerate(queries):
@@ -159,7 +158,6 @@ def find_queries(known: RunIndex, asked: Any) -> list[Query]:
 
 
 def _queries_of(known: RunIndex, word: Any) -> list[Query]:
-    """Those of one thing that is asked about."""
     if hasattr(word, "__array__"):
         return _of_samples(known, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and Path(word).exists():
@@ -184,7 +182,6 @@ def _of_path(known: RunIndex, path: Path) -> list[Query]:
 
 
 def _of_picture(known: RunIndex, path: Path) -> Query:
-    """One picture file."""
     subject = known.subject
     if subject.source.kind != "images":
         raise DataError(f"{path} is a picture, and {known.about.data} holds vectors; ask with an array file or a row")
@@ -199,7 +196,6 @@ def _of_picture(known: RunIndex, path: Path) -> Query:
 
 
 def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
-    """Samples in memory."""
     subject = known.subject
     has_pictures = subject.encoder.card.kind == "images"
     if has_pictures != (samples.ndim == 4):
@@ -220,7 +216,6 @@ def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
 
 
 def _row(known: RunIndex, word: Any) -> int:
-    """The row of a number or a name."""
     text, names = str(word), known.index.names
     if isinstance(word, int) or (text.isascii() and text.isdigit() and text not in names):
         row = int(word)

@@ -167,7 +167,6 @@ def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
 
 
 def _digest(texts: list[str]) -> str:
-    """Short hash of some texts."""
     digest = hashlib.blake2b(digest_size=8)
     for text in texts:
         digest.update(text.encode(errors="surrogateescape") + b"\0")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from counterpoint.core.markup import Child, Markup, element, join
+from counterpoint.core.markup import Attribute, Child, Markup, element, join
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import sentence
@@ -50,12 +50,6 @@ def panels(figures: Sequence[Markup], title: str = "", note: str = "") -> Markup
     return join(heading, element("div", figures, class_=f"panels panels-{min(len(figures), 3)}"))
 
 
-def scroll_box(label: str, content: Markup) -> Markup:
-    """Let wide content scroll inside its own box, by pointer and by keyboard."""
-    # Focusable, so that the arrow keys scroll it.
-    return element("div", content, class_="scroll", tabindex=0, role="region", aria_label=label)
-
-
 def data_table(
     label: str, head: Sequence[Child], rows: Sequence[Sequence[Child]], keys: Sequence[float] | None = None
 ) -> Markup:
@@ -74,7 +68,15 @@ def data_table(
     positions = keys if keys is not None else [None] * len(rows)
     # page.js finds a row by its position, in the units of the axis.
     body = [_table_row(row, key) for row, key in zip(rows, positions, strict=True)]
-    return scroll_box(label, element("table", element("thead", titles), element("tbody", body)))
+    table = element("table", element("thead", titles), element("tbody", body))
+    # Focusable, so that the arrow keys scroll it.
+    return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
+
+
+def choice(name: str, words: str, options: Sequence[tuple[str, str]], **attributes: Attribute) -> Markup:
+    """A labelled list to choose from: values with their words."""
+    listed = [element("option", told, value=value) for value, told in options]
+    return element("p", element("label", words, for_=name), element("select", listed, id=name, **attributes))
 
 
 def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> Markup | None:

@@ -55,7 +55,6 @@ def interval_chart(
 
 
 def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:
-    """Draw one label and its intervals."""
     is_above = span[0] < 20  # left of 14 in a narrow chart, of at least 24 in a wide one
     first = y + (22.0 if is_above else 0.0)
     centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
@@ -64,7 +63,6 @@ def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> M
 
 
 def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[float, float], y: float) -> Markup:
-    """Draw one interval as a whisker with end strokes, and its value as a marker."""
     low, value, high, style = item
     x_low, x_value, x_high = (_at(axis, span, end) for end in (low, value, high))
     # First end stroke, back to its middle, across, second end stroke.

@@ -111,7 +111,6 @@ def step_area(frame: Frame, edges: Sequence[float], heights: Sequence[float], cl
 
 
 def _stroke(frame: Frame, line: Line) -> Markup:
-    """Draw the line itself."""
     pieces, pen = [], "M"
     for x, y in zip(line.x, line.y, strict=True):
         if y is None:
@@ -133,7 +132,6 @@ def _band(frame: Frame, band: Band) -> Markup:
 
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
-    """Mark and name the last point of each line."""
     # The last point of a line that is no gap.
     points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
     ends = [known[-1] for known in points]

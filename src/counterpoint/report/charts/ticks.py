@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from counterpoint.report.wording import MINUS, NO_BREAK, number, power_of_ten
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
+NUM_DECADES = 6  # that an axis of logarithms labels, about
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def percent_axis(title: str, values: Iterable[float | None], *, num_ticks: int =
     return Axis(title, max(axis.low, 0.0), min(axis.high, 1.0), ticks)
 
 
-def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int = 6) -> Axis:
+def decade_axis(title: str, exponents: Iterable[float | None]) -> Axis:
     """Build an axis of base-10 logarithms, labelled with the powers of ten.
 
     >>> [label for _, label in decade_axis("value", [-2.5, 0.4]).ticks]
@@ -71,7 +72,7 @@ def decade_axis(title: str, exponents: Iterable[float | None], *, num_ticks: int
     """
     low, high = value_range(exponents)
     first = math.floor(low + 1e-9)
-    step = max(1, math.ceil((high - first) / num_ticks))
+    step = max(1, math.ceil((high - first) / NUM_DECADES))
     # One step at least, so that two powers have labels.
     end = max(high, float(first + step))
     ticks = tuple((float(power), power_of_ten(power)) for power in range(first, math.floor(end + 1e-9) + 1, step))

@@ -53,7 +53,6 @@ def _settings(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _cell(run: RunRecord, name: str) -> Markup:
-    """A value with its reason below."""
     value = run.settings.get(name)
     if value is None:
         return join("–")
@@ -123,7 +122,6 @@ FACTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
 
 
 def _skipped(runs: Sequence[RunRecord]) -> list[Markup]:
-    """List the files that could not be read."""
     folds = []
     for run in runs:
         if skipped := run.card.skipped:

@@ -61,13 +61,11 @@ def curvature_words(run: RunRecord) -> str:
 
 
 def _interval(mass: Mass) -> str:
-    """An interval of counts."""
     low, high = mass.count
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _saddle_words(spectrum: HessianSpectrum) -> str:
-    """Say whether the state can be a minimum."""
     found = spectrum.last
     if not found.has_negative_curvature:
         return "No direction was found along which the loss curves down, which does not prove that there is none."
@@ -100,7 +98,6 @@ def _step_words(run: RunRecord, spectrum: HessianSpectrum) -> str:
 
 
 def _check_words(spectrum: HessianSpectrum) -> str:
-    """Say whether the certificates hold."""
     failed = [check.name for state in spectrum.states for check in state.found.certificates if not check.holds]
     if failed:
         return f"Certificates failed ({printable(', '.join(sorted(set(failed))))}): do not trust these figures."
@@ -110,7 +107,6 @@ def _check_words(spectrum: HessianSpectrum) -> str:
 
 
 def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
-    """List the states with their brackets."""
     chosen = [spectrum.states[at] for at in evenly_chosen(len(spectrum.states), MAX_STATES)]
     tau = number(spectrum.settings.get("threshold"))
     head = ["step", "loss", "gradient", f"below −{tau}", "within", "above", "least", "largest", "trace"]

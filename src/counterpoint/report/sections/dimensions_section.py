@@ -8,7 +8,7 @@ import numpy as np
 
 from counterpoint.core.map_samples import Collection
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.report.charts.figures import absences, columns, readings
+from counterpoint.report.charts.figures import absences, choice, columns, readings
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
@@ -101,14 +101,10 @@ def _controls(runs: Sequence[RunRecord]) -> Markup:
     sorts = [pair for pair in SORTS if is_labelled or pair[0] != "purity"]
     kinds = [pair for pair in KINDS if is_labelled or pair[0] not in ("named", "pure")]
     chosen = [
-        element("p", element("label", words, for_=f"dims-{key}"), element("select", _options(pairs), id=f"dims-{key}"))
+        choice(f"dims-{key}", words, pairs)
         for key, words, pairs in (("sort", "Sort by", sorts), ("kind", "Show", kinds))
     ]
     return element("div", chosen, element("output", id="dims-count"), class_="needs-script table-tools")
-
-
-def _options(pairs: Sequence[tuple[str, str]]) -> list[Markup]:
-    return [element("option", words, value=key) for key, words in pairs]
 
 
 def _list(run: RunRecord, shown: PicturePlaces | None, num_runs: int) -> Markup:
@@ -125,7 +121,6 @@ def _list(run: RunRecord, shown: PicturePlaces | None, num_runs: int) -> Markup:
 
 
 def _item(known: Collection, dim: int, shown: PicturePlaces | None, per_dim: int) -> Markup:
-    """One dimension."""
     dims = known.dims
     fires, expected, purity = (float(each[dim]) for each in (dims.fires_D, dims.expected_D, dims.purity_D))
     its_class = int(dims.class_D[dim])

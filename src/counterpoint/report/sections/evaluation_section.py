@@ -77,7 +77,6 @@ def baseline_words(run: RunRecord) -> str:
 
 
 def _protocol_comparison(run: RunRecord, protocol: str) -> str:
-    """Say how the representation fares against the best baseline under one protocol."""
     own, metric = evaluated(run, protocol), metric_of(protocol)
     if own is None or own.figure is None:
         return ""
@@ -92,7 +91,6 @@ def _protocol_comparison(run: RunRecord, protocol: str) -> str:
 
 
 def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> str:
-    """Say whether two figures of the same queries are told apart."""
     difference = own.minus(other)
     if difference is None:
         return f"whether that is chance is not known ({why_unpaired(own, other)})"
@@ -172,7 +170,6 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
 
 
 def _cell(row: EvaluationRow | None) -> Child:
-    """Write a figure with its interval and its count."""
     if row is None:
         return "–"
     unit = metric_of(row.protocol).unit
@@ -209,7 +206,6 @@ def _protocols(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _protocol_words(run: RunRecord) -> str:
-    """State one run's split and protocols."""
     assert run.evaluation is not None
     split = run.evaluation.split
     protocols: dict[str, EvaluationRow] = {}
@@ -240,7 +236,6 @@ def _metric_words(row: EvaluationRow) -> str:
 
 
 def _settings_in(words: str) -> set[str]:
-    """The settings that words name."""
     return set(re.findall(r"{(\w+)}", words))
 
 
@@ -261,7 +256,6 @@ def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> Markup:
-    """Numbers of features kept in rows, the orders in which they are kept in columns."""
     orders = list(dict.fromkeys(str(row.settings["order"]) for row in rows))
     figures = {(int(row.settings["kept"]), str(row.settings["order"])): row.figure for row in rows}
     cells = [

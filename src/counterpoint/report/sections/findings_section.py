@@ -24,7 +24,6 @@ def findings_section(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _tally(run: RunRecord) -> str:
-    """Count the findings by level."""
     if run.diagnosis is None:
         return ""
     found = [finding.level for finding in run.diagnosis.findings]
@@ -35,7 +34,6 @@ def _tally(run: RunRecord) -> str:
 
 
 def _cards(run: RunRecord, num_runs: int) -> Markup:
-    """Show problems as open cards, worst first, and what is good folded below."""
     if run.diagnosis is None:
         return missing(run, "No findings yet.", "diagnose")
     ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
@@ -68,7 +66,6 @@ def _card_body(finding: Finding) -> Markup:
 
 
 def _measurement(finding: Finding) -> Markup | None:
-    """Set the measured value beside its reference."""
     if finding.measured is None:
         return None
     ends = "" if finding.low is None or finding.high is None else f" ({number(finding.low)} to {number(finding.high)})"

@@ -113,10 +113,12 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
 
 
 def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
-    """Say from which of the other runs the best one is told apart."""
     untested = [pair for pair in pairs if pair.difference is None]
-    if len(pairs) == 1 and not untested:
-        return _lead_over_one(metric, pairs[0])
+    if len(pairs) == 1 and (difference := pairs[0].difference):
+        # As much as the better one is ahead, also where less is better.
+        lead = difference if difference.value > 0 else difference.reversed
+        words = f" by {sized(metric.unit, lead.value)} ({difference_words(lead, metric.unit)})"
+        return words if lead.is_told_apart else f"{words}: not told apart"
     apart = [pair.second.name for pair in pairs if pair.difference and pair.difference.is_told_apart]
     alike = [pair.second.name for pair in pairs if pair.difference and not pair.difference.is_told_apart]
     parts = [
@@ -127,15 +129,6 @@ def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
         else "",
     ]
     return "".join(f", {part}" for part in parts if part)
-
-
-def _lead_over_one(metric: Metric, pair: RunPair) -> str:
-    """Say by how much the better of two runs is ahead, and whether that is told from chance."""
-    assert pair.difference is not None
-    # As much as it is ahead, also where less is better.
-    lead = pair.difference if pair.difference.value > 0 else pair.difference.reversed
-    words = f" by {sized(metric.unit, lead.value)} ({difference_words(lead, metric.unit)})"
-    return words if lead.is_told_apart else f"{words}: not told apart"
 
 
 def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
@@ -161,7 +154,6 @@ def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:
 
 
 def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
-    """Write a number, its interval, and whether it leads."""
     unit, row = headline.metric.unit, headline.row(run)
     words: Child = figure_of(unit, headline.value(run))
     if ahead is run:

@@ -43,7 +43,6 @@ def _words(record: LayersRecord) -> str:
 
 
 def _alive_figure(run: RunRecord, record: LayersRecord) -> Markup:
-    """How many directions are alive, layer by layer, with the figures of all layers."""
     at = [place + 1.0 for place in range(len(record.layers))]
     lines = [
         Line("dimensions", at, [float(layer.num_dims) for layer in record.layers], Style("muted", "2 3", "square")),
@@ -58,7 +57,6 @@ def _alive_figure(run: RunRecord, record: LayersRecord) -> Markup:
 
 
 def _table(run: RunRecord, record: LayersRecord) -> Markup:
-    """All layers with their figures."""
     rows = [
         [
             layer.words,

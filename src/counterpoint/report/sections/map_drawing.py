@@ -147,7 +147,6 @@ def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
 
 
 def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
-    """The marks of one group."""
     shape, dx, dy = ("h0", 0, 0) if group == OTHERS else SHAPES[marker_of(group)]
     path = "".join(f"M{x + dx} {y + dy}{shape}" for x, y in points_M2.tolist())
     look = "dots" if group == OTHERS else LOOKS[marker_of(group)]

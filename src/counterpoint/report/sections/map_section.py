@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from counterpoint.core.markup import Child, Markup, element, join
-from counterpoint.report.charts.figures import absences, data_table
+from counterpoint.report.charts.figures import absences, choice, data_table
 from counterpoint.report.charts.series_style import run_title
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
 from counterpoint.report.run_record import RunRecord
@@ -80,8 +80,8 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
             only = "needs-script" if key == "dimension" and groups["class"] else None
             legends.insert(0, element("div", legend(found, len(known)), data_legend=key, class_=only))
     names = [(each.name, each.name) for each in layouts]
-    controls = [_choice(f"map-layout-{place}", "layout", "Layout", names)]
-    controls.append(_choice(f"map-colour-{place}", "colour", "Colour by", colours))
+    controls = [choice(f"map-layout-{place}", "Layout", names, data_key="layout")]
+    controls.append(choice(f"map-colour-{place}", "Colour by", colours, data_key="colour"))
     by = "Coloured by class." if groups["class"] else "Coloured by strongest dimension." if groups["dimension"] else ""
     words = f"{chosen_words(known)} {by}".strip()
     stills = [
@@ -104,12 +104,6 @@ def _map(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) 
         _table(run, layouts),
         class_="map",
     )
-
-
-def _choice(name: str, key: str, words: str, options: Sequence[tuple[str, str]]) -> Markup:
-    """A list to choose from."""
-    listed = [element("option", told, value=value) for value, told in options]
-    return element("p", element("label", words, for_=name), element("select", listed, id=name, data_key=key))
 
 
 def _table(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:

@@ -66,7 +66,6 @@ def _separation_words(run: RunRecord) -> str:
 
 
 def _change_words(run: RunRecord) -> str:
-    """Compare the representation with the untrained one."""
     names = ("alignment", "uniformity")
     pairs = [(name, run.measured(UNTRAINED, name), run.measured(REPRESENTATION, name)) for name in names]
     parts = [
@@ -79,7 +78,6 @@ def _change_words(run: RunRecord) -> str:
 
 
 def _cosine_figure(run: RunRecord, histogram: Histogram, num_runs: int) -> Markup:
-    """Draw the cosines of positive and of negative pairs as two outlines."""
     # An empty histogram stays at 0.
     shares = [counts / max(counts.sum(), 1.0) for counts in (histogram.positive, histogram.negative)]
     positive, negative = (share.tolist() for share in shares)

@@ -35,7 +35,10 @@ def spectrum_section(runs: Sequence[RunRecord]) -> Markup:
     """Draw each run's spectra on common axes beside its measurements."""
     drawn = [run for run in runs if run.arrays.spectra]
     absent = absences([run for run in runs if not run.arrays.spectra], "spectra", "diagnose")
-    y_axis, words = _value_axis(drawn), readings(runs, _rank_words)
+    # Powers of ten down to the floor of the arithmetic, where a spectrum reaches it; common to all runs.
+    spectra = [values for run in drawn for values in run.arrays.spectra.values() if values.size]
+    shown = [each for values in spectra for each in log_values(values, rounding(values))]
+    y_axis, words = decade_axis("singular value of the covariance", shown), readings(runs, _rank_words)
     figures = [_figure(run, y_axis, len(runs)) for run in drawn]
     if len(runs) == 1:
         return join(words, element("div", figures, _measurements(runs), class_="main-and-side even"), absent)
@@ -65,13 +68,6 @@ def _dead_words(run: RunRecord) -> str:
     return f" In the embedding, {number(num_dead)}{total} dimensions are never active." if num_dead else ""
 
 
-def _value_axis(runs: Sequence[RunRecord]) -> Axis:
-    """Powers of ten down to the floor of the arithmetic, where a spectrum reaches it; common to all runs."""
-    spectra = [values for run in runs for values in run.arrays.spectra.values() if values.size]
-    shown = [each for values in spectra for each in log_values(values, rounding(values))]
-    return decade_axis("singular value of the covariance", shown)
-
-
 def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
@@ -97,7 +93,6 @@ def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int
 
 
 def _table(run: RunRecord, num_runs: int) -> Markup:
-    """List the values of all spectra at the same indices."""
     spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
     chosen = evenly_chosen(max(map(len, spectra.values())), max_rows(num_runs))
     head = ["index", *(SHORT_NAMES[place] for place in spectra)]

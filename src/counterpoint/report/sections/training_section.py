@@ -84,7 +84,6 @@ def _loss_axis(epochs: Sequence[EpochRecord]) -> Axis:
 
 
 def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
-    """Draw one run's loss with its chance level and floor."""
     rows = [run.epochs[place] for place in evenly_chosen(len(run.epochs), MAX_VERTICES)]
     positions = [float(row.epoch or 0) for row in rows]
     axis = shared or _loss_axis(rows)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import Metric
-from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import badge, run_tag, severity
@@ -24,7 +23,10 @@ UNFINISHED = {
 def verdict_section(runs: Sequence[RunRecord]) -> Markup:
     """State each run's verdict, then the headline numbers: tiles for one run, a comparison for several."""
     verdicts = columns([_verdict(run, len(runs)) for run in runs])
-    return join(verdicts, side_by_side(runs) if len(runs) > 1 else _tiles(runs[0]))
+    if len(runs) > 1:
+        return join(verdicts, side_by_side(runs))
+    tiles = [_tile(headline, runs[0]) for headline in HEADLINES if headline.value(runs[0]) is not None]
+    return join(verdicts, element("dl", tiles, class_="tiles") if tiles else None)
 
 
 def finding_anchor(run: RunRecord, place: int) -> str:
@@ -56,7 +58,6 @@ def _judgement(run: RunRecord) -> Markup:
 
 
 def _unfinished(run: RunRecord) -> Markup | None:
-    """Say so when the run is not finished."""
     if run.card.status == "finished":
         return None
     # What was planned is known only where the settings are.
@@ -67,24 +68,17 @@ def _unfinished(run: RunRecord) -> Markup | None:
     return element("p", f"{status}: {done} so far. What follows describes an encoder in the making.", class_="notice")
 
 
-def _tiles(run: RunRecord) -> Markup:
-    """Show the headline numbers of a single run."""
-    tiles = [_tile(headline, run) for headline in HEADLINES if headline.value(run) is not None]
-    return element("dl", tiles, class_="tiles") if tiles else join()
-
-
 def _tile(headline: Headline, run: RunRecord) -> Markup:
     metric, row = headline.metric, headline.row(run)
-    told = _measurement_notes(metric, run) if row is None else _evaluation_notes(metric, row, run)
+    if row is None:
+        told = _measurement_notes(metric, run)
+    else:
+        best, ends = best_baseline(run, metric), interval(row.low, row.high, metric.unit)
+        beside = f"{best.features}: {figure_of(metric.unit, best.figure)}" if best else ""
+        told = list(filter(None, [ends, beside]))
     value = element("dd", figure_of(metric.unit, headline.value(run)), class_="value")
     notes = [element("dd", note, class_="of-what") for note in told]
     return element("div", element("dt", metric.title), value, notes, class_="tile")
-
-
-def _evaluation_notes(metric: Metric, row: EvaluationRow, run: RunRecord) -> list[str]:
-    """Give the interval of a figure, and the best baseline under the same protocol."""
-    best, ends = best_baseline(run, metric), interval(row.low, row.high, metric.unit)
-    return [*filter(None, [ends]), *([f"{best.features}: {figure_of(metric.unit, best.figure)}"] if best else [])]
 
 
 def _measurement_notes(metric: Metric, run: RunRecord) -> list[str]:

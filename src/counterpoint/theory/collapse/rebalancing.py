@@ -110,14 +110,11 @@ class WeightingPlan:
             reached = f"the simplex, exactly{several}"
         remarks = [] if self.is_certified else [self.status]
         if self.without_anchors:
-            remarks.append(f"{self._who_has_none()} would get no anchors at all, of no use in training: rather sample")
+            places, majority = self.without_anchors, int(self.proportions_C.argmax())
+            named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
+            who = f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
+            remarks.append(f"{who} would get no anchors at all, of no use in training: rather sample")
         return "; ".join([f"weigh anchors by class with {_numbers(self.anchor_weights_C)}: {reached}", *remarks])
-
-    def _who_has_none(self) -> str:
-        """The classes without anchors, by their places; the majority by name."""
-        places, majority = self.without_anchors, int(self.proportions_C.argmax())
-        named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
-        return f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
 
 
 @dataclass(frozen=True)

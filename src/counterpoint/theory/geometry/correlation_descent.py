@@ -138,7 +138,10 @@ def _trust_region_step(point: Point, radius: float) -> _Step:
         length = energy / curvature if curvature > 0 else math.inf
         # Negative curvature, or the border lies nearer than the next iterate: this direction is followed to the border.
         if curvature <= 0 or float((step_CR + length * direction_CR).norm()) >= radius:
-            length = _to_border(step_CR, direction_CR, radius)
+            # The positive root of |step + length direction| = radius.
+            along, square = _dot(step_CR, direction_CR), _dot(direction_CR, direction_CR)
+            missing = max(radius**2 - _dot(step_CR, step_CR), 0.0)
+            length = (-along + math.sqrt(along**2 + square * missing)) / square
             step_CR, product_CR = step_CR + length * direction_CR, product_CR + length * curved_CR
             return _Step(step_CR, _model(point, step_CR, product_CR), True, radius)
         step_CR, product_CR = step_CR + length * direction_CR, product_CR + length * curved_CR
@@ -173,14 +176,6 @@ def _preconditioner(point: Point) -> Tensor:
     return 2 * scale_C.clamp_min(1e-12 * float(scale_C.max()) + 1e-300)[:, None]
 
 
-def _to_border(step_CR: Tensor, direction_CR: Tensor, radius: float) -> float:
-    """How far to go along a direction to reach the border of the region."""
-    along, length = _dot(step_CR, direction_CR), _dot(direction_CR, direction_CR)
-    # positive root of |step + t direction| = radius
-    missing = max(radius**2 - _dot(step_CR, step_CR), 0.0)
-    return (-along + math.sqrt(along**2 + length * missing)) / length
-
-
 def _model(point: Point, step_CR: Tensor, product_CR: Tensor) -> float:
     """Predicted change of the risk."""
     return _dot(point.slope_CR, step_CR) + 0.5 * _dot(step_CR, product_CR)
@@ -198,5 +193,4 @@ def _with_fewer_columns(risk: Callable[[Tensor], RiskAt], point: Point) -> Point
 
 
 def _dot(left: Tensor, right: Tensor) -> float:
-    """Inner product of two matrices."""
     return float(torch.dot(left.flatten(), right.flatten()))

@@ -165,7 +165,6 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
 
 
 def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> BestMeans:
-    """The way that fits the problem."""
     if nonnegative:
         return solve_nonnegative(risk, dimension)
     if not risk.is_convex:
@@ -180,7 +179,6 @@ def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: flo
 def _geometry(
     risk: ClassRisk, found: BestMeans, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
 ) -> Geometry:
-    """The record."""
     # cosines in [-1, 1] and 1 on the diagonal, whatever rounding says
     gram_CC = (found.factor_CR @ found.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
     gram_CC = 0.5 * (gram_CC + gram_CC.T)
