@@ -77,6 +77,17 @@ def test_things_of_one_kind_in_other_colours_are_no_copies(rng: np.random.Genera
     assert len(found_among([on_plain_ground(rng, colour) for colour in colours]).pairs_P2) == 0
 
 
+def test_things_that_differ_in_one_place_are_no_copies(rng: np.random.Generator) -> None:
+    # As catalogues and films show them: nearly all is the same, and what is not is a thing and no mark.
+    pairs = []
+    for _ in range(6):
+        first = scene(rng)
+        second = first.copy()
+        second.paste(scene(rng, 36), (20, 20))
+        pairs += [first, second]
+    assert len(found_among(pairs).pairs_P2) == 0
+
+
 def test_alike_in_layout_is_not_alike_in_detail(rng: np.random.Generator) -> None:
     ground = np.tile(np.linspace(20, 230, SIDE)[:, None, None], (1, SIDE, 3))
     pictures = (ground + rng.normal(0, 8, (6, SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)

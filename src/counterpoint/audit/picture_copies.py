@@ -8,16 +8,13 @@ all of 8 x 8 blocks but a few, in which a watermark may lie.
 # N pictures, P pairs, R pictures with and without their borders, S = SIDE pixels, K frequencies, W windows
 
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.fft import dct
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
@@ -31,7 +28,8 @@ ZOOMS = (1.0, 0.95, 0.9, 0.85)  # share of a side that a crop keeps
 SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
-COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
+COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.80
+DETAIL_FRAMED = 0.65  # where a border was cut off, of which a part of a pixel may be left
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
 OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
 CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
@@ -114,7 +112,9 @@ def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np
         found = side_by_side(
             lambda chunk, turn=turn: likeness(turn(shown_RSS3[chunk[:, 0]]), shown_RSS3[chunk[:, 1]]), chunks
         )
-        for pair, score in zip(own_R[pairs_P2].tolist(), np.concatenate([np.empty(0), *found]).tolist(), strict=True):
+        score_P = np.concatenate([np.empty(0), *found])
+        score_P[(score_P < DETAIL) & (pairs_P2 < len(ids)).all(1)] = 0
+        for pair, score in zip(own_R[pairs_P2].tolist(), score_P.tolist(), strict=True):
             key = (min(pair), max(pair))
             if score > best.get(key, (0.0, ""))[0]:
                 best[key] = (score, word)
@@ -177,7 +177,7 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         rough_P, at_P3 = _rough_place(whole_PSS, part_PSS)
         near = np.flatnonzero(rough_P >= ROUGH)
         score_P2, at_P3 = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near])
-        is_close = (score_P2[:, 0] >= STRUCTURE) & (score_P2[:, 1] >= DETAIL)
+        is_close = (score_P2[:, 0] >= STRUCTURE) & (score_P2[:, 1] >= DETAIL_FRAMED)
         near, at_P3, detail_P = near[is_close], at_P3[is_close], score_P2[is_close, 1]
         if len(near) == 0:
             continue
@@ -242,21 +242,6 @@ def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarra
         ]
     )
     return found_WP.max(0), PLACES_W3[found_WP.argmax(0)]
-
-
-def clusters(pairs_P2: np.ndarray | Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Groups of positions that pairs connect, each sorted, the largest first.
-
-    >>> clusters([(1, 2), (5, 6), (2, 4)])
-    [[1, 2, 4], [5, 6]]
-    """
-    ids, ends = np.unique(np.reshape(pairs_P2, (-1, 2)).astype(np.int64), return_inverse=True)
-    first, second = ends.reshape(-1, 2).T
-    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(ids), len(ids)))
-    groups: dict[int, list[int]] = defaultdict(list)
-    for place, group in zip(ids.tolist(), connected_components(graph, directed=False)[1].tolist(), strict=True):
-        groups[group].append(place)
-    return sorted(groups.values(), key=lambda group: (-len(group), group))
 
 
 def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:

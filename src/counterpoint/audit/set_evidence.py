@@ -14,14 +14,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr
+from scipy.stats import rankdata
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.model_selection import StratifiedKFold
 
 from counterpoint.audit.audit_record import (
     AGAINST,
     MOST_NAMED,
-    ClassCue,
     Cue,
     DuplicateGroup,
     Observation,
@@ -29,8 +29,9 @@ from counterpoint.audit.audit_record import (
     is_for_tests,
 )
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.picture_copies import GREY_3, NO_PAIRS, Alike, clusters, detail, near_copies
-from counterpoint.audit.picture_pass import Seen, pixel_digest
+from counterpoint.audit.picture_copies import GREY_3, NO_PAIRS, Alike, detail, near_copies
+from counterpoint.audit.picture_pass import Seen, outlines, pixel_digest
+from counterpoint.core.paired_shares import holm
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.stores import FileStore
 from counterpoint.evaluation.metric_types import wilson
@@ -40,19 +41,36 @@ LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of th
 MOSTLY = 0.5  # share from which what is odd is the rule
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
 MOST_SAMPLES = 4000  # pictures that a cue is tried on
-FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6
-LEAF = 2
+FOLDS, TREES, FEWEST_OF_CLASS = 3, 8, 6
+LEAF = 4
 SEED = 0
-LEAST_RECALL, LEAST_PRECISION = 0.6, 0.7  # of one class against the rest
-MARK_LEVELS, MARK_RATIO, LEAST_MARK = 8.0, 2.5, 4  # of a mark: its contrast, over its deviation, and its pixels
+LEAST_AUC, P_VALUE = 0.95, 0.01  # of one class against the rest, and of all such tests together
+MOST_DETAIL, MARK_ERRORS = 40.0, 4.5  # levels; standard errors by which a pixel of a mark is off the mean of all
 MARKS = ("border", "darkness", "blur", "watermark")  # of which a class may have one of its own
 FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
 
 
+@dataclass(frozen=True)
+class ClassCue:
+    """One class that something tells from all others which is not what pictures show.
+
+    Attributes:
+        name: of the cue.
+        label: of the class.
+        auc: share of pairs, a held-out picture of the class and one of another, that the cue puts in the right order.
+    """
+
+    name: str
+    label: str
+    auc: float
+
+
 def class_cues(
-    seen: Seen, labels_N: np.ndarray, ids: np.ndarray, class_names: Sequence[str] = ()
+    seen: Seen, labels_N: np.ndarray, ids: np.ndarray, class_names: Sequence[str]
 ) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
-    """Try each cue: extremely randomised trees, in three folds that keep the classes' shares.
+    """Try each cue: all classes by extremely randomised trees, one class against the rest by ranks.
+
+    Both are cross-validated in three folds that keep the classes' shares.
 
     Args:
         seen: all pictures.
@@ -61,73 +79,86 @@ def class_cues(
         class_names: of each class number.
 
     Returns:
-        How well each tells the classes, and how well each tells one class from the rest; nothing with fewer than two
+        How well each tells the classes, and the classes that one tells from the rest; nothing with fewer than two
         classes of six pictures.
     """
     ids = _usable(labels_N, ids)
     if len(ids) == 0:
         return (), ()
-    cues = cue_numbers(seen, ids)
     labels = labels_N[ids]
-    majority = float(np.bincount(labels).max() / len(labels))
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(ids, labels))
+    numbers = {
+        name: numbers for name, numbers in cue_numbers(seen, ids).items() if (numbers.max(0) > numbers.min(0)).any()
+    }
 
-    def work(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> np.ndarray:
+    def hits(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> int:
         numbers_NK, (train, test) = task
         trees = ExtraTreesClassifier(TREES, min_samples_leaf=LEAF, random_state=SEED, n_jobs=1)
         trees.fit(numbers_NK[train], labels[train])
-        return trees.predict(numbers_NK[test])
+        return int((trees.predict(numbers_NK[test]) == labels[test]).sum())
 
-    varied = {name: numbers for name, numbers in cues.items() if (numbers.max(0) > numbers.min(0)).any()}
-    told = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
-    found, confined = [], []
-    tests = [test for _, test in folds]
-    predicted = {}
-    for place, name in enumerate(varied):
-        predicted[name] = np.empty(len(ids), labels.dtype)
-        predicted[name][np.concatenate(tests)] = np.concatenate(told[place * FOLDS : (place + 1) * FOLDS])
-        share = wilson(int((predicted[name] == labels).sum()), len(ids))
+    right = iter(side_by_side(hits, [(numbers_NK, fold) for numbers_NK in numbers.values() for fold in folds]))
+    majority, found = float(np.bincount(labels).max() / len(labels)), []
+    for name in numbers:
+        share = wilson(sum(itertools.islice(right, FOLDS)), len(ids))
         interval = {"accuracy": share.value, "low": share.low, "high": share.high}
         found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
-    predicted["watermark"] = _by_mark(seen.looks.small_NSS3[ids], labels, folds)
-    # A one-sided normal quantile, Bonferroni: so many classes are tried by so many cues.
-    z = float(ndtri(1 - 0.05 / (len(predicted) * len(np.unique(labels)))))
-    for name, guess in predicted.items():
-        # Ink of small drawings tells them, as colours and places of things do.
-        is_tried = name in FILE_CUES or (name in MARKS and np.median(seen.sides[ids]) >= LEAST_SIDE)
-        for number in np.unique(labels) if is_tried else ():
-            right = int(((guess == number) & (labels == number)).sum())
-            own, named = int((labels == number).sum()), int((guess == number).sum())
-            if right == 0:
-                continue
-            # Better than the class's own share by far, and most of what it names.
-            chance = own / len(labels)
-            is_sure = right / named - chance > z * math.sqrt(chance * (1 - chance) / named)
-            is_sure &= right / own >= LEAST_RECALL and right / named >= LEAST_PRECISION
-            label = class_names[int(number)] if class_names else str(number)
-            known = {"recall": right / own, "precision": right / named, "is_sure": bool(is_sure)}
-            confined.append(ClassCue(name=name, label=label, **known))
-    return tuple(found), tuple(each for each in confined if each.is_sure)
+    # Ink of small drawings tells them, as colours and places of things do.
+    is_small = np.median(seen.sides[ids]) < LEAST_SIDE
+    ranked = {
+        name: _closeness(numbers_NK, labels, folds)
+        for name, numbers_NK in numbers.items()
+        if name in FILE_CUES or (name in MARKS and not is_small)
+    }
+    if not is_small:
+        ranked["watermark"] = _mark_scores(seen.looks.small_NSS3[ids], labels, folds)
+    return tuple(found), _sure(ranked, labels, class_names)
 
 
-def _by_mark(small_NSS3: np.ndarray, labels_N: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """The class whose mark, the same detail in the same place of nearly all its pictures, each shows; -1 for none."""
-    found_N = np.full(len(labels_N), -1)
-    detail_NK = detail(small_NSS3 @ GREY_3).reshape(len(labels_N), -1)
+def _sure(ranked: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Sequence[str]) -> tuple[ClassCue, ...]:
+    """Classes whose pictures are above nearly all others by a score of theirs, (n, c): Mann-Whitney, Holm."""
+    found, p_values = [], []
+    for name, score_NC in ranked.items():
+        rank_NC = rankdata(score_NC, axis=0)
+        for place, number in enumerate(np.unique(labels)):
+            is_own = labels == number
+            own, others = int(is_own.sum()), int((~is_own).sum())
+            auc = (float(rank_NC[is_own, place].sum()) / own - (own + 1) / 2) / others
+            z = (auc - 0.5) * math.sqrt(12 * own * others / (own + others + 1))
+            found.append(ClassCue(name, class_names[number], auc))
+            p_values.append(float(ndtr(-z)))  # ties make it smaller
+    return tuple(
+        each for each, p in zip(found, holm(p_values), strict=True) if each.auc >= LEAST_AUC and p <= P_VALUE
+    )
+
+
+def _closeness(numbers_NK: np.ndarray, labels: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    """How near held-out pictures are to the middle of each class, in deviations of the class, (n, c)."""
+    known, least_K = np.unique(labels), 0.02 * numbers_NK.std(0) + 1e-9
+    score_NC = np.empty((len(labels), len(known)))
+    for (train, test), (place, number) in itertools.product(folds, enumerate(known)):
+        own_MK = numbers_NK[train[labels[train] == number]]
+        middle_K = np.median(own_MK, axis=0)
+        spread_K = np.maximum(1.4826 * np.median(np.abs(own_MK - middle_K), axis=0), least_K)
+        score_NC[test, place] = -(np.abs(numbers_NK[test] - middle_K) / spread_K).mean(1)
+    return score_NC
+
+
+def _mark_scores(small_NSS3: np.ndarray, labels: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
+    """How much held-out pictures show the mark of each class, (n, c): detail that its pictures have in one place."""
+    known = np.unique(labels)
+    detail_NK = detail(small_NSS3 @ GREY_3).clip(-MOST_DETAIL, MOST_DETAIL).reshape(len(labels), -1)
+    score_NC = np.empty((len(labels), len(known)))
     for train, test in folds:
-        best_T = np.full(len(test), 0.5)
-        for number in np.unique(labels_N):
-            own_NK = detail_NK[train[labels_N[train] == number]]
-            middle_K = np.median(own_NK, axis=0)
-            spread_K = 1.4826 * np.median(np.abs(own_NK - middle_K), axis=0)
-            is_mark_K = (np.abs(middle_K) > MARK_LEVELS) & (np.abs(middle_K) > MARK_RATIO * spread_K)
-            if is_mark_K.sum() < LEAST_MARK:
-                continue
-            mark_K = middle_K * is_mark_K
-            score_T = detail_NK[test] @ mark_K / (mark_K @ mark_K)
-            found_N[test[score_T > best_T]] = number
-            best_T = np.maximum(best_T, score_T)
-    return found_N
+        mean_K, spread_K = detail_NK[train].mean(0), detail_NK[train].std(0) + 2
+        mark_CK = np.zeros((len(known), detail_NK.shape[1]), np.float32)
+        for place, number in enumerate(known):
+            own_MK = detail_NK[train[labels[train] == number]]
+            more_K = own_MK.mean(0) - mean_K
+            is_mark_K = np.abs(more_K) * math.sqrt(len(own_MK)) > MARK_ERRORS * spread_K
+            mark_CK[place] = is_mark_K * more_K / (own_MK.std(0) + 4) ** 2
+        score_NC[test] = (detail_NK[test] - mean_K) @ mark_CK.T
+    return score_NC
 
 
 def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -243,6 +274,14 @@ class SetEvidence:
             is_left_N[second] &= not is_left_N[first]
         return np.flatnonzero(is_left_N)
 
+    def described(self, ids: np.ndarray) -> np.ndarray:
+        """What samples are compared by: outlines of pictures, columns of vectors at one scale; (n, d), centred."""
+        if self.seen is not None:
+            values_ND = outlines(self.seen.looks.small_NSS3[ids])
+            return values_ND - values_ND.mean(0)
+        values_ND = self.collection.held[ids].astype(np.float64).clip(-1e38, 1e38)  # also where float32 has no number
+        return (values_ND - values_ND.mean(0)) / np.maximum(values_ND.std(0), 1e-9)
+
     @cached_property
     def _told(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
         labels_N, names = self.collection.labels_N, self.collection.class_names
@@ -349,13 +388,11 @@ def same_content(digests: Sequence[Hashable]) -> list[list[int]]:
     >>> same_content([b"a", b"b", b"a", b"", b""])
     [[0, 2]]
     """
-    first: dict[Hashable, int] = {}
-    pairs = [
-        (first[digest], place)
-        for place, digest in enumerate(digests)
-        if digest and first.setdefault(digest, place) != place
-    ]
-    return clusters(pairs)
+    places: dict[Hashable, list[int]] = {}
+    for place, digest in enumerate(digests):
+        if digest:
+            places.setdefault(digest, []).append(place)
+    return sorted((group for group in places.values() if len(group) > 1), key=lambda group: (-len(group), group))
 
 
 Check = Callable[[SetEvidence], Observation | None]
