@@ -156,9 +156,9 @@ def with_wrong(labels: np.ndarray, share: float, rng: np.random.Generator) -> tu
 
 @pytest.mark.parametrize("kind", ["pictures", "vectors"])
 def test_wrong_labels_are_named_with_the_class_that_they_look_like(kind: str, rng: np.random.Generator) -> None:
-    digits = load_digits()
-    data = digits.images.astype(np.float32) / 16 if kind == "pictures" else digits.data
-    labels, places = with_wrong(digits.target, 0.05, rng)
+    rows, target = map(np.asarray, load_digits(return_X_y=True))
+    data = rows.reshape(-1, 8, 8).astype(np.float32) / 16 if kind == "pictures" else rows
+    labels, places = with_wrong(target, 0.05, rng)
     found = look(data, labels=labels).found("wrong-label")
     assert found is not None
     assert found.level == "warning"
@@ -166,9 +166,20 @@ def test_wrong_labels_are_named_with_the_class_that_they_look_like(kind: str, rn
     right = told.keys() & set(places.tolist())
     assert len(right) >= 0.5 * len(places)
     assert len(right) >= 0.9 * len(told)
-    assert all(told[at] == f"{labels[at]}; most alike: {digits.target[at]}" for at in right)
-    clean = look(data, labels=digits.target).found("wrong-label")
+    assert all(told[at] == f"{labels[at]}; most alike: {target[at]}" for at in right)
+    clean = look(data, labels=target).found("wrong-label")
     assert clean is None or (clean.level == "note" and len(clean.names) <= 3)
+
+
+def test_one_class_in_two_folders_is_told(rng: np.random.Generator) -> None:
+    rows, target = map(np.asarray, load_digits(return_X_y=True))
+    whole = np.array([f"class {'abcdefghij'[number]}" for number in target], object)
+    parted = np.where((whole == "class c") & (rng.random(len(whole)) < 0.5), "two", whole)
+    for labels, pairs in ((whole, 0), (parted, 1)):
+        found = look(rows.reshape(-1, 8, 8).astype(np.float32) / 16, labels=labels.tolist()).found("alike-classes")
+        told = [] if found is None else [name for name in found.names if "not told apart" in name]
+        assert len(told) == pairs
+        assert all("class c" in name and "two" in name for name in told)
 
 
 def test_labels_that_nothing_tells_are_not_called_wrong(rng: np.random.Generator) -> None:

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
+from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.picture_outliers import outliers
-from counterpoint.audit.set_evidence import FILE_CUES, MOSTLY, Check, SetEvidence
+from counterpoint.audit.set_evidence import MOSTLY, Check, SetEvidence
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.checks.label_checks import NOISE
-from counterpoint.diagnostics.label_agreement import MOST_COMPARED, label_agreement, nearest_votes
+from counterpoint.diagnostics.label_agreement import nearest_votes
 
 FEW_SAMPLES, VERY_FEW = 500, 50  # different samples
 UNEVEN, VERY_UNEVEN = 3.0, 10.0  # largest class over smallest
@@ -127,6 +128,7 @@ def check_names(evidence: SetEvidence) -> Observation | None:
         if pair[0] != pair[1] and min(pair) >= 0
     )
     counts = evidence.class_counts
+    one = Counter(pair for _, _, agreement in evidence.agreements for pair in agreement.shared)
     found = []
     for first, second in itertools.combinations(range(len(names)), 2):
         alike = SequenceMatcher(None, plain[first], plain[second]).ratio() if plain[first][:1] else 0.0
@@ -136,13 +138,15 @@ def check_names(evidence: SetEvidence) -> Observation | None:
             found.append(f"{names[first]} and {names[second]}")
         elif smaller and shared[first, second] >= SHARED * smaller:
             found.append(f"{names[first]} and {names[second]}: {shared[first, second]} pictures in both")
+        elif one[first, second] > MOSTLY * len(evidence.agreements):
+            found.append(f"{names[first]} and {names[second]}: their {evidence.noun} are not told apart")
     if not found:
         return None
     return Observation(
         code="alike-classes",
         level="warning",
         title=f"classes that may be one: {amount(len(found), 'pair')}",
-        text="Their names, or many of their pictures, are nearly the same.",
+        text="Their names, or what is in them, are nearly the same.",
         remedy="look at both, and join them if they are one class",
         count=len(found),
         names=tuple(found[:MOST_NAMED]),
@@ -230,18 +234,14 @@ def check_labels(evidence: SetEvidence) -> Observation | None:
     labels_N = evidence.collection.labels_N
     if labels_N is None:
         return None
-    ids = evidence.unique[labels_N[evidence.unique] >= 0]
     odd: list[tuple[int, str]] = []
     lows, accuracies = [], []
-    for part in range(num_parts := -(-len(ids) // MOST_COMPARED)):
-        some = ids[part::num_parts]
-        features, labels = torch.from_numpy(evidence.described(some)), torch.from_numpy(labels_N[some])
-        found = label_agreement(features, labels)
+    for some, features, found in evidence.agreements:
         if math.isnan(found.noise.value):
             continue
         lows.append(found.noise.low or 0.0)
         accuracies.append(found.accuracy)
-        number_of, label_N = labels.unique(return_inverse=True)
+        number_of, label_N = torch.from_numpy(labels_N[some]).unique(return_inverse=True)
         votes_NC = nearest_votes(unit_rows(features.double()), label_N, len(number_of))
         for at in found.suspects.tolist():
             if votes_NC[at].max() - votes_NC[at, label_N[at]] >= SURELY_WRONG:

@@ -28,8 +28,8 @@ ZOOMS = (1.0, 0.95, 0.9, 0.85)  # share of a side that a crop keeps
 SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
-COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.80
-DETAIL_FRAMED = 0.65  # where a border was cut off, of which a part of a pixel may be left
+COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
+GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
 OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
 CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
@@ -112,9 +112,7 @@ def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np
         found = side_by_side(
             lambda chunk, turn=turn: likeness(turn(shown_RSS3[chunk[:, 0]]), shown_RSS3[chunk[:, 1]]), chunks
         )
-        score_P = np.concatenate([np.empty(0), *found])
-        score_P[(score_P < DETAIL) & (pairs_P2 < len(ids)).all(1)] = 0
-        for pair, score in zip(own_R[pairs_P2].tolist(), score_P.tolist(), strict=True):
+        for pair, score in zip(own_R[pairs_P2].tolist(), np.concatenate([np.empty(0), *found]).tolist(), strict=True):
             key = (min(pair), max(pair))
             if score > best.get(key, (0.0, ""))[0]:
                 best[key] = (score, word)
@@ -177,7 +175,7 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         rough_P, at_P3 = _rough_place(whole_PSS, part_PSS)
         near = np.flatnonzero(rough_P >= ROUGH)
         score_P2, at_P3 = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near])
-        is_close = (score_P2[:, 0] >= STRUCTURE) & (score_P2[:, 1] >= DETAIL_FRAMED)
+        is_close = (score_P2[:, 0] >= STRUCTURE) & (score_P2[:, 1] >= DETAIL)
         near, at_P3, detail_P = near[is_close], at_P3[is_close], score_P2[is_close, 1]
         if len(near) == 0:
             continue
@@ -189,6 +187,10 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
 
 def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     """Whether one gain and one offset make the first of each pair the second, in all blocks but a few."""
+    # Where one is without colour, colours say nothing.
+    is_grey_P = np.minimum(*(np.ptp(each, axis=3).mean((1, 2)) for each in (first_PSS3, second_PSS3))) < GREY
+    for each in (first_PSS3, second_PSS3):
+        each[is_grey_P] = (each[is_grey_P] @ GREY_3)[..., None]
     is_free_PSS = (np.maximum(first_PSS3, second_PSS3).max(3) < 250) & (np.minimum(first_PSS3, second_PSS3).min(3) > 4)
     is_free_PSS |= (is_free_PSS.mean((1, 2)) < 0.2)[:, None, None]  # of drawings all levels are at an end
     weight_PSS, gain_P, made_PSS3, error_PBB = is_free_PSS, np.zeros(0), second_PSS3, np.zeros(0)
