@@ -30,6 +30,7 @@ BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
 COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
 GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
+DETAIL_GREY = 0.9  # of a picture without colour and one with colours
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
 OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
 CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
@@ -39,17 +40,13 @@ CHUNK = 512  # pairs that are compared at once
 GREY_3 = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-def _quarter(pictures: np.ndarray) -> np.ndarray:
-    return np.rot90(pictures, 1, (1, 2))
-
-
 # A turn to the other side is this one of the other picture.
 TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "": lambda pictures: pictures,
     "mirrored": lambda pictures: pictures[:, :, ::-1],
     "upside down": lambda pictures: pictures[:, ::-1],
     "turned by 180 degrees": lambda pictures: pictures[:, ::-1, ::-1],
-    "turned by 90 degrees": _quarter,
+    "turned by 90 degrees": lambda pictures: np.rot90(pictures, 1, (1, 2)),
 }
 
 
@@ -180,17 +177,19 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         if len(near) == 0:
             continue
         cut_PSS3 = np.stack([_cut(whole_PSS3[near, ..., at].astype(np.float32), at_P3) for at in range(3)], axis=-1)
-        is_same = _same_blocks(cut_PSS3, part_PSS3[near].astype(np.float32))
+        laid_PSS3 = part_PSS3[near].astype(np.float32)
+        # Where one alone is without colour, colours say nothing; structure has to say more.
+        is_grey_2P = [np.ptp(each, axis=3).mean((1, 2)) < GREY for each in (cut_PSS3, laid_PSS3)]
+        is_one_P = (is_grey_2P[0] != is_grey_2P[1]) & (detail_P >= DETAIL_GREY)
+        for each in (cut_PSS3, laid_PSS3):
+            each[is_one_P] = (each[is_one_P] @ GREY_3)[..., None]
+        is_same = _same_blocks(cut_PSS3, laid_PSS3)
         best_P[near[is_same]] = np.maximum(best_P[near[is_same]], detail_P[is_same])
     return best_P
 
 
 def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     """Whether one gain and one offset make the first of each pair the second, in all blocks but a few."""
-    # Where one is without colour, colours say nothing.
-    is_grey_P = np.minimum(*(np.ptp(each, axis=3).mean((1, 2)) for each in (first_PSS3, second_PSS3))) < GREY
-    for each in (first_PSS3, second_PSS3):
-        each[is_grey_P] = (each[is_grey_P] @ GREY_3)[..., None]
     is_free_PSS = (np.maximum(first_PSS3, second_PSS3).max(3) < 250) & (np.minimum(first_PSS3, second_PSS3).min(3) > 4)
     is_free_PSS |= (is_free_PSS.mean((1, 2)) < 0.2)[:, None, None]  # of drawings all levels are at an end
     weight_PSS, gain_P, made_PSS3, error_PBB = is_free_PSS, np.zeros(0), second_PSS3, np.zeros(0)
