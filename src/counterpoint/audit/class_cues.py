@@ -106,7 +106,7 @@ def _sure(ranked: Mapping[str, np.ndarray], labels: np.ndarray, class_names: Seq
             own, others = int(is_own.sum()), int((~is_own).sum())
             auc = (float(rank_NC[is_own, place].sum()) / own - (own + 1) / 2) / others
             z = (auc - 0.5) * math.sqrt(12 * own * others / (own + others + 1))
-            found.append(ClassCue(name, class_names[number], auc))
+            found.append(ClassCue(name, class_names[int(number)], auc))
             p_values.append(float(ndtr(-z)))  # ties make it smaller
     return tuple(each for each, p in zip(found, holm(p_values), strict=True) if each.auc >= LEAST_AUC and p <= P_VALUE)
 

@@ -3,7 +3,6 @@
 # N pictures, D features
 
 import itertools
-import math
 import re
 from collections import Counter
 from difflib import SequenceMatcher
@@ -237,9 +236,9 @@ def check_labels(evidence: SetEvidence) -> Observation | None:
     odd: list[tuple[int, str]] = []
     lows, accuracies = [], []
     for some, features, found in evidence.agreements:
-        if math.isnan(found.noise.value):
+        if found.noise.low is None:
             continue
-        lows.append(found.noise.low or 0.0)
+        lows.append(found.noise.low)
         accuracies.append(found.accuracy)
         number_of, label_N = torch.from_numpy(labels_N[some]).unique(return_inverse=True)
         votes_NC = nearest_votes(unit_rows(features.double()), label_N, len(number_of))

@@ -119,7 +119,9 @@ class SetEvidence:
         Pictures are compared by their outlines, vectors by their columns at one scale.
         """
         labels_N, found = self.collection.labels_N, []
-        ids = self.unique[:0] if labels_N is None else self.unique[labels_N[self.unique] >= 0]
+        if labels_N is None:
+            return []
+        ids = self.unique[labels_N[self.unique] >= 0]
         for part in range(num_parts := -(-len(ids) // MOST_COMPARED)):
             some = ids[part::num_parts]
             if self.seen is not None:
