@@ -12,6 +12,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,13 +22,14 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 import counterpoint as cp
 from counterpoint.audit.audit_record import Audit
 from counterpoint.audit.audited_data import collect
-from counterpoint.audit.picture_pass import look_through
-from counterpoint.audit.set_evidence import class_cues
+from counterpoint.audit.class_cues import class_cues
+from counterpoint.audit.picture_pass import PictureStatistics, Seen, look_through
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.metric_types import wilson
 
 SEED = 1
+MOST_CUED = 20  # classes into which a cue is planted, one at a time
 Change = Callable[[Image.Image, np.random.Generator], Image.Image | bytes]
 
 
@@ -70,6 +72,15 @@ def noise(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.fromarray(rng.integers(0, 256, (image.height, image.width, 3), dtype=np.uint8))
 
 
+def page(image: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Black words in rows on white, as a scan has them."""
+    copy = Image.new("RGB", image.size, "white")
+    for top in range(4, image.height - 4, 5):
+        for left in range(4, image.width - 8, 8):
+            copy.paste((20, 20, 20), (left, top, left + int(rng.integers(2, 7)), top + 2))
+    return copy
+
+
 def turned_by_tag(image: Image.Image) -> bytes:
     """The same pixels in a file that is turned when it is read."""
     exif = Image.Exif()
@@ -98,6 +109,8 @@ COPIES: Mapping[str, tuple[str, Change]] = {
     "copy: turned by 180 degrees": ("near-copies", lambda image, rng: image.rotate(180)),
     "copy: border of 10 %": ("near-copies", lambda image, rng: ImageOps.expand(image, image.width // 10, "navy")),
     "copy: watermark": ("near-copies", lambda image, rng: marked(image)),
+    "copy: upside down": ("near-copies", lambda image, rng: ImageOps.flip(image)),
+    "copy: without colour": ("near-copies", lambda image, rng: image.convert("L").convert("RGB")),
 }
 # Photographs that are replaced.
 DAMAGE: Mapping[str, tuple[str, Change]] = {
@@ -107,6 +120,9 @@ DAMAGE: Mapping[str, tuple[str, Change]] = {
     "one colour": ("blank", lambda image, rng: Image.new("RGB", image.size, tuple(rng.integers(0, 256, 3).tolist()))),
     "grey lower half": ("cut-short", lambda image, rng: half_grey(image)),
     "noise": ("noise", noise),
+    "nearly black": ("blank", lambda image, rng: ImageEnhance.Brightness(image).enhance(0.04)),
+    "page of text": ("outliers", page),
+    "colours inverted": ("outliers", lambda image, rng: ImageOps.invert(image)),
 }
 # What is done to all photographs of one class.
 CUES: Mapping[str, Change] = {
@@ -146,7 +162,7 @@ def names_in(found: Audit, code: str) -> set[str]:
     each = found.found(code)
     if each is None:
         return set()
-    return {name.split(" (")[0] for name in (*each.names, *(name for group in each.groups for name in group.names))}
+    return {*each.names, *(name for group in each.groups for name in group.names)}
 
 
 def row(kind: str, code: str, right: int, number: int, others: int, before: int) -> str:
@@ -171,36 +187,61 @@ def plant_pictures(files: list[Path], each: int, rng: np.random.Generator) -> di
         other = next(file for file in files if file.parent != path.parent)
         names.add(write(other.with_name(f"{path.stem}-label.jpg"), path.read_bytes()))
     planted["copy in another class"] = ("label-conflict", names)
+    names = set()
+    for _ in range(each):
+        path = files.pop()
+        other = next(file for file in files if file.parent != path.parent)
+        names.add(write(other.with_name(f"{path.stem}-moved.jpg"), path.read_bytes()))
+        path.unlink()
+    planted["wrong label"] = ("wrong-label", names)
     for kind, (code, change) in DAMAGE.items():
         paths = [files.pop() for _ in range(each)]
         planted[kind] = (code, {write(path, change(Image.open(path).convert("RGB"), rng), "JPEG") for path in paths})
     return planted
 
 
-def cue_rows(folder: Path, each: int, rng: np.random.Generator) -> None:
-    """Each cue in one class at a time, so many classes each."""
-    classes = sorted((path for path in folder.iterdir()), key=lambda path: -len(list(path.iterdir())))
+def cue_rows(folder: Path, num_classes: int, rng: np.random.Generator) -> None:
+    """Each cue in one class at a time, of so many classes."""
     collection = collect(folder, SourceSettings(), progress=Reporter(quiet=True).bar)
-    seen = look_through(collection, lambda: None)
-    labels_N = collection.labels_N
+    seen, labels_N = look_through(collection, lambda: None), collection.labels_N
     assert labels_N is not None
-    ids = np.flatnonzero(seen.is_good)
+    chosen = rng.permutation(len(collection.class_names))[:num_classes]
+    ids = np.flatnonzero(np.isin(labels_N, chosen))
+    started = time.process_time()
     known = {(cue.name, cue.label) for cue in class_cues(seen, labels_N, ids, collection.class_names)[1]}
+    seconds = time.process_time() - started
     for cue, change in CUES.items():
         name, right, others = CHECK_OF_CUE.get(cue, cue), 0, 0
-        chosen = [classes[at].name for at in rng.permutation(min(len(classes), 60))[:each]]
-        for label in chosen:
-            kept = {path: path.read_bytes() for path in (folder / label).iterdir()}
-            for path in kept:
-                write(path, change(Image.open(path).convert("RGB"), rng), "JPEG")
-            changed = look_through(collect(folder, SourceSettings(), progress=Reporter(quiet=True).bar), lambda: None)
+        for label in chosen[:MOST_CUED]:
+            own = np.flatnonzero(labels_N == label)
+            changed = splice(seen, own, changed_alone(folder, [collection.shares[0].names[at] for at in own], change))
             told = {(each.name, each.label) for each in class_cues(changed, labels_N, ids, collection.class_names)[1]}
-            right += (name, label) in told
-            others += sum(pair[1] != label for pair in told - known)
-            for path, content in kept.items():
-                path.write_bytes(content)
+            right += (name, collection.class_names[label]) in told
+            others += sum(pair[1] != collection.class_names[label] for pair in told - known)
         before = sum(pair[0] == name for pair in known)
-        print(row(f"cue of one class: {cue}", "class-cue", right, len(chosen), others, before), flush=True)
+        kind, number = f"cue of one class of {len(chosen)}: {cue}", min(MOST_CUED, len(chosen))
+        print(row(kind, "class-cue", right, number, others, before))
+    print(f"{len(ids)} pictures, {len(chosen)} classes: cues in {seconds:.1f} s of one core", flush=True)
+
+
+def changed_alone(folder: Path, names: list[str], change: Change) -> Seen:
+    """Pictures of one class after a change, looked at alone."""
+    with TemporaryDirectory() as place:
+        for number, name in enumerate(names):
+            path = Path(place) / "one" / f"{number:05}.jpg"
+            path.parent.mkdir(exist_ok=True)
+            write(path, change(Image.open(folder / name).convert("RGB"), np.random.default_rng(number)), "JPEG")
+        return look_through(collect(place, SourceSettings(), progress=Reporter(quiet=True).bar), lambda: None)
+
+
+def splice(seen: Seen, own: np.ndarray, changed: Seen) -> Seen:
+    """All pictures, some in a changed form."""
+    headers, looks = np.array(seen.headers, object), {}
+    headers[own] = changed.headers
+    for each in fields(seen.looks):
+        looks[each.name] = getattr(seen.looks, each.name).copy()
+        looks[each.name][own] = getattr(changed.looks, each.name)
+    return Seen(tuple(headers), PictureStatistics(**looks))
 
 
 def main() -> None:
@@ -215,8 +256,8 @@ def main() -> None:
         folder = Path(place) / "photos"
         files = write_clean(flags.pack, folder, flags.pictures)
         print("| damage | check | named | others named | named before |\n|---|---|---|---|---|", flush=True)
-        if flags.cues:
-            cue_rows(folder, flags.each, rng)
+        for num_classes in (20, 1000) if flags.cues else ():
+            cue_rows(folder, num_classes, rng)
         before = cp.audit(folder, quiet=True)
         planted = plant_pictures(files, flags.each, rng)
         found = cp.audit(folder, quiet=True)
@@ -232,7 +273,10 @@ def main() -> None:
         equal |= planted["copy in another class"][1]
         made = {re.sub(r"-(\d+|label)\.\w+$", ".jpg", name).split("/")[-1] for name in equal}
         odd = [name for name in gone if name not in equal and name.split("/")[-1] not in made]
-        print(f"\n{len(gone)} pictures are left out by default; {len(odd)} of them differ in their pixels.")
+        near = before.found("near-copies")
+        pairs, number = len(near.groups) if near else 0, before.passport.num_good or 1
+        print(f"\n{pairs} pairs of near copies before, {1000 * pairs / number:.1f} of 1,000 pictures.")
+        print(f"{len(gone)} pictures are left out by default; {len(odd)} of them differ in their pixels.")
     print(f"{time.perf_counter() - started:.0f} s")
 
 

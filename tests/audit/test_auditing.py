@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from sklearn.datasets import load_digits
 
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
@@ -114,6 +115,80 @@ def test_pictures_cut_short_and_classes_of_one_name_are_named(tmp_path: Path, rn
     found = look(tmp_path)
     assert named(found, "cut-short") == "horse/cut.jpg"
     assert named(found, "alike-classes") in ("Dogs and dog", "dog and Dogs")
+
+
+@pytest.mark.parametrize("change", ["border", "darkness", "blur", "JPEG quality", "watermark"])
+def test_a_cue_of_one_class_among_many_is_named(change: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    for label in range(20):
+        (tmp_path / f"class {label}").mkdir()
+        for number in range(12):
+            image = scene(rng, 64)
+            if label == 7 and change == "border":
+                image = ImageOps.expand(image, 4, "black").resize(image.size)
+            elif label == 7 and change == "darkness":
+                image = ImageEnhance.Brightness(image).enhance(0.3)
+            elif label == 7 and change == "blur":
+                image = image.filter(ImageFilter.GaussianBlur(2))
+            elif label == 7 and change == "watermark":
+                image = Image.composite(Image.new("RGB", image.size, "white"), image, stamp())
+            quality = 60 if label == 7 and change == "JPEG quality" else 90
+            image.save(tmp_path / f"class {label}" / f"{number}.jpg", quality=quality)
+    told = look(tmp_path).found("class-cue")
+    assert told is not None
+    assert f"{change}: class 7" in "\n".join(told.names)
+    assert all("class 7" in name for name in told.names)
+
+
+def stamp() -> Image.Image:
+    """Where a watermark covers a picture of 64 pixels, and how much of it."""
+    mask = Image.new("L", (64, 64))
+    mask.paste(150, (6, 48, 38, 57))
+    return mask
+
+
+def with_wrong(labels: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of which some are replaced by others, and which."""
+    places = rng.permutation(len(labels))[: round(share * len(labels))]
+    wrong, number = labels.copy(), labels.max() + 1
+    wrong[places] = (wrong[places] + rng.integers(1, number, len(places))) % number
+    return wrong, places
+
+
+@pytest.mark.parametrize("kind", ["pictures", "vectors"])
+def test_wrong_labels_are_named_with_the_class_that_they_look_like(kind: str, rng: np.random.Generator) -> None:
+    rows, target = map(np.asarray, load_digits(return_X_y=True))
+    data = rows.reshape(-1, 8, 8).astype(np.float32) / 16 if kind == "pictures" else rows
+    labels, places = with_wrong(target, 0.05, rng)
+    found = look(data, labels=labels).found("wrong-label")
+    assert found is not None
+    assert found.level == "warning"
+    told = {int(name): words for name, words in found.said}
+    right = told.keys() & set(places.tolist())
+    assert len(right) >= 0.5 * len(places)
+    assert len(right) >= 0.9 * len(told)
+    assert all(told[at] == f"{labels[at]}; most alike: {target[at]}" for at in right)
+    clean = look(data, labels=target).found("wrong-label")
+    assert clean is None or (clean.level == "note" and len(clean.names) <= 3)
+
+
+def test_one_class_in_two_folders_is_told(rng: np.random.Generator) -> None:
+    rows, target = map(np.asarray, load_digits(return_X_y=True))
+    whole = np.array([f"class {'abcdefghij'[number]}" for number in target], object)
+    parted = np.where((whole == "class c") & (rng.random(len(whole)) < 0.5), "two", whole)
+    for labels, pairs in ((whole, 0), (parted, 1)):
+        found = look(rows.reshape(-1, 8, 8).astype(np.float32) / 16, labels=labels.tolist()).found("alike-classes")
+        told = [] if found is None else [name for name in found.names if "not told apart" in name]
+        assert len(told) == pairs
+        assert all("class c" in name and "two" in name for name in told)
+
+
+def test_labels_that_nothing_tells_are_not_called_wrong(rng: np.random.Generator) -> None:
+    pictures = np.stack([np.asarray(scene(rng, 32)) for _ in range(200)])
+    values = rng.normal(size=(500, 8))
+    values[:, 3] = 1e300  # one value that float32 does not have
+    for data in (pictures, values):
+        for num_classes in (1, 4, len(data)):
+            assert look(data, labels=np.arange(len(data)) % num_classes).found("wrong-label") is None
 
 
 def test_broken_files_are_no_copies_of_each_other(tmp_path: Path, rng: np.random.Generator) -> None:

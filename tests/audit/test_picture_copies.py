@@ -31,6 +31,7 @@ CHANGES |= {
     "turned by 180 degrees": lambda image: image.rotate(180),
     "border": lambda image: ImageOps.expand(image, 12, "navy"),
     "mark": marked,
+    "without colour": lambda image: image.convert("L").convert("RGB"),
 }
 
 

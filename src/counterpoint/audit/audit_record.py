@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any
@@ -48,13 +49,20 @@ class Observation(JudgedFact):
         code: which check found it.
         count: of the samples or files concerned; it decides where no figure is measured.
         names: these, at most ``MOST_NAMED``.
+        beside: what is said beside each name; empty where nothing is.
         groups: copies, the largest groups first.
     """
 
     code: str = ""
     count: Figure = None
     names: Annotated[tuple[Text, ...], Listed] = ()
+    beside: Annotated[tuple[Text, ...], Listed] = ()
     groups: Annotated[tuple[DuplicateGroup, ...], Listed] = ()
+
+    @property
+    def said(self) -> tuple[tuple[str, str], ...]:
+        """Each name with what is said beside it."""
+        return tuple(zip_longest(self.names, self.beside[: len(self.names)], fillvalue=""))
 
     @property
     def details(self) -> list[str]:
@@ -64,9 +72,10 @@ class Observation(JudgedFact):
             for group in self.groups[:NUM_NAMED]
         ]
         more = len(self.groups) - NUM_NAMED
+        named = tuple(f"{name} ({words})" if words else name for name, words in self.said)
         lines = {
             "measured": self.figure_words,
-            "files": "" if self.groups else few(self.names, self.count),
+            "files": "" if self.groups else few(named, self.count),
             "why": self.text,
             "try": self.remedy,
         }
@@ -98,24 +107,6 @@ class Cue(Record):
         """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
         chance = self.majority or 0.0
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
-
-
-class ClassCue(Record):
-    """How well one class is told from all others by something that is not what pictures show.
-
-    Attributes:
-        name: of the cue.
-        label: of the class.
-        recall: share of its held-out pictures that are told to be of it.
-        precision: share of the pictures told to be of it that are.
-        is_sure: both are high, their lower ends corrected for the number of classes and cues.
-    """
-
-    name: str = ""
-    label: Text = ""
-    recall: Figure = None
-    precision: Figure = None
-    is_sure: bool = False
 
 
 class Passport(Record):

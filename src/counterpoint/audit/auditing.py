@@ -16,6 +16,7 @@ import numpy as np
 from counterpoint.audit.audit_record import Audit, Observation, Passport, Precision, amount
 from counterpoint.audit.audited_data import AuditedData, collect
 from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
+from counterpoint.audit.picture_copies import GREY
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
 from counterpoint.audit.vector_checks import VECTOR_CHECKS, of_vectors, read_vectors, vector_evidence
@@ -29,7 +30,6 @@ from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.resolve import HOLDOUT
 
-GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
 THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 144, 12  # pixels, and how many a page shows
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 Z_80 = 0.8416212335729143  # of a power of 80 %

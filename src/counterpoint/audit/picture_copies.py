@@ -8,16 +8,13 @@ all of 8 x 8 blocks but a few, in which a watermark may lie.
 # N pictures, P pairs, R pictures with and without their borders, S = SIDE pixels, K frequencies, W windows
 
 import itertools
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.fft import dct
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from counterpoint.core.numerics import unit_rows
@@ -32,6 +29,8 @@ SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
 COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
+GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
+DETAIL_GREY = 0.9  # of a picture without colour and one with colours
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
 OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
 CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
@@ -41,17 +40,13 @@ CHUNK = 512  # pairs that are compared at once
 GREY_3 = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-def _quarter(pictures: np.ndarray) -> np.ndarray:
-    return np.rot90(pictures, 1, (1, 2))
-
-
 # A turn to the other side is this one of the other picture.
 TURNS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "": lambda pictures: pictures,
     "mirrored": lambda pictures: pictures[:, :, ::-1],
     "upside down": lambda pictures: pictures[:, ::-1],
     "turned by 180 degrees": lambda pictures: pictures[:, ::-1, ::-1],
-    "turned by 90 degrees": _quarter,
+    "turned by 90 degrees": lambda pictures: np.rot90(pictures, 1, (1, 2)),
 }
 
 
@@ -182,7 +177,13 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         if len(near) == 0:
             continue
         cut_PSS3 = np.stack([_cut(whole_PSS3[near, ..., at].astype(np.float32), at_P3) for at in range(3)], axis=-1)
-        is_same = _same_blocks(cut_PSS3, part_PSS3[near].astype(np.float32))
+        laid_PSS3 = part_PSS3[near].astype(np.float32)
+        # Where one alone is without colour, colours say nothing; structure has to say more.
+        is_grey_2P = [np.ptp(each, axis=3).mean((1, 2)) < GREY for each in (cut_PSS3, laid_PSS3)]
+        is_one_P = (is_grey_2P[0] != is_grey_2P[1]) & (detail_P >= DETAIL_GREY)
+        for each in (cut_PSS3, laid_PSS3):
+            each[is_one_P] = (each[is_one_P] @ GREY_3)[..., None]
+        is_same = _same_blocks(cut_PSS3, laid_PSS3)
         best_P[near[is_same]] = np.maximum(best_P[near[is_same]], detail_P[is_same])
     return best_P
 
@@ -242,21 +243,6 @@ def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarra
         ]
     )
     return found_WP.max(0), PLACES_W3[found_WP.argmax(0)]
-
-
-def clusters(pairs_P2: np.ndarray | Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Groups of positions that pairs connect, each sorted, the largest first.
-
-    >>> clusters([(1, 2), (5, 6), (2, 4)])
-    [[1, 2, 4], [5, 6]]
-    """
-    ids, ends = np.unique(np.reshape(pairs_P2, (-1, 2)).astype(np.int64), return_inverse=True)
-    first, second = ends.reshape(-1, 2).T
-    graph = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(ids), len(ids)))
-    groups: dict[int, list[int]] = defaultdict(list)
-    for place, group in zip(ids.tolist(), connected_components(graph, directed=False)[1].tolist(), strict=True):
-        groups[group].append(place)
-    return sorted(groups.values(), key=lambda group: (-len(group), group))
 
 
 def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:

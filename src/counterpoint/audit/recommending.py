@@ -25,7 +25,7 @@ EXCLUDE_FILE = "exclude.txt"  # until the config has a name
 ON_CPU = (("resnet9", 64), ("resnet9", 32), ("resnet9-narrow", 64), ("resnet9-narrow", 32), ("convnet", 32))
 ON_GPU = (("resnet18", 128), ("resnet18", 64), ("resnet18", 32), ("resnet9", 32))
 MOST_EPOCHS = 200
-MILD_JITTER, COLOUR_MATTERS = 0.1, 0.2  # strength, and skill of the cue from which colour is kept
+MILD_JITTER, COLOUR_MATTERS = 0.1, 0.15  # strength, and skill of the cue from which colour is kept
 
 
 @dataclass

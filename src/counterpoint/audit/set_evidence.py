@@ -1,27 +1,21 @@
-"""What the checks look at, computed once: of any samples, and of pictures, with what tells their classes.
+"""What the checks look at, computed once: of any samples, and of pictures, with what tells their classes."""
 
-A cue is what tells the classes without what the pictures show.
-"""
-
-# N samples, K numbers of a cue, C classes
+# N samples
 
 import itertools
-import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
-from sklearn.ensemble import ExtraTreesClassifier
-from sklearn.model_selection import StratifiedKFold
+import torch
+from torch import Tensor
 
 from counterpoint.audit.audit_record import (
     AGAINST,
     MOST_NAMED,
-    ClassCue,
     Cue,
     DuplicateGroup,
     Observation,
@@ -29,141 +23,16 @@ from counterpoint.audit.audit_record import (
     is_for_tests,
 )
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.picture_copies import GREY_3, NO_PAIRS, Alike, clusters, detail, near_copies
-from counterpoint.audit.picture_pass import Seen, pixel_digest
-from counterpoint.core.thread_parts import side_by_side
+from counterpoint.audit.class_cues import LEAST_SIDE, ClassCue, class_cues
+from counterpoint.audit.picture_copies import NO_PAIRS, Alike, near_copies
+from counterpoint.audit.picture_pass import Seen, outlines, pixel_digest
 from counterpoint.data.stores import FileStore
-from counterpoint.evaluation.metric_types import wilson
+from counterpoint.diagnostics.label_agreement import MOST_COMPARED, LabelAgreement, label_agreement
 
 MOST_GROUPS = 5000  # that a record keeps
-LEAST_SIDE, CLEAR_SIDE = 24, 32  # pixels: of each of two near copies, and of the larger one
+CLEAR_SIDE = 32  # pixels of the larger one of two near copies
 MOSTLY = 0.5  # share from which what is odd is the rule
 BLANK_RANGE = 16  # levels between the darkest and the lightest pixels of a picture that shows nothing
-MOST_SAMPLES = 4000  # pictures that a cue is tried on
-FOLDS, TREES, FEWEST_OF_CLASS = 3, 60, 6
-LEAF = 2
-SEED = 0
-LEAST_RECALL, LEAST_PRECISION = 0.6, 0.7  # of one class against the rest
-MARK_LEVELS, MARK_RATIO, LEAST_MARK = 8.0, 2.5, 4  # of a mark: its contrast, over its deviation, and its pixels
-MARKS = ("border", "darkness", "blur", "watermark")  # of which a class may have one of its own
-FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and not of what they show
-
-
-def class_cues(
-    seen: Seen, labels_N: np.ndarray, ids: np.ndarray, class_names: Sequence[str] = ()
-) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
-    """Try each cue: extremely randomised trees, in three folds that keep the classes' shares.
-
-    Args:
-        seen: all pictures.
-        labels_N: class numbers; -1 where unknown.
-        ids: pictures to take: readable, and one of each group of copies, so that no copy of a picture is in both parts.
-        class_names: of each class number.
-
-    Returns:
-        How well each tells the classes, and how well each tells one class from the rest; nothing with fewer than two
-        classes of six pictures.
-    """
-    ids = _usable(labels_N, ids)
-    if len(ids) == 0:
-        return (), ()
-    cues = cue_numbers(seen, ids)
-    labels = labels_N[ids]
-    majority = float(np.bincount(labels).max() / len(labels))
-    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(ids, labels))
-
-    def work(task: tuple[np.ndarray, Sequence[np.ndarray]]) -> np.ndarray:
-        numbers_NK, (train, test) = task
-        trees = ExtraTreesClassifier(TREES, min_samples_leaf=LEAF, random_state=SEED, n_jobs=1)
-        trees.fit(numbers_NK[train], labels[train])
-        return trees.predict(numbers_NK[test])
-
-    varied = {name: numbers for name, numbers in cues.items() if (numbers.max(0) > numbers.min(0)).any()}
-    told = side_by_side(work, [(numbers, fold) for numbers in varied.values() for fold in folds])
-    found, confined = [], []
-    tests = [test for _, test in folds]
-    predicted = {}
-    for place, name in enumerate(varied):
-        predicted[name] = np.empty(len(ids), labels.dtype)
-        predicted[name][np.concatenate(tests)] = np.concatenate(told[place * FOLDS : (place + 1) * FOLDS])
-        share = wilson(int((predicted[name] == labels).sum()), len(ids))
-        interval = {"accuracy": share.value, "low": share.low, "high": share.high}
-        found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
-    predicted["watermark"] = _by_mark(seen.looks.small_NSS3[ids], labels, folds)
-    # A one-sided normal quantile, Bonferroni: so many classes are tried by so many cues.
-    z = float(ndtri(1 - 0.05 / (len(predicted) * len(np.unique(labels)))))
-    for name, guess in predicted.items():
-        # Ink of small drawings tells them, as colours and places of things do.
-        is_tried = name in FILE_CUES or (name in MARKS and np.median(seen.sides[ids]) >= LEAST_SIDE)
-        for number in np.unique(labels) if is_tried else ():
-            right = int(((guess == number) & (labels == number)).sum())
-            own, named = int((labels == number).sum()), int((guess == number).sum())
-            if right == 0:
-                continue
-            # Better than the class's own share by far, and most of what it names.
-            chance = own / len(labels)
-            is_sure = right / named - chance > z * math.sqrt(chance * (1 - chance) / named)
-            is_sure &= right / own >= LEAST_RECALL and right / named >= LEAST_PRECISION
-            label = class_names[int(number)] if class_names else str(number)
-            known = {"recall": right / own, "precision": right / named, "is_sure": bool(is_sure)}
-            confined.append(ClassCue(name=name, label=label, **known))
-    return tuple(found), tuple(each for each in confined if each.is_sure)
-
-
-def _by_mark(small_NSS3: np.ndarray, labels_N: np.ndarray, folds: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
-    """The class whose mark, the same detail in the same place of nearly all its pictures, each shows; -1 for none."""
-    found_N = np.full(len(labels_N), -1)
-    detail_NK = detail(small_NSS3 @ GREY_3).reshape(len(labels_N), -1)
-    for train, test in folds:
-        best_T = np.full(len(test), 0.5)
-        for number in np.unique(labels_N):
-            own_NK = detail_NK[train[labels_N[train] == number]]
-            middle_K = np.median(own_NK, axis=0)
-            spread_K = 1.4826 * np.median(np.abs(own_NK - middle_K), axis=0)
-            is_mark_K = (np.abs(middle_K) > MARK_LEVELS) & (np.abs(middle_K) > MARK_RATIO * spread_K)
-            if is_mark_K.sum() < LEAST_MARK:
-                continue
-            mark_K = middle_K * is_mark_K
-            score_T = detail_NK[test] @ mark_K / (mark_K @ mark_K)
-            found_N[test[score_T > best_T]] = number
-            best_T = np.maximum(best_T, score_T)
-    return found_N
-
-
-def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
-    """The numbers of each cue, (n, k)."""
-    looks, headers = seen.looks, [seen.headers[place] for place in ids]
-    formats = sorted({header.format for header in headers})
-    modes = sorted({header.mode for header in headers})
-
-    def of_files(numbers: Sequence[Sequence[float]]) -> np.ndarray:
-        return np.array(numbers, np.float64)
-
-    return {
-        "colours": np.concatenate([looks.colour_N6[ids], looks.histogram_NK[ids]], axis=1),
-        "border": np.concatenate([looks.border_N6[ids], looks.frame_N4[ids]], axis=1),
-        "darkness": np.stack([looks.colour_N6[ids, :3].mean(1), looks.range_N[ids]], axis=1),
-        "blur": looks.sharpness_N[ids, None],
-        "position": looks.place_N4[ids],
-        "resolution": of_files([(h.width, h.height, h.width / max(h.height, 1)) for h in headers]),
-        "file format": of_files([(formats.index(h.format), modes.index(h.mode)) for h in headers]),
-        "JPEG quality": of_files([(h.quality,) for h in headers]),
-        "file size": of_files([(h.num_bytes / max(h.width * h.height, 1),) for h in headers]),
-    }
-
-
-def _usable(labels_N: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Some pictures of the classes that have enough, evenly spaced."""
-    ids = ids[labels_N[ids] >= 0]
-    counts = np.bincount(labels_N[ids])
-    ids = ids[counts[labels_N[ids]] >= FEWEST_OF_CLASS]
-    if len(np.unique(labels_N[ids])) < 2:
-        return ids[:0]
-    if len(ids) > MOST_SAMPLES:
-        ids = ids[np.random.default_rng(SEED).permutation(len(ids))[:MOST_SAMPLES]]
-        counts = np.bincount(labels_N[ids], minlength=labels_N.max() + 1)
-        ids = ids[counts[labels_N[ids]] >= FOLDS]
-    return np.sort(ids)
 
 
 @dataclass(frozen=True)
@@ -242,6 +111,27 @@ class SetEvidence:
         for first, second in self.near.pairs_P2.tolist():
             is_left_N[second] &= not is_left_N[first]
         return np.flatnonzero(is_left_N)
+
+    @cached_property
+    def agreements(self) -> list[tuple[np.ndarray, Tensor, LabelAgreement]]:
+        """Positions of labelled samples in parts that are compared, what they are compared by, and what came of it.
+
+        Pictures are compared by their outlines, vectors by their columns at one scale.
+        """
+        labels_N, found = self.collection.labels_N, []
+        if labels_N is None:
+            return []
+        ids = self.unique[labels_N[self.unique] >= 0]
+        for part in range(num_parts := -(-len(ids) // MOST_COMPARED)):
+            some = ids[part::num_parts]
+            if self.seen is not None:
+                values_ND = outlines(self.seen.looks.small_NSS3[some])
+            else:
+                values_ND = self.collection.held[some].astype(np.float64).clip(-1e38, 1e38)  # float32 may have infinity
+                values_ND /= np.maximum(values_ND.std(0), 1e-9)
+            values = torch.from_numpy(values_ND - values_ND.mean(0))
+            found.append((some, values, label_agreement(values, torch.from_numpy(labels_N[some]))))
+        return found
 
     @cached_property
     def _told(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
@@ -349,13 +239,11 @@ def same_content(digests: Sequence[Hashable]) -> list[list[int]]:
     >>> same_content([b"a", b"b", b"a", b"", b""])
     [[0, 2]]
     """
-    first: dict[Hashable, int] = {}
-    pairs = [
-        (first[digest], place)
-        for place, digest in enumerate(digests)
-        if digest and first.setdefault(digest, place) != place
-    ]
-    return clusters(pairs)
+    places: dict[Hashable, list[int]] = {}
+    for place, digest in enumerate(digests):
+        if digest:
+            places.setdefault(digest, []).append(place)
+    return sorted((group for group in places.values() if len(group) > 1), key=lambda group: (-len(group), group))
 
 
 Check = Callable[[SetEvidence], Observation | None]

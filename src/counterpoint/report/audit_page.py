@@ -47,7 +47,7 @@ def _pictures(each: Observation, found: Audit) -> Markup | None:
         blocks = [_group(group, found) for group in each.groups[:MOST_GROUPS]]
         kept = [block for block in blocks if block is not None]
         return element("div", kept, class_="concepts") if kept else None
-    row = [_picture(name, found) for name in each.names[:PER_ROW]]
+    row = [_picture(name, found, words) for name, words in each.said[:PER_ROW]]
     shown = [picture for picture in row if picture is not None]
     return element("div", shown, class_="thumbs") if shown else None
 
@@ -76,9 +76,9 @@ def _beside(group: DuplicateGroup, at: int) -> str:
     return f" ({', '.join(known)})" if known else ""
 
 
-def _picture(name: str, found: Audit) -> Markup | None:
-    address = found.pictures.get(name)
-    return None if address is None else element("img", src=address, alt=printable(name), title=printable(name))
+def _picture(name: str, found: Audit, words: str = "") -> Markup | None:
+    address, title = found.pictures.get(name), printable(f"{name}: {words}" if words else name)
+    return None if address is None else element("img", src=address, alt=title, title=title)
 
 
 def _contents(found: Audit) -> Markup:

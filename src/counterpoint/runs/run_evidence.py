@@ -2,7 +2,6 @@
 
 # N samples, D features
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -10,39 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d
 
-from counterpoint.core.array_layout import fit_images, to_unit_float
-from counterpoint.core.numerics import unit_rows
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import leaf_fields
 from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
-from counterpoint.diagnostics.class_geometry import Z_95
-from counterpoint.diagnostics.evidence import (
-    EMBEDDING,
-    HELD_OUT,
-    RAW_INPUT,
-    REPRESENTATION,
-    TRAINING,
-    UNTRAINED,
-    Evidence,
-    HeldOutRecord,
-)
+from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
 from counterpoint.diagnostics.measure import Place, measure_place
-from counterpoint.diagnostics.sample_shift import altered_input, matched_parts, picture_moments, told_apart
-from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import (
-    SampleFeatures,
-    blank_encoder,
-    content_hashes,
-    evenly_spaced,
-    extract,
-    view_pairs,
-    with_norms_of,
-)
-from counterpoint.evaluation.metric_types import wilson
+from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
@@ -51,19 +26,12 @@ from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
 from counterpoint.runs.curvature_record import run_sharpness
 from counterpoint.runs.feature_evidence import is_rectified, with_clusters
+from counterpoint.runs.held_out_evidence import Pair, altered_pictures, held_out_beside_training
 from counterpoint.runs.pair_inspection import pairs_of_run
 
-Pair = tuple[Tensor, Tensor]
 COLOURS = "colours"  # of the views
 FEWEST_COLOURED = 50
 NUM_VIEW_SAMPLES = 2048  # samples whose two views are compared, at most
-SMALL, AT_ONCE = 16, 128  # pixels of a side of pictures that are compared raw; samples that are read at once
-MOST_PICTURES = 512  # whose channels are compared with those of training
-FEWEST = 20  # samples of those that were held out, and of the others
-HELD_OUT_FIGURES = (
-    "effective_rank", "rank_ceiling", "vanished", "resolved", "alignment", "positive_cosine", "negative_cosine",
-    "uniformity", "sparsity", "dead_dims",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,8 +103,8 @@ def gather_evidence(
         if views
         else None,
         classes=classes,
-        held_out=_held_out(judged, features, embedded, threshold),
-        altered=_altered(judged),
+        held_out=held_out_beside_training(judged, features, embedded, chosen_N, threshold),
+        altered=altered_pictures(judged),
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
     return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))
@@ -190,101 +158,3 @@ def weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
     moved = sum(float((now[name] - value).square().sum()) for name, value in before.items())
     length = sum(float(value.square().sum()) for value in before.values())
     return (moved / length) ** 0.5 if length else None
-
-
-def _held_out(subject: Subject, features: SampleFeatures, views: Pair | None, threshold: float) -> HeldOutRecord | None:
-    """Set both parts of a run's own samples side by side; None where nothing was held out, or too little."""
-    settings, split = subject.settings, subject.split
-    if settings is None or not subject.is_own_data or float(settings.source.holdout) == 0:
-        return None
-    size = min(len(split.train), len(split.held_out), features.embedding.shape[0])
-    if size < FEWEST:
-        return None
-    positions = {TRAINING: split.train, HELD_OUT: split.held_out}
-    pairs = {}
-    for name, part_N in positions.items():
-        is_part_M = torch.isin(_chosen(subject), part_N)
-        has_pairs = views is not None and int(is_part_M.sum()) > 1
-        pairs[name] = (views[0][is_part_M], views[1][is_part_M]) if views is not None and has_pairs else None
-    # Ranks depend on the number of samples: as many of both.
-    samples = {name: features.embedding[evenly_spaced(part_N, size)] for name, part_N in positions.items()}
-    parts = {
-        name: measure_place(z_ND, views=pairs[name], threshold=threshold, only=HELD_OUT_FIGURES).figures
-        for name, z_ND in samples.items()
-    }
-    told = _told(subject, features)
-    return HeldOutRecord(parts=parts, told=told, **_gap(pairs[TRAINING], pairs[HELD_OUT]), **_copies(subject, features))
-
-
-def _told(subject: Subject, features: SampleFeatures) -> dict[str, ToldApart]:
-    """How well both parts are told apart, by the embedding and by raw input."""
-    labels = subject.source.labels
-    parts = matched_parts(subject.split.train, subject.split.held_out, labels)
-    label_N = None if labels is None or not bool((labels >= 0).any()) else labels[parts[0]]
-    seen = {
-        EMBEDDING: [features.embedding[part] for part in parts],
-        RAW_INPUT: [_small_input(subject, part) for part in parts],
-    }
-    found = {
-        place: told_apart(train_MD, held_MD, label_N, generator=torch.Generator().manual_seed(0))
-        for place, (train_MD, held_MD) in seen.items()
-    }
-    return {place: told for place, told in found.items() if told is not None}
-
-
-def _small_input(subject: Subject, positions: Tensor) -> Tensor:
-    """Raw input as rows; of pictures a small copy, and the moments of their colours."""
-    rows = []
-    for part in positions.split(AT_ONCE):
-        raw = to_unit_float(subject.source.store.fetch(part.tolist()))
-        if subject.source.kind == "images":
-            small = adaptive_avg_pool2d(raw, (min(raw.shape[2], SMALL), min(raw.shape[3], SMALL)))
-            raw = torch.cat([small.flatten(1), picture_moments(raw).float()], dim=1)
-        rows.append(raw)
-    return torch.cat(rows)
-
-
-def _altered(subject: Subject) -> AlteredInput | None:
-    """What was done to other pictures than those of the run; None where its card does not have the means of these."""
-    card, settings = subject.encoder.card, subject.settings
-    if settings is None or settings.init is not None or subject.is_own_data or card.kind != "images":
-        return None
-    asked = evenly_spaced(torch.arange(len(subject.source)), MOST_PICTURES)
-    moments = [
-        picture_moments(fit_images(to_unit_float(subject.source.store.fetch(part.tolist())), card.in_shape))
-        for part in asked.split(AT_ONCE)
-    ]
-    return altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std))
-
-
-def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:
-    """Difference of the mean cosines of two views with its interval, as fields of the record."""
-    if training is None or held_out is None:
-        return {}
-    cosines = [
-        (unit_rows(first.double()) * unit_rows(second.double())).sum(dim=1) for first, second in (training, held_out)
-    ]
-    gap = float(cosines[0].mean() - cosines[1].mean())
-    # welch1947, with so many degrees of freedom that the normal quantile serves.
-    error = Z_95 * math.sqrt(sum(float(each.var()) / len(each) for each in cosines))
-    return {"gap": gap, "low": gap - error, "high": gap + error}
-
-
-def _copies(subject: Subject, features: SampleFeatures) -> dict[str, float]:
-    """Held-out samples that a training sample equals, as fields of the record."""
-    train, held = (part.numpy() for part in (subject.split.train, subject.split.held_out))
-    is_copy, is_same = (
-        [key in known for key in hashes[held].tolist()]
-        for hashes in (features.content_N, content_hashes(features.representation))
-        for known in [set(hashes[train].tolist())]
-    )
-    num_either = sum(map(max, is_copy, is_same))
-    share = wilson(num_either, len(held))
-    return {
-        "num_held_out": len(held),
-        "num_copies": sum(is_copy),
-        "num_same_features": sum(is_same),
-        "num_either": num_either,
-        "copies_low": share.low,
-        "copies_high": share.high,
-    }
