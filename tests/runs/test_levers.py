@@ -16,6 +16,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.stores import MemoryStore
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
+    RAW_INPUT,
     REPRESENTATION,
     UNTRAINED,
     ClassRecord,
@@ -30,6 +31,7 @@ from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.pair_record import PairRecord
+from counterpoint.diagnostics.shift_record import ToldApart
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.active_settings import levers_of
@@ -52,6 +54,7 @@ LAST_EPOCH = {
 OF_THE_SAMPLES = {
     "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order", "label-noise",
     "label-leak", "shared-cluster", "parted-label", "batch-effect", "neural-collapse", "identical-views", "stray-views",
+    "altered-input",
 }  # fmt: skip
 FIGURES = {
     "effective_rank": 1.0,
@@ -71,7 +74,8 @@ FIGURES = {
 }
 RARE = tuple(ClassRow(name=name, count=count, is_rare=count < 50) for name, count in (("a", 90), ("b", 5), ("c", 5)))
 CLASSES = ClassRecord(rows=RARE, rare_cosine=0.99, low=0.95, high=1.0)
-HELD_OUT = HeldOutRecord(gap=0.4, low=0.3, high=0.5, num_held_out=100, num_copies=20, num_either=20)
+TOLD = {place: ToldApart(auc=auc, chance=0.5, error=0.02) for place, auc in ((EMBEDDING, 0.9), (RAW_INPUT, 0.5))}
+HELD_OUT = HeldOutRecord(gap=0.4, low=0.3, high=0.5, num_held_out=100, num_copies=20, num_either=20, told=TOLD)
 ILL = Measurements.model_validate({"num_samples": 40, "num_dims": 64, **FIGURES})
 LOOKS = (
     PairRecord(temperature=0.01, num_negatives=100, effective_negatives=2.0, copy_share=1.0, copy_mass=0.5),
