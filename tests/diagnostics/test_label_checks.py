@@ -34,6 +34,18 @@ def test_wrong_labels_are_named_with_samples_that_have_them(rate: float) -> None
     assert all(is_wrong[int(name)] for name in first.samples)
 
 
+@pytest.mark.parametrize(("width", "least"), [(32, 10), (12, 6)])  # in 12 dimensions classes overlap
+def test_two_labels_of_one_cluster_are_named_and_labels_of_classes_that_overlap_are_not(width: int, least: int) -> None:
+    features, found = HEALTHY[:, :width], []
+    assert "shared-cluster" not in _found(features, labels=CLASSES)
+    for label in range(10):
+        halved = np.where((label == CLASSES) & (np.random.default_rng(label).random(800) < 0.5), 10, CLASSES)
+        said = [each for each in cp.diagnose(features, labels=halved).findings if each.name == "shared-cluster"]
+        assert all(f"{label} and 10" in each.title for each in said)
+        found += said
+    assert len(found) >= least
+
+
 @pytest.mark.parametrize("leak", ["one-hot", "number"])
 def test_labels_in_the_features_are_named(leak: str) -> None:
     written = np.eye(10)[CLASSES] if leak == "one-hot" else CLASSES[:, None] / 3

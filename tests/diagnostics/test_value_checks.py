@@ -155,6 +155,12 @@ def test_each_fault_of_values_and_rows_is_among_the_first_two(kind: str) -> None
     assert name in list(judged(faulty()))[:2]
 
 
+def test_a_rectified_map_to_which_a_constant_was_added_is_not_cut_off() -> None:
+    rectified = draw().clamp(min=0.2)
+    assert "saturated" not in judged(rectified - 4)
+    assert judged(rectified.clamp(max=0.4) - 1)["saturated"].level == "warning"
+
+
 def test_rows_in_the_order_of_their_classes_do_not_drift() -> None:
     labels = torch.arange(10).repeat_interleave(100)
     z = draw(10, 64, 1)[labels] + draw()

@@ -28,7 +28,8 @@ RISE = 0.2  # of the share that disagrees, from the surest to the third quarter:
 ABOVE_CHANCE = 0.15  # of the votes that agree with a label, more than labels would at random
 # Chosen on 28 kinds of clean sets and 16 of them with 10, 25 and 40 % of the labels drawn anew or moved to one class.
 SHARED = 0.6  # of two labels of one cluster are guessed right, at most; 0.5 where nothing tells them apart
-OWN = 0.8  # of the votes for such samples go to either of the two
+OWN = 0.7  # of the share of votes that samples of a class usually have, goes to either of the two
+LEAST_OWN, BEYOND = 0.5, 0.2  # of all votes, and beyond those that both have by chance
 FAR = 5.0  # distance of two halves of a class over their deviation along it; of one bell 2.7, of a line 3.5
 HALF = 0.15  # of the class, that either half has at least
 FEWEST_OF_HALVES = 20
@@ -188,6 +189,7 @@ def _shared(votes_NC: Tensor, label_N: Tensor, count_C: Tensor) -> list[tuple[in
     mean_CC = torch.zeros(num_classes, num_classes, dtype=torch.float64).index_add_(0, label_N, votes_NC)
     mean_CC /= count_C[:, None]
     other_C = (mean_CC - 2 * torch.diag(mean_CC.diagonal())).argmax(dim=1)
+    usual = float(mean_CC.diagonal().median())
     found = []
     for a, b in ((a, int(other_C[a])) for a in range(num_classes)):
         if int(other_C[b]) != a or a > b or min(count_C[a], count_C[b]) < 2 * FEWEST_OF_CLASS:
@@ -198,7 +200,7 @@ def _shared(votes_NC: Tensor, label_N: Tensor, count_C: Tensor) -> list[tuple[in
         # Each label counts alike, however many samples it has.
         ratio = votes_NC[:, a] / count_C[a] - votes_NC[:, b] / count_C[b]
         right = [float(((1, -1)[side] * ratio[label_N == label]).sign().mean()) for side, label in enumerate((a, b))]
-        if own >= OWN and own - share >= 1 - OWN and (2 + sum(right)) / 4 <= SHARED:
+        if own >= max(OWN * usual, LEAST_OWN) and own - share >= BEYOND and (2 + sum(right)) / 4 <= SHARED:
             found.append((a, b))
     return found
 
