@@ -4,19 +4,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line
+from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.map_samples import read_collection, read_map
 from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.run import Run, as_run, display_names
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
+from counterpoint.report.completion import complete
 from counterpoint.report.document import PageKind, PageSection, check_target, document
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import all_sections
 from counterpoint.report.wording import count, duration, number
 
-Gaps = dict[str, str]  # by verb, why something could not be made
 MAX_BYTES = 8_000_000
 RUN_PAGE = PageKind(
     "report",
@@ -58,12 +57,7 @@ def report(
     known = [as_run(run) for run in (runs if isinstance(runs, list | tuple) else [runs])]
     folders = [run.path for run in known]
     _check(folders)
-    if out is not None:
-        target = Path(out)
-    elif len(folders) == 1:
-        target = RunFolder(folders[0]).report
-    else:  # common to the parents, so that the page does not go into one of the runs
-        target = Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
+    target = default_place(folders) if out is None else Path(out)
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
     gaps = [{} for _ in known] if bare else complete(known, quiet=quiet)
@@ -87,69 +81,12 @@ def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
     return page
 
 
-def complete(runs: Sequence[Run], *, quiet: bool) -> list[Gaps]:
-    """Evaluate and diagnose the runs that are not yet, and lay out their maps, after one line that says so.
-
-    Args:
-        runs: of the page.
-        quiet: say nothing.
-
-    Returns:
-        For each run, by verb, why something could not be made.
-    """
-    lacking = []
-    for folder in (run.folder for run in runs):
-        files = {"evaluate": (folder.evaluation,), "diagnose": (folder.findings, folder.arrays)}
-        lacking.append([verb for verb, made in files.items() if not all(file.exists() for file in made)])
-    gaps = [_untrained(run.folder, verbs) for run, verbs in zip(runs, lacking, strict=True)]
-    makes = [[verb for verb in verbs if verb not in known] for verbs, known in zip(lacking, gaps, strict=True)]
-    first = [f"{' and '.join(verbs)} {run.path.name}" for run, verbs in zip(runs, makes, strict=True) if verbs]
-    if first:
-        from counterpoint.engine.progress import Reporter  # deferred: loads torch, which takes seconds
-
-        Reporter(quiet=quiet).say(f"first, as the page needs it: {', '.join(first)} (--bare leaves it out)")
-    for run, verbs, known in zip(runs, makes, gaps, strict=True):
-        known.update({verb: why for verb in verbs if (why := _make(verb, run, quiet=quiet))})
-        collection = read_collection(run.folder)
-        if collection is not None and read_map(run.folder, collection) is None:
-            known.update(_lay_out(run.folder, quiet=quiet))
-    return gaps
-
-
-def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
-    """Why some verbs have nothing to look at; the state of the training says more than their errors."""
-    if not verbs or folder.encoder_card.exists():
-        return {}
-    status = folder.read_status().status
-    why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` goes on with it."
-    return dict.fromkeys(verbs, why)
-
-
-def _lay_out(folder: RunFolder, *, quiet: bool) -> Gaps:
-    """Lay out the map; returns why that is not possible, if it is not."""
-    from counterpoint.engine.progress import Reporter  # deferred: see `complete`
-    from counterpoint.runs.sample_collection import make_map  # deferred: see `complete`
-
-    try:
-        make_map(folder, Reporter(quiet=quiet))
-    except RunError as error:  # a folder that cannot be written: the page shows the principal components
-        return {"report": f"The map could not be kept: {first_line(error)}."}
-    return {}
-
-
-def _make(verb: str, run: Run, *, quiet: bool) -> str:
-    """Evaluate or diagnose; returns why that is not possible, if it is not."""
-    from counterpoint.engine.progress import Reporter  # deferred: see `complete`
-    from counterpoint.evaluation.protocol import evaluate  # deferred: see `complete`
-    from counterpoint.runs.inspection import diagnose  # deferred: see `complete`
-
-    try:
-        {"evaluate": evaluate, "diagnose": diagnose}[verb](run, quiet=quiet)
-    except (CounterpointError, OSError) as error:
-        # Missing data or labels are no reason for no page: it says so where the result would stand.
-        Reporter(quiet=quiet).say(f"{verb} {run.path.name} is not possible, the page says why: {first_line(error)}")
-        return f"This was not possible: {first_line(error)}"
-    return ""
+def default_place(folders: Sequence[Path]) -> Path:
+    """Choose where the report goes: into the run folder, or into the folder that holds all runs."""
+    if len(folders) == 1:
+        return RunFolder(folders[0]).report
+    # Of the parents, so that the page does not go into one of the runs.
+    return Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
 
 
 def _check(folders: Sequence[Path]) -> None:
@@ -174,6 +111,7 @@ def _page(runs: Sequence[RunRecord], step: int) -> Markup:
 
 
 def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:
+    """Write the skip link, the way to each section, and the title."""
     skip = element("a", "Skip to the verdict", href="#content", class_="skip")
     links = [element("li", element("a", part.title, href=f"#{part.name}")) for part in parts]
     toggle = element(
@@ -185,6 +123,7 @@ def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup
 
 
 def _title(runs: Sequence[RunRecord]) -> Markup:
+    """Name the runs, each with one line of facts."""
     if len(runs) == 1:
         return join(element("h1", element("bdi", runs[0].name)), element("p", _facts(runs[0]), class_="facts"))
     lines = [element("li", run_tag(run.name, run.order), element("span", _facts(run), class_="facts")) for run in runs]
@@ -192,6 +131,7 @@ def _title(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _facts(run: RunRecord) -> str:
+    """Describe a run in one line."""
     card = run.card
     parts = [
         card.method or "",
