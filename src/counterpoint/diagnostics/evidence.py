@@ -14,7 +14,7 @@ from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
     "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation",
-    "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling",
+    "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling", "no views",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were averaged

@@ -31,6 +31,7 @@ SHARED = 0.6  # of two labels of one cluster are guessed right, at most; 0.5 whe
 OWN = 0.7  # of the share of votes that samples of a class usually have, goes to either of the two
 LEAST_OWN, BEYOND = 0.5, 0.2  # of all votes, and beyond those that both have by chance
 FAR = 5.0  # distance of two halves of a class over their deviation along it; of one bell 2.7, of a line 3.5
+AS_CLASSES = 0.8  # of the median distance of two classes, that the halves are apart
 HALF = 0.15  # of the class, that either half has at least
 FEWEST_OF_HALVES = 20
 
@@ -88,15 +89,19 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     votes_NC = nearest_votes(unit_rows(some_ND), label_N, num_classes)
     fitted_NC = left_out_fit(some_ND, torch.nn.functional.one_hot(label_N, num_classes).double())
     is_right_N = votes_NC.argmax(dim=1) == label_N
+    accuracy = float(is_right_N.double().mean())
     shared = _shared(votes_NC, label_N, count_C)
     noise, suspects = _wrong(votes_NC, fitted_NC, label_N, {label for pair in shared for label in pair}, chance)
+    parted: list[int] = []
+    if accuracy - chance >= ABOVE_CHANCE:
+        # A wrong label lies in another cluster, which is no cluster of its class.
+        parted = _parted(unit_rows(some_ND[is_right_N]), label_N[is_right_N])
     return LabelAgreement(
         noise,
         places[suspects],
         tuple((int(numbers_C[a]), int(numbers_C[b])) for a, b in shared),
-        # A wrong label lies in another cluster, which is no cluster of its class.
-        tuple(int(numbers_C[label]) for label in _parted(unit_rows(some_ND[is_right_N]), label_N[is_right_N])),
-        float(is_right_N.double().mean()),
+        tuple(int(numbers_C[label]) for label in parted),
+        accuracy,
         chance,
     )
 
@@ -206,27 +211,31 @@ def _shared(votes_NC: Tensor, label_N: Tensor, count_C: Tensor) -> list[tuple[in
 
 
 def _parted(unit_ND: Tensor, label_N: Tensor) -> list[int]:
-    """Labels whose samples lie in two clusters, where another label is nearer to one half than the other half."""
+    """Labels whose samples lie in two clusters, as far apart as classes, with another label nearer to one of them."""
     present_C, place_N, count_C = label_N.unique(return_inverse=True, return_counts=True)
+    if len(present_C) < 2:
+        return []
     sums_CD = unit_ND.new_zeros(len(present_C), unit_ND.shape[1]).index_add_(0, place_N, unit_ND)
     means_CD = sums_CD / count_C[:, None]
+    usual = float(torch.nn.functional.pdist(means_CD).median())
     found = []
     for place, label in enumerate(present_C.tolist()):
         own_MD = unit_ND[place_N == place]
-        if len(own_MD) < FEWEST_OF_HALVES:
-            continue
-        # Few samples in many dimensions can always be parted: what every other one says is asked of those between.
-        _, halves_2D = two_halves(own_MD[::2])
-        direction_D = torch.nn.functional.normalize(halves_2D[0] - halves_2D[1], dim=0)
-        along_M = (own_MD[1::2] - halves_2D.mean(dim=0)) @ direction_D
-        parts = (along_M[along_M > 0], along_M[along_M <= 0])
-        if not HALF <= len(parts[0]) / len(along_M) <= 1 - HALF:
-            continue
-        gap = float(parts[0].mean() - parts[1].mean())
-        deviation = math.sqrt(sum(float(part.var(correction=0)) for part in parts) / 2)
         others_CD = means_CD[torch.arange(len(means_CD)) != place]
-        if len(others_CD) and gap > FAR * deviation and float(torch.cdist(halves_2D, others_CD).min()) < gap:
-            found.append(label)
+        # Few samples in many dimensions can always be parted: what every other one says is asked of those between.
+        for first in (0, 1) if len(own_MD) >= FEWEST_OF_HALVES else ():
+            _, halves_2D = two_halves(own_MD[first::2])
+            direction_D = torch.nn.functional.normalize(halves_2D[0] - halves_2D[1], dim=0)
+            along_M = (own_MD[1 - first :: 2] - halves_2D.mean(dim=0)) @ direction_D
+            parts = (along_M[along_M > 0], along_M[along_M <= 0])
+            if not HALF <= len(parts[0]) / len(along_M) <= 1 - HALF:
+                continue
+            gap = float(parts[0].mean() - parts[1].mean())
+            deviation = math.sqrt(sum(float(part.var(correction=0)) for part in parts) / 2)
+            nearest = float(torch.cdist(halves_2D, others_CD).min())
+            if gap > max(FAR * deviation, AS_CLASSES * usual, nearest):
+                found.append(label)
+                break
     return found
 
 

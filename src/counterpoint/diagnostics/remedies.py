@@ -166,3 +166,4 @@ BALANCED_SAMPLING = Step(
     lambda _: {"source.sampling": "balanced"},
 )
 STRONGER_VIEWS = Step("views", "stronger views")
+SOME_VIEWS = Step("no views", "views that change something (--views.preset auto)", lambda _: {"views.preset": "auto"})

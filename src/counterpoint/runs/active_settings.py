@@ -301,6 +301,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "learning rate": True,
         "temperature": settings.loss.name != CUSTOM and "temperature" in parameters_of(settings.loss.name),
         "views": has_views,
+        "no views": not has_views,
         "colour": has_views and kind == "images" and settings.views.jitter in (0, AUTO),
         "kept colour": has_views and kind == "images" and settings.views.jitter not in (0, AUTO),
         "preview": has_views and kind == "images",

@@ -1,7 +1,7 @@
 """Is variance lost: of all samples, in some directions, within groups? All of it after the mean was taken away."""
 
 from counterpoint.diagnostics import remedies
-from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
+from counterpoint.diagnostics.checks.neural_collapse import FEWEST_DIMS, is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence, Measurements
 from counterpoint.diagnostics.finding import Finding, Level, plain
 
@@ -17,7 +17,6 @@ LOST_RANK_SHARE = 0.25
 FIRST_SHARE, VERY_FIRST_SHARE = 0.5, 0.8  # of the variance of unit-length features, in one direction
 RAW_FIRST_SHARE, VERY_RAW_FIRST_SHARE = 0.7, 0.9  # of raw ones, which differ in length, too
 FEW_DIRECTIONS = 1.5  # participation ratio: one direction, and little of a second
-FEWEST_DIMS = 8  # of which one direction is not expected to carry most
 SCALED, VERY_SCALED = 10.0, 5.0  # largest over smallest, and over median standard deviation of a dimension
 BROUGHT_BACK = 0.5  # of the vanished directions, by one scale for all
 EVENER = 3.0  # participation ratio of standardised features over that of raw ones

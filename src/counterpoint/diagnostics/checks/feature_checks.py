@@ -112,7 +112,13 @@ def check_held_out(evidence: Evidence) -> Finding | None:
         "they have. Figures on training samples then flatter it.",
         confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
         "falling)",
-        **remedies.advice(evidence, remedies.FEWER_EPOCHS, remedies.STRONGER_VIEWS, otherwise="more training samples"),
+        **remedies.advice(
+            evidence,
+            remedies.SOME_VIEWS,
+            remedies.FEWER_EPOCHS,
+            remedies.STRONGER_VIEWS,
+            otherwise="more training samples",
+        ),
         cannot_tell="whether held-out samples differ in kind: a held-out part from elsewhere has such a gap, too",
     )
 

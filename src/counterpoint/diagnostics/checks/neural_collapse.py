@@ -9,6 +9,7 @@ ABOVE = 0.5  # of the way from the commonest class to 1, that kNN is above
 # also the little that is left around the class means: 19 to 41 for the same 9 directions.
 DIRECTIONS = 1.5
 OF_ALL = 0.5  # of the directions that there can be, at most: where classes are more than these, none need be lost
+FEWEST_DIMS = 8  # of which one direction is not expected to carry most
 
 
 def is_neural_collapse(evidence: Evidence) -> bool:
@@ -20,11 +21,12 @@ def is_neural_collapse(evidence: Evidence) -> bool:
     commonest = max(totals, default=0) / max(sum(totals), 1)
     embedding = evidence.places[EMBEDDING]
     ratio = embedding.figures.get("participation_ratio")  # records of 0.1.0 have none
+    most = OF_ALL * embedding.rank_ceiling if embedding.num_dims >= FEWEST_DIMS else embedding.num_dims
     return (
         len(classes.rows) >= 2
         and classes.within_share <= WITHIN
         and ratio is not None
-        and ratio <= min(DIRECTIONS * (len(classes.rows) - 1) + 1, OF_ALL * embedding.rank_ceiling)
+        and ratio <= min(DIRECTIONS * (len(classes.rows) - 1) + 1, most)
         and learned.low > commonest + ABOVE * (1 - commonest)
     )
 

@@ -84,7 +84,12 @@ def check_identical_views(evidence: Evidence) -> Finding | None:
         text="Views that change nothing teach nothing: a loss is then lowered by telling samples apart alone, and what "
         "views should make the features ignore stays in them.",
         confirm="look at pairs of views: counterpoint preview --data DATA",
-        **remedies.advice(evidence, remedies.STRONGER_VIEWS, otherwise="compare two different views of each sample"),
+        **remedies.advice(
+            evidence,
+            remedies.SOME_VIEWS,
+            remedies.STRONGER_VIEWS,
+            otherwise="compare two different views of each sample",
+        ),
         cannot_tell="whether the views are equal, or the encoder ignores all that they change",
     )
 

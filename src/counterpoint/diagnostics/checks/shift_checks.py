@@ -43,7 +43,13 @@ def check_shift(evidence: Evidence) -> Finding | None:
         "learned by heart a place of their own; " + matched + ".",
         confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
         "falling)",
-        **remedies.advice(evidence, remedies.FEWER_EPOCHS, remedies.STRONGER_VIEWS, otherwise="more training samples"),
+        **remedies.advice(
+            evidence,
+            remedies.SOME_VIEWS,
+            remedies.FEWER_EPOCHS,
+            remedies.STRONGER_VIEWS,
+            otherwise="more training samples",
+        ),
         cannot_tell="a difference of the data that only a curved boundary in pixels would show",
     )
 
