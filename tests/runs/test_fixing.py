@@ -39,7 +39,7 @@ def test_the_first_finding_with_a_change_is_fixed_and_the_rest_stays(run: cp.Run
     assert asked == {"epochs": 1, "batch_size": 32, "optim": {"learning_rate": "auto"}, "temperature": 0.5}
     assert "optim.learning_rate: 1e-09 -> auto" in text
     assert "array" in text
-    with pytest.raises(RunError, match=r"exists; replace it with --overwrite, or choose another --fix"):
+    with pytest.raises(RunError, match=r"exists; choose another --fix"):
         write_fix(run.folder, findings, tmp_path / "new.yaml")
     with pytest.raises(UsageError, match=r"--fix must end in \.yaml"):
         write_fix(run.folder, findings, tmp_path / "new.txt")

@@ -244,8 +244,14 @@ def finite_or_null(value: Any) -> Any:
     return value
 
 
-def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool, flag: str = "--out") -> None:
+def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | None, flag: str = "--out") -> None:
     """Require a name of a known kind, in a folder that exists, at which nothing stands unless it may be replaced.
+
+    Args:
+        path: of the file.
+        suffixes: of the known kinds.
+        overwrite: whether it may be replaced; None where the verb replaces nothing.
+        flag: that names it.
 
     Raises:
         UsageError: another suffix.
@@ -254,8 +260,8 @@ def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool, fl
     if path.suffix not in suffixes:
         raise UsageError(f"{flag} must end in {', '.join(suffixes)}, got {str(path)!r}")
     if path.is_dir() or (path.exists() and not overwrite):
-        remedy = f"choose another {flag}" if path.is_dir() else f"replace it with --overwrite, or choose another {flag}"
-        raise RunError(f"{path} exists; {remedy}")
+        replace = "" if path.is_dir() or overwrite is None else "replace it with --overwrite, or "
+        raise RunError(f"{path} exists; {replace}choose another {flag}")
     if not path.parent.is_dir():
         raise RunError(f"the folder {path.parent} does not exist; make it first or choose another {flag}")
 

@@ -45,7 +45,7 @@ def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
     changes = {path: list(value) if isinstance(value, tuple) else value for path, value in found.changes.items()}
     settings = merge(asked, nest(changes))
     build(TrainSettings, settings, "--fix")
-    check_new_file(config, (".yaml", ".yml"), overwrite=False, flag="--fix")
+    check_new_file(config, (".yaml", ".yml"), overwrite=None, flag="--fix")
     write_text(config, sealed_text(f"# {found.name}: {found.title}\n{dump_yaml(settings)}"))
     before = values_of(read_resolved(folder))
     where, out = (shlex.quote(str(each)) for each in (config, config.with_suffix("")))

@@ -304,7 +304,7 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         title=f"An anchor has {look.num_negatives:.0f} negatives only (batches of {batch})",
         measured=look.num_negatives,
         reference=FEW_NEGATIVES,
-        reference_name=f"at least {FEW_NEGATIVES}",
+        reference_name="fewest without this warning",
         text=f"An anchor meets {look.num_negatives:.0f} negatives in a step{weighed}, and most samples that it could "
         "be confused with are not among them. The loss is then low although close samples are not told apart.",
         confirm=f"train with --batch-size {remedies.USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",
