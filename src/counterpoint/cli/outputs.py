@@ -49,7 +49,7 @@ def print_trained(trained: Run | SeedRuns, *, judged: bool) -> None:
             name = f"{run.path.name}: " if len(runs) > 1 else ""
             try:
                 Reporter().say(f"{name}{diagnose(run, quiet=True).verdict}")
-            except CounterpointError as error:  # the training is whole in any case
+            except (CounterpointError, OSError) as error:  # the training is whole in any case
                 Reporter().say(f"{name}not diagnosed: {error}")
     print_folder(trained.path)
 

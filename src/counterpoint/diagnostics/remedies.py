@@ -168,3 +168,13 @@ BALANCED_SAMPLING = Step(
 )
 STRONGER_VIEWS = Step("views", "stronger views")
 SOME_VIEWS = Step("no views", "views that change something (--views.preset auto)", lambda _: {"views.preset": "auto"})
+
+
+def against_memory(evidence: Evidence) -> dict[str, Any]:
+    """The fields ``confirm``, ``remedy`` and ``changes`` of a finding that the encoder knows its training samples."""
+    steps = SOME_VIEWS, FEWER_EPOCHS, STRONGER_VIEWS
+    return {
+        "confirm": "counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
+        "falling)",
+        **advice(evidence, *steps, otherwise="more training samples"),
+    }

@@ -110,15 +110,7 @@ def check_held_out(evidence: Evidence) -> Finding | None:
         reference_name="no difference",
         text="The encoder knows samples that it was trained on by heart, and brings their views together by what only "
         "they have. Figures on training samples then flatter it.",
-        confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
-        "falling)",
-        **remedies.advice(
-            evidence,
-            remedies.SOME_VIEWS,
-            remedies.FEWER_EPOCHS,
-            remedies.STRONGER_VIEWS,
-            otherwise="more training samples",
-        ),
+        **remedies.against_memory(evidence),
         cannot_tell="whether held-out samples differ in kind: a held-out part from elsewhere has such a gap, too",
     )
 

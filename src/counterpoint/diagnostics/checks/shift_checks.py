@@ -41,15 +41,7 @@ def check_shift(evidence: Evidence) -> Finding | None:
         reference_name="parts that were shuffled",
         text="The raw input of both parts is alike, their embeddings are not: the encoder gives samples that it has "
         "learned by heart a place of their own; " + matched + ".",
-        confirm="counterpoint evaluate RUN --checkpoint all (held-out accuracy stops rising before the loss stops "
-        "falling)",
-        **remedies.advice(
-            evidence,
-            remedies.SOME_VIEWS,
-            remedies.FEWER_EPOCHS,
-            remedies.STRONGER_VIEWS,
-            otherwise="more training samples",
-        ),
+        **remedies.against_memory(evidence),
         cannot_tell="a difference of the data that only a curved boundary in pixels would show",
     )
 
