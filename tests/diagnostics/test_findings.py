@@ -421,6 +421,23 @@ def test_what_follows_from_neural_collapse_is_no_warning() -> None:
     assert not {"warning", "severe"} & set(levels(collapsed_to_classes(**faults)).values())
 
 
+def test_clumps_of_few_dimensions_that_are_the_classes_are_no_warning() -> None:
+    """Two dimensions have no direction to spare, so that half of them being left says nothing."""
+    flat = collapsed_to_classes(num_dims=2, rank_ceiling=2.0, effective_rank=1.9, resolved=2, clumps=1.0)
+    known = {**flat.places, EMBEDDING: flat.places[EMBEDDING].model_copy(update={"participation_ratio": 1.8})}
+    assert levels(replace(flat, places=known))["cluster-collapse"] == "note"
+
+
+def test_entries_of_a_long_tail_are_named_beside_outliers_and_not_without() -> None:
+    tails = {"tail_share": 0.03, "entry_tail_share": 0.3}
+    beside = embedding(outliers=3, outlier_variance=0.3, **tails)
+    assert levels(beside)["heavy-tails"] == levels(beside)["outliers"] == "warning"
+    assert "heavy-tails" not in levels(embedding(**tails))
+    assert "heavy-tails" not in levels(
+        embedding(outliers=3, outlier_variance=0.3, tail_share=0.03, entry_tail_share=0.1)
+    )
+
+
 def test_where_all_samples_coincide_no_temperature_is_judged() -> None:
     uniform = weighed(temperature=10.0, effective_negatives=510.0)
     assert "temperature-high" in levels(uniform)

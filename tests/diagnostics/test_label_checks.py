@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
@@ -44,6 +45,20 @@ def test_two_labels_of_one_cluster_are_named_and_labels_of_classes_that_overlap_
         assert all(f"{label} and 10" in each.title for each in said)
         found += said
     assert len(found) >= least
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_classes_that_are_hardly_told_apart_lie_in_no_two_clusters(seed: int) -> None:
+    """A hundred samples in 32 dimensions fall into two halves wherever these are drawn by the samples they are of."""
+    draws, labels = np.random.default_rng(seed), np.arange(500) % 5
+    weak = 0.3 * draws.normal(size=(5, 32))[labels] + draws.normal(size=(500, 32))
+    assert "parted-label" not in _found(weak, labels=labels)
+
+
+@pytest.mark.parametrize("seed", [2, 4, 38])
+def test_labels_of_noise_lie_in_no_two_clusters(seed: int) -> None:
+    noise = torch.randn(200, 8, generator=torch.Generator().manual_seed(seed))
+    assert "parted-label" not in _found(noise, labels=np.arange(200) % 4)
 
 
 @pytest.mark.parametrize("leak", ["one-hot", "number"])
