@@ -70,6 +70,7 @@ class Program:
             is_excluded_by_owner=self.is_excluded_by_owner,
             keeps_same_label=self.keeps_same_label,
             is_triangle=self.is_triangle,
+            is_two_way=pairs.second is not None,
         )
 
     def _products(self, dtype: torch.dtype) -> str:

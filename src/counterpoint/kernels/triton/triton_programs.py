@@ -50,7 +50,7 @@ def load_vectors(side, index_C, first_feature, size: tl.constexpr, tiling: tl.co
 @jit
 def products(pairs, o_O, k_K, tiling: tl.constexpr):
     """Inner products, a chunk of features at a time."""
-    total_OK = tl.zeros((tiling.block_owner, tiling.block_other), tiling.accumulator)
+    total_OK = tl.full((tiling.block_owner, tiling.block_other), 0.0, tiling.accumulator)
     for first_feature in range(0, tiling.num_features, tiling.chunk):
         own_OD = load_vectors(pairs.owner, o_O, first_feature, tiling.chunk, tiling)
         other_KD = load_vectors(pairs.other, k_K, first_feature, tiling.chunk, tiling)
@@ -61,7 +61,7 @@ def products(pairs, o_O, k_K, tiling: tl.constexpr):
 @jit
 def products_at_hand(own_OD, other_KD, tiling: tl.constexpr):
     """Inner products of vectors whose features are all loaded."""
-    zeros_OK = tl.zeros((tiling.block_owner, tiling.block_other), tiling.accumulator)
+    zeros_OK = tl.full((tiling.block_owner, tiling.block_other), 0.0, tiling.accumulator)
     return dot(own_OD, tl.trans(other_KD), zeros_OK, tiling)
 
 
@@ -106,7 +106,8 @@ def left_out(pairs, o_O, k_K, tiling: tl.constexpr):
         is_same_OK = owner_O[:, None] == other_K[None, :]
         # Equal labels are out, or, where only those are kept, unequal ones.
         is_out_OK = is_out_OK | (is_same_OK != tiling.keeps_same_label)
-    for e in tl.static_range(tiling.num_excluded):
+    num_excluded: tl.constexpr = tiling.num_excluded  # triton 3.6 wants a constant by name
+    for e in tl.static_range(num_excluded):
         if tiling.is_excluded_by_owner:
             pointers_O = pairs.excluded_CE + o_O.to(tl.int64) * tiling.num_excluded + e
             is_out_OK |= tl.load(pointers_O, mask=o_O < pairs.owner.num, other=-1)[:, None] == k_K[None, :]
@@ -150,7 +151,7 @@ def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
     second_OK = product_OK
     if pairs.bound is None:
         first_OK = weights(product_OK, pairs.first, pairs, index_OK, tiling)
-        if pairs.second is not None:
+        if tiling.is_two_way:
             second_OK = weights(product_OK, pairs.second, pairs, index_OK, tiling)
     else:
         bound = tl.load(pairs.bound)
@@ -158,11 +159,11 @@ def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
             # One exponential for both directions; 2^-inf = 0 leaves pairs out.
             exp_OK = tl.exp2(product_OK - bound)
             first_OK = exp_OK * bounded_factor(pairs.first, pairs, o_O, k_K, bound)
-            if pairs.second is not None:
+            if tiling.is_two_way:
                 second_OK = exp_OK * bounded_factor(pairs.second, pairs, o_O, k_K, bound)
         else:
             first_OK = weights(product_OK, pairs.first, pairs, index_OK, tiling)
-            if pairs.second is not None:
+            if tiling.is_two_way:
                 second_OK = weights(product_OK, pairs.second, pairs, index_OK, tiling)
     return first_OK, second_OK
 
@@ -255,7 +256,7 @@ def statistics(pairs, out, tiling: tl.constexpr):
     # Loaded once for the whole span, if one chunk holds all features.
     own_OD = load_vectors(pairs.owner, o_O, 0, tiling.chunk, tiling)
     top_O = tl.full((tiling.block_owner,), float("-inf"), tiling.accumulator)
-    sum_O = tl.zeros((tiling.block_owner,), tiling.accumulator)
+    sum_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
     for first in range(start, end, tiling.block_other):
         k_K = first + tl.arange(0, tiling.block_other)
         if tiling.num_features <= tiling.chunk:
@@ -264,7 +265,7 @@ def statistics(pairs, out, tiling: tl.constexpr):
             product_OK = products(pairs, o_O, k_K, tiling)
         product_OK = counted(product_OK, pairs, o_O, k_K, tiling)
         top_O, sum_O, across_K = taken_in(product_OK, top_O, sum_O, pairs, (o_O, k_K), tiling)
-        if pairs.second is not None:
+        if tiling.is_two_way:
             is_new_K = k_K < pairs.other.num
             if tiling.is_triangle:
                 # Others of the own block have these owners among their own already.
@@ -286,10 +287,10 @@ def taken_in(product_OK, top_O, sum_O, pairs, index_OK, tiling: tl.constexpr):
     both.
     """
     o_O, k_K = index_OK
-    across_K = tl.zeros((tiling.block_other,), tiling.accumulator)
+    across_K = tl.full((tiling.block_other,), 0.0, tiling.accumulator)
     if pairs.bound is None:
         top_O, sum_O = along(read(product_OK, pairs.first, pairs, o_O, k_K), top_O, sum_O, tiling)
-        if pairs.second is not None:
+        if tiling.is_two_way:
             across_K = across(read(product_OK, pairs.second, pairs, o_O, k_K), tiling)
     else:
         bound = tl.load(pairs.bound)
@@ -297,11 +298,11 @@ def taken_in(product_OK, top_O, sum_O, pairs, index_OK, tiling: tl.constexpr):
             exp_OK = tl.exp2(product_OK - bound)
             sum_O += tl.sum(exp_OK, 1)
             top_O = tl.zeros_like(top_O) + bound  # the bound in place of the largest score
-            if pairs.second is not None:
+            if tiling.is_two_way:
                 across_K = (bound + tl.log2(tl.sum(exp_OK, 0))) * LN_2
         else:
             top_O, sum_O = along(product_OK, top_O, sum_O, tiling)
-            if pairs.second is not None:
+            if tiling.is_two_way:
                 across_K = across(product_OK, tiling)
     return top_O, sum_O, across_K
 
@@ -335,9 +336,9 @@ def gradients(pairs, out, tiling: tl.constexpr):
     o_O = tl.program_id(0) * tiling.block_owner + tl.arange(0, tiling.block_owner)
     start = tl.program_id(1) * out.span
     own_OD = load_vectors(pairs.owner, o_O, 0, tiling.all_features, tiling)
-    total_OD = tl.zeros((tiling.block_owner, tiling.all_features), tiling.accumulator)
-    first_O = tl.zeros((tiling.block_owner,), tiling.accumulator)
-    second_O = tl.zeros((tiling.block_owner,), tiling.accumulator)
+    total_OD = tl.full((tiling.block_owner, tiling.all_features), 0.0, tiling.accumulator)
+    first_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
+    second_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
     for first in range(start, tl.minimum(start + out.span, pairs.other.num), tiling.block_other):
         k_K = first + tl.arange(0, tiling.block_other)
         other_KD = load_vectors(pairs.other, k_K, 0, tiling.all_features, tiling)
@@ -349,7 +350,7 @@ def gradients(pairs, out, tiling: tl.constexpr):
         weight_OK, more_OK = pair_weights(product_OK, pairs, (o_O, k_K), tiling)
         if out.first_SO is not None:
             first_O += tl.sum(weight_OK, 1)
-        if pairs.second is not None:
+        if tiling.is_two_way:
             if out.second_SO is not None:
                 second_O += tl.sum(more_OK, 1)
             weight_OK += more_OK
@@ -378,7 +379,7 @@ def slab_weights(pairs, out, tiling: tl.constexpr):
     weight_OK, more_OK = pair_weights(product_OK, pairs, (o_O, k_K), tiling)
     store_sum(out.first_TO, weight_OK, 1, (o_O, pairs.owner.num, tl.program_id(1)))
     store_sum(out.first_TK, weight_OK, 0, (k_K, pairs.other.num, tl.program_id(0)))
-    if pairs.second is not None:
+    if tiling.is_two_way:
         store_sum(out.second_TO, more_OK, 1, (o_O, pairs.owner.num, tl.program_id(1)))
         store_sum(out.second_TK, more_OK, 0, (k_K, pairs.other.num, tl.program_id(0)))
         weight_OK += more_OK

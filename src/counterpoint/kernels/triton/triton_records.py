@@ -93,6 +93,7 @@ class Tiling(NamedTuple):
     is_excluded_by_owner: bool
     keeps_same_label: bool
     is_triangle: bool  # owners are others: a pair is computed once, on or above the diagonal
+    is_two_way: bool  # there is a second direction; triton 3.6 cannot compare a tuple that holds None with None
 
 
 class Shape(NamedTuple):
