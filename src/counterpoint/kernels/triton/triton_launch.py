@@ -40,7 +40,6 @@ class Program:
         keeps_same_label: see ``contract.PairMask``.
         is_excluded_by_owner: the excluded indices belong to the owners.
         shape: block sizes.
-        is_triangle: see ``triton_records.Tiling``.
     """
 
     psi: str
@@ -48,7 +47,6 @@ class Program:
     keeps_same_label: bool
     is_excluded_by_owner: bool
     shape: Shape
-    is_triangle: bool = False
 
     def tiling(self, pairs: Pairs) -> Tiling:
         """The constants to compile for."""
@@ -69,7 +67,6 @@ class Program:
             padded_excluded=1 << max(num_excluded - 1, 0).bit_length(),
             is_excluded_by_owner=self.is_excluded_by_owner,
             keeps_same_label=self.keeps_same_label,
-            is_triangle=self.is_triangle,
             is_two_way=pairs.second is not None,
         )
 
@@ -92,34 +89,13 @@ class Program:
             )
 
 
-def statistics(pairs: Pairs, program: Program) -> tuple[Tensor, Tensor | None]:
-    """Statistic of each owner in the first direction and of each other in the second, if there is one.
-
-    In a triangle owners are others, and the two add up to one.
-    """
-    num_owners, num_others = pairs.owner.num, pairs.other.num
-    num_blocks, span, num_spans = _grid(pairs, program.shape, 1, is_triangle=program.is_triangle)
-    new_empty = pairs.factor.new_empty
-    per_owner_SO = new_empty(num_spans, num_owners)
-    per_other_K: Tensor | None = None
-    step = num_blocks
-    # The neutral element of the merge: places that no block writes to add nothing.
-    nothing = float("-inf") if program.psi == "exp" else 0.0
-    if pairs.second is not None:
-        per_other_K = pairs.factor.new_full((num_others,), nothing)
-        # As many blocks in a launch as PARTIAL_BYTES holds rows of column statistics, one for each.
-        step = max(1, PARTIAL_BYTES // max(1, num_others * per_owner_SO.element_size()))
-    for first_block in range(0, num_blocks, max(step, 1)):
-        size = min(step, num_blocks - first_block)
-        per_other_BK = None if per_other_K is None else pairs.factor.new_full((size, num_others), nothing)
-        out = StatisticOut(per_owner_SO, per_other_BK, span, first_block)
-        program.run(programs.statistics, (size, num_spans), pairs, out)
-        if per_other_K is not None and per_other_BK is not None:
-            per_other_K = _merged(torch.stack([per_other_K, _merged(per_other_BK, program.psi)]), program.psi)
-    per_owner_O = _merged(per_owner_SO, program.psi)
-    if program.is_triangle and per_other_K is not None:
-        return _merged(torch.stack([per_owner_O, per_other_K]), program.psi), None
-    return per_owner_O, per_other_K
+def statistics(pairs: Pairs, program: Program) -> Tensor:
+    """Statistic of each owner in the first direction."""
+    num_blocks, span, num_spans = _grid(pairs, program.shape, 1)
+    per_owner_SO = pairs.factor.new_empty(num_spans, pairs.owner.num)
+    if num_blocks:  # an empty grid cannot be launched
+        program.run(programs.statistics, (num_blocks, num_spans), pairs, StatisticOut(per_owner_SO, span))
+    return _merged(per_owner_SO, program.psi)
 
 
 @dataclass(frozen=True)
@@ -144,7 +120,7 @@ def gradients(pairs: Pairs, program: Program, *, wants_first: bool, wants_second
         second_SO=new_empty(num_spans, num_owners) if wants_second else None,
         span=span,
     )
-    if num_blocks:  # an empty grid cannot be launched
+    if num_blocks:
         program.run(programs.gradients, (num_blocks, num_spans), pairs, out)
     return Sums(*(None if part is None else _merged(part, "sum") for part in out[:4]))  # pyright: ignore[reportArgumentType]
 
@@ -255,21 +231,17 @@ def _product(weight_HW: Tensor, vectors_WD: Tensor, dtype: torch.dtype) -> Tenso
     return weight_HW.to(dtype) @ vectors_WD.to(dtype)
 
 
-def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int, *, is_triangle: bool = False) -> tuple[int, int, int]:
-    """Blocks of owners, others in a span, and spans: more than one where blocks alone leave the device idle.
-
-    A triangle's blocks have half as much to do on average, the first ones most.
-    """
+def _grid(pairs: Pairs, shape: Shape, numbers_per_owner: int) -> tuple[int, int, int]:
+    """Blocks of owners, others in a span, and spans: more than one where blocks alone leave the device idle."""
     num_blocks = -(-pairs.owner.num // shape.block_owner)
     num_other_blocks = max(1, -(-pairs.other.num // shape.block_other))
     bytes_per_span = max(1, pairs.owner.num * numbers_per_owner * pairs.factor.element_size())
     most = max(1, min(num_other_blocks, PARTIAL_BYTES // bytes_per_span))
-    num_full = -(-num_blocks // 2) if is_triangle else num_blocks
     # Spans of whole tiles, as even as can be; the last one may be shorter.
     device = pairs.factor.device
     # Interpreted programs pretend to have a few processors.
     processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4
-    span = -(-num_other_blocks // _num_spans(num_full, most, processors))
+    span = -(-num_other_blocks // _num_spans(num_blocks, most, processors))
     return num_blocks, span * shape.block_other, -(-num_other_blocks // span)
 
 

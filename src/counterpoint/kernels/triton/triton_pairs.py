@@ -106,10 +106,13 @@ class TritonPairs:
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))
         shape = product_shape(*_kind(pairs), _shared_memory(pairs.factor.device))
-        program = launch.Program(
-            psi.name, self.precision, scores.mask.keeps_same_label, True, shape, is_triangle=scores.is_self
-        )
-        return PerAnchor(*launch.statistics(pairs, program))
+        program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
+        # Row by row, the columns as rows of their own: sums across a tile would cost more than its products.
+        rows_N = launch.statistics(pairs._replace(second=None), program)
+        if not scores.is_two_way or pairs.second is None:
+            return PerAnchor(rows_N)
+        columns = from_the_keys(pairs._replace(first=pairs.second, second=None))
+        return PerAnchor(rows_N, launch.statistics(columns, replace(program, is_excluded_by_owner=False)))
 
     @torch.no_grad()
     def gradient(self, scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:

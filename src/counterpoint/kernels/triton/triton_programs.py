@@ -66,39 +66,70 @@ def products_at_hand(own_OD, other_KD, tiling: tl.constexpr):
 
 
 @jit
-def counted(product_OK, pairs, o_O, k_K, tiling: tl.constexpr):
-    """Products times the factor; minus infinity at pairs that do not count. Most tiles have none and skip the test."""
+def places(first, size: tl.constexpr):
+    """Indices of a tile's owners or others."""
+    return first + tl.arange(0, size)
+
+
+@jit
+def counted(product_OK, pairs, place, near, tiling: tl.constexpr):
+    """Products times the factor; minus infinity at pairs that do not count. Most tiles have none and skip the test.
+
+    ``place`` is the tile's first owner and first other, ``near`` what ``excluded_range`` says of the owners.
+    """
     # The scale joins the sums, not the vectors: their rounding would be multiplied by 1 / temperature.
     u_OK = product_OK * tl.load(pairs.factor)
-    if needs_mask(pairs, o_O, k_K, tiling):
-        u_OK = tl.where(left_out(pairs, o_O, k_K, tiling), float("-inf"), u_OK)
+    if needs_mask(pairs, place, near, tiling):
+        u_OK = tl.where(left_out(pairs, place, tiling), float("-inf"), u_OK)
     return u_OK
 
 
 @jit
-def needs_mask(pairs, o_O, k_K, tiling: tl.constexpr):
+def excluded_range(pairs, first_owner, tiling: tl.constexpr):
+    """Smallest and largest of the first, second, ... excluded index of a block of owners: an empty range if none."""
+    lowest_E = tl.full((tiling.padded_excluded,), 0, tl.int32)
+    highest_E = tl.full((tiling.padded_excluded,), -1, tl.int32)
+    if tiling.num_excluded > 0 and tiling.is_excluded_by_owner:
+        excluded_OE = excluded(pairs, places(first_owner, tiling.block_owner), pairs.owner.num, tiling)
+        lowest_E = tl.min(tl.where(excluded_OE < 0, 2147483647, excluded_OE), 0)
+        highest_E = tl.max(excluded_OE, 0)
+    return lowest_E, highest_E
+
+
+@jit
+def excluded(pairs, index_C, count, tiling: tl.constexpr):
+    """Excluded indices of some owners or others; -1 where there is none."""
+    e_E = tl.arange(0, tiling.padded_excluded)
+    is_given_CE = (index_C < count)[:, None] & (e_E < tiling.num_excluded)[None, :]
+    pointers_CE = pairs.excluded_CE + index_C.to(tl.int64)[:, None] * tiling.num_excluded + e_E[None, :]
+    return tl.load(pointers_CE, mask=is_given_CE, other=-1)
+
+
+@jit
+def needs_mask(pairs, place, near, tiling: tl.constexpr):
     """Some pair of the tile may not count."""
-    is_on_edge = (tl.max(o_O, 0) >= pairs.owner.num) | (tl.max(k_K, 0) >= pairs.other.num)
+    first_owner, first_other = place
+    is_on_edge = (first_owner + tiling.block_owner > pairs.owner.num) | (
+        first_other + tiling.block_other > pairs.other.num
+    )
     if pairs.owner.labels_C is not None:
         is_on_edge = is_on_edge | True  # a pair of labels may be out in any tile
     if tiling.num_excluded > 0:
-        e_E = tl.arange(0, tiling.padded_excluded)
         if tiling.is_excluded_by_owner:
-            index_C, count, against_C = o_O, pairs.owner.num, k_K
+            lowest_E, highest_E = near
+            is_near_E = (lowest_E < first_other + tiling.block_other) & (highest_E >= first_other)
         else:
-            index_C, count, against_C = k_K, pairs.other.num, o_O
-        is_given_CE = (index_C < count)[:, None] & (e_E < tiling.num_excluded)[None, :]
-        pointers_CE = pairs.excluded_CE + index_C.to(tl.int64)[:, None] * tiling.num_excluded + e_E[None, :]
-        excluded_CE = tl.load(pointers_CE, mask=is_given_CE, other=-1)
-        # Some excluded index lies between the tile's first and last.
-        is_near_CE = (excluded_CE >= tl.min(against_C, 0)) & (excluded_CE <= tl.max(against_C, 0))
-        is_on_edge = is_on_edge | (tl.max(tl.max(is_near_CE.to(tl.int32), 1), 0) > 0)
+            excluded_KE = excluded(pairs, places(first_other, tiling.block_other), pairs.other.num, tiling)
+            is_near_KE = (excluded_KE >= first_owner) & (excluded_KE < first_owner + tiling.block_owner)
+            is_near_E = tl.max(is_near_KE.to(tl.int32), 0) > 0
+        is_on_edge = is_on_edge | (tl.max(is_near_E.to(tl.int32), 0) > 0)
     return is_on_edge
 
 
 @jit
-def left_out(pairs, o_O, k_K, tiling: tl.constexpr):
+def left_out(pairs, place, tiling: tl.constexpr):
     """True where a pair does not count."""
+    o_O, k_K = places(place[0], tiling.block_owner), places(place[1], tiling.block_other)
     is_out_OK = (o_O >= pairs.owner.num)[:, None] | (k_K >= pairs.other.num)[None, :]
     if pairs.owner.labels_C is not None:
         owner_O = tl.load(pairs.owner.labels_C + o_O, mask=o_O < pairs.owner.num, other=0)
@@ -118,8 +149,9 @@ def left_out(pairs, o_O, k_K, tiling: tl.constexpr):
 
 
 @jit
-def read(u_OK, direction, pairs, o_O, k_K):
+def read(u_OK, direction, pairs, place, tiling: tl.constexpr):
     """Scores of one direction."""
+    o_O, k_K = places(place[0], tiling.block_owner), places(place[1], tiling.block_other)
     if direction.by_owner_O is not None:
         u_OK += tl.load(direction.by_owner_O + o_O, mask=o_O < pairs.owner.num, other=0.0)[:, None]
     if direction.by_other_K is not None:
@@ -128,10 +160,10 @@ def read(u_OK, direction, pairs, o_O, k_K):
 
 
 @jit
-def weights(u_OK, direction, pairs, index_OK, tiling: tl.constexpr):
-    """Weight g psi' of each pair in one direction; ``index_OK`` holds the indices of owners and of others."""
-    o_O, k_K = index_OK
-    slope_OK = slope(read(u_OK, direction, pairs, o_O, k_K), tiling)
+def weights(u_OK, direction, pairs, place, tiling: tl.constexpr):
+    """Weight g psi' of each pair in one direction."""
+    o_O, k_K = places(place[0], tiling.block_owner), places(place[1], tiling.block_other)
+    slope_OK = slope(read(u_OK, direction, pairs, place, tiling), tiling)
     if direction.owner_weight_O is not None:
         return slope_OK * tl.load(direction.owner_weight_O + o_O, mask=o_O < pairs.owner.num, other=0.0)[:, None]
     else:
@@ -139,43 +171,35 @@ def weights(u_OK, direction, pairs, index_OK, tiling: tl.constexpr):
 
 
 @jit
-def pair_weights(product_OK, pairs, index_OK, tiling: tl.constexpr):
+def pair_weights(u_OK, pairs, place, bound, tiling: tl.constexpr):
     """Weight of each pair in the first and, if there is one, in the second direction.
 
-    Scores that are known to lie close together share one exponential, which numbers per owner and per other turn into
-    both weights.
+    Scores that are known to lie close together, within ``bound``, share one exponential, which numbers per owner and
+    per other turn into both weights.
     """
-    o_O, k_K = index_OK
-    # Both names have to exist before a branch that is decided on the device.
-    first_OK = product_OK
-    second_OK = product_OK
-    if pairs.bound is None:
-        first_OK = weights(product_OK, pairs.first, pairs, index_OK, tiling)
+    second_OK = u_OK  # not looked at without a second direction
+    if bound is not None:
+        exp_OK = tl.exp2(u_OK - bound)  # 2^-inf = 0 leaves pairs out
+        first_OK = exp_OK * bounded_factor(pairs.first, pairs, place, bound, tiling)
         if tiling.is_two_way:
-            second_OK = weights(product_OK, pairs.second, pairs, index_OK, tiling)
+            second_OK = exp_OK * bounded_factor(pairs.second, pairs, place, bound, tiling)
     else:
-        bound = tl.load(pairs.bound)
-        if bound < LARGEST_BOUND:
-            # One exponential for both directions; 2^-inf = 0 leaves pairs out.
-            exp_OK = tl.exp2(product_OK - bound)
-            first_OK = exp_OK * bounded_factor(pairs.first, pairs, o_O, k_K, bound)
-            if tiling.is_two_way:
-                second_OK = exp_OK * bounded_factor(pairs.second, pairs, o_O, k_K, bound)
-        else:
-            first_OK = weights(product_OK, pairs.first, pairs, index_OK, tiling)
-            if tiling.is_two_way:
-                second_OK = weights(product_OK, pairs.second, pairs, index_OK, tiling)
+        first_OK = weights(u_OK, pairs.first, pairs, place, tiling)
+        if tiling.is_two_way:
+            second_OK = weights(u_OK, pairs.second, pairs, place, tiling)
     return first_OK, second_OK
 
 
 @jit
-def bounded_factor(direction, pairs, o_O, k_K, bound):
+def bounded_factor(direction, pairs, place, bound, tiling: tl.constexpr):
     """Weight times exp(B - r): what turns an exponential into the pair's weight; as a column, or as a row."""
     if direction.owner_weight_O is not None:
+        o_O = places(place[0], tiling.block_owner)
         is_there_O = o_O < pairs.owner.num
         minus_O = tl.load(direction.by_owner_O + o_O, mask=is_there_O, other=0.0)
         return (tl.load(direction.owner_weight_O + o_O, mask=is_there_O, other=0.0) * tl.exp2(bound + minus_O))[:, None]
     else:
+        k_K = places(place[1], tiling.block_other)
         is_there_K = k_K < pairs.other.num
         minus_K = tl.load(direction.by_other_K + k_K, mask=is_there_K, other=0.0)
         return (tl.load(direction.other_weight_K + k_K, mask=is_there_K, other=0.0) * tl.exp2(bound + minus_K))[None, :]
@@ -242,120 +266,73 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 @jit
 def statistics(pairs, out, tiling: tl.constexpr):
-    """Sum of psi or log-sum-exp per owner over a span of others; per other over the owners of a block if asked.
+    """Sum of psi, or log-sum-exp, of each owner over a span of others, in the first direction.
 
-    Of a triangle, a block's owners meet each other and all that follow: among themselves they are owners twice.
+    Where all scores are known to lie close together, their bound stands for the largest score.
     """
-    first_owner = (out.first_block + tl.program_id(0)) * tiling.block_owner
-    o_O = first_owner + tl.arange(0, tiling.block_owner)
-    start = tl.program_id(1) * out.span
-    end = tl.minimum(start + out.span, pairs.other.num)
-    if tiling.is_triangle:
-        tl.static_assert(tiling.block_owner % tiling.block_other == 0)  # tiles of all blocks and spans are the same
-        start = tl.maximum(start, first_owner)
+    if pairs.bound is None:
+        top_O, sum_O = summed(pairs, out.span, None, tiling)
+    else:
+        bound = tl.load(pairs.bound)
+        # Two loops: a branch inside one would be taken in each tile.
+        if bound < LARGEST_BOUND:
+            top_O, sum_O = summed(pairs, out.span, bound, tiling)
+        else:
+            top_O, sum_O = summed(pairs, out.span, None, tiling)
+    o_O = places(tl.program_id(0) * tiling.block_owner, tiling.block_owner)
+    # From units of ln 2, in which exp2 and log2 work, to natural logarithms.
+    result_O = (top_O + tl.log2(sum_O)) * LN_2 if tiling.psi == "exp" else sum_O
+    row = tl.program_id(1).to(tl.int64) * pairs.owner.num
+    tl.store(out.per_owner_SO + row + o_O, result_O, mask=o_O < pairs.owner.num)
+
+
+@jit
+def summed(pairs, span, bound, tiling: tl.constexpr):
+    """Largest score of each owner and its sum relative to that; relative to the bound, if there is one."""
+    first_owner = tl.program_id(0) * tiling.block_owner
+    o_O = places(first_owner, tiling.block_owner)
+    start = tl.program_id(1) * span
     # Loaded once for the whole span, if one chunk holds all features.
     own_OD = load_vectors(pairs.owner, o_O, 0, tiling.chunk, tiling)
+    near = excluded_range(pairs, first_owner, tiling)
     top_O = tl.full((tiling.block_owner,), float("-inf"), tiling.accumulator)
     sum_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
-    for first in range(start, end, tiling.block_other):
-        k_K = first + tl.arange(0, tiling.block_other)
+    for first in range(start, tl.minimum(start + span, pairs.other.num), tiling.block_other):
+        k_K = places(first, tiling.block_other)
         if tiling.num_features <= tiling.chunk:
             product_OK = products_at_hand(own_OD, load_vectors(pairs.other, k_K, 0, tiling.chunk, tiling), tiling)
         else:
             product_OK = products(pairs, o_O, k_K, tiling)
-        product_OK = counted(product_OK, pairs, o_O, k_K, tiling)
-        top_O, sum_O, across_K = taken_in(product_OK, top_O, sum_O, pairs, (o_O, k_K), tiling)
-        if tiling.is_two_way:
-            is_new_K = k_K < pairs.other.num
-            if tiling.is_triangle:
-                # Others of the own block have these owners among their own already.
-                is_new_K = is_new_K & (k_K >= first_owner + tiling.block_owner)
-            # A row per block instead of an atomic sum: rows are merged in a fixed order.
-            place = tl.program_id(0).to(tl.int64) * pairs.other.num
-            tl.store(out.per_other_BK + place + k_K, across_K, mask=is_new_K)
-    # From units of ln 2, in which exp2 and log2 work, to natural logarithms.
-    result_O = (top_O + tl.log2(sum_O)) * LN_2 if tiling.psi == "exp" else sum_O
-    place = tl.program_id(1).to(tl.int64) * pairs.owner.num
-    tl.store(out.per_owner_SO + place + o_O, result_O, mask=o_O < pairs.owner.num)
-
-
-@jit
-def taken_in(product_OK, top_O, sum_O, pairs, index_OK, tiling: tl.constexpr):
-    """One more tile: the running statistic of each owner, and the statistic of each other over the tile's owners.
-
-    Where all scores lie close together, their bound stands for the largest score so far, and one exponential serves
-    both.
-    """
-    o_O, k_K = index_OK
-    across_K = tl.full((tiling.block_other,), 0.0, tiling.accumulator)
-    if pairs.bound is None:
-        top_O, sum_O = along(read(product_OK, pairs.first, pairs, o_O, k_K), top_O, sum_O, tiling)
-        if tiling.is_two_way:
-            across_K = across(read(product_OK, pairs.second, pairs, o_O, k_K), tiling)
-    else:
-        bound = tl.load(pairs.bound)
-        if bound < LARGEST_BOUND:
-            exp_OK = tl.exp2(product_OK - bound)
-            sum_O += tl.sum(exp_OK, 1)
-            top_O = tl.zeros_like(top_O) + bound  # the bound in place of the largest score
-            if tiling.is_two_way:
-                across_K = (bound + tl.log2(tl.sum(exp_OK, 0))) * LN_2
+        place = first_owner, first
+        u_OK = read(counted(product_OK, pairs, place, near, tiling), pairs.first, pairs, place, tiling)
+        if bound is not None:
+            sum_O += tl.sum(tl.exp2(u_OK - bound), 1)
+        elif tiling.psi == "exp":
+            new_O = tl.maximum(top_O, tl.max(u_OK, 1))
+            shift_O = tl.where(new_O == float("-inf"), 0.0, new_O)  # an owner without any other so far
+            sum_O = sum_O * tl.exp2(top_O - shift_O) + tl.sum(tl.exp2(u_OK - shift_O[:, None]), 1)
+            top_O = new_O
         else:
-            top_O, sum_O = along(product_OK, top_O, sum_O, tiling)
-            if tiling.is_two_way:
-                across_K = across(product_OK, tiling)
-    return top_O, sum_O, across_K
-
-
-@jit
-def along(u_OK, top_O, sum_O, tiling: tl.constexpr):
-    """Largest score so far and sum of exponentials relative to it, or sum of psi, with one more tile."""
-    if tiling.psi == "exp":
-        new_O = tl.maximum(top_O, tl.max(u_OK, 1))
-        shift_O = tl.where(new_O == float("-inf"), 0.0, new_O)  # an owner without any other so far
-        sum_O = sum_O * tl.exp2(top_O - shift_O) + tl.sum(tl.exp2(u_OK - shift_O[:, None]), 1)
-        return new_O, sum_O
-    else:
-        return top_O, sum_O + tl.sum(value(u_OK, tiling), 1)
-
-
-@jit
-def across(u_OK, tiling: tl.constexpr):
-    """Statistic of each other over the owners of one tile."""
-    if tiling.psi == "exp":
-        top_K = tl.max(u_OK, 0)
-        shift_K = tl.where(top_K == float("-inf"), 0.0, top_K)
-        return (shift_K + tl.log2(tl.sum(tl.exp2(u_OK - shift_K[None, :]), 0))) * LN_2
-    else:
-        return tl.sum(value(u_OK, tiling), 0)
+            sum_O += tl.sum(value(u_OK, tiling), 1)
+    if bound is not None:
+        top_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator) + bound
+    return top_O, sum_O
 
 
 @jit
 def gradients(pairs, out, tiling: tl.constexpr):
     """Weighted sum of others per owner over a span of others, its product with the owner, and the sums of weights."""
-    o_O = tl.program_id(0) * tiling.block_owner + tl.arange(0, tiling.block_owner)
-    start = tl.program_id(1) * out.span
-    own_OD = load_vectors(pairs.owner, o_O, 0, tiling.all_features, tiling)
-    total_OD = tl.full((tiling.block_owner, tiling.all_features), 0.0, tiling.accumulator)
-    first_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
-    second_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
-    for first in range(start, tl.minimum(start + out.span, pairs.other.num), tiling.block_other):
-        k_K = first + tl.arange(0, tiling.block_other)
-        other_KD = load_vectors(pairs.other, k_K, 0, tiling.all_features, tiling)
-        if tiling.num_features <= tiling.chunk:
-            product_OK = products_at_hand(own_OD, other_KD, tiling)
+    first_owner = tl.program_id(0) * tiling.block_owner
+    own_OD = load_vectors(pairs.owner, places(first_owner, tiling.block_owner), 0, tiling.all_features, tiling)
+    if pairs.bound is None:
+        total_OD, first_O, second_O = weighted(pairs, own_OD, out, None, tiling)
+    else:
+        bound = tl.load(pairs.bound)
+        if bound < LARGEST_BOUND:  # two loops, as in ``statistics``
+            total_OD, first_O, second_O = weighted(pairs, own_OD, out, bound, tiling)
         else:
-            product_OK = products(pairs, o_O, k_K, tiling)
-        product_OK = counted(product_OK, pairs, o_O, k_K, tiling)
-        weight_OK, more_OK = pair_weights(product_OK, pairs, (o_O, k_K), tiling)
-        if out.first_SO is not None:
-            first_O += tl.sum(weight_OK, 1)
-        if tiling.is_two_way:
-            if out.second_SO is not None:
-                second_O += tl.sum(more_OK, 1)
-            weight_OK += more_OK
-        # Matrix units take two factors of one dtype; the total stays in the accumulator's.
-        total_OD = dot(weight_OK.to(other_KD.dtype), other_KD, total_OD, tiling)
+            total_OD, first_O, second_O = weighted(pairs, own_OD, out, None, tiling)
+    o_O = places(first_owner, tiling.block_owner)
     is_owner_O = o_O < pairs.owner.num
     # From here on places in arrays that have a row of owners per span.
     o_O = tl.program_id(1).to(tl.int64) * pairs.owner.num + o_O
@@ -371,12 +348,50 @@ def gradients(pairs, out, tiling: tl.constexpr):
 
 
 @jit
+def weighted(pairs, own_OD, out, bound, tiling: tl.constexpr):
+    """Weighted sum of others, and sums of weights in both directions, of a block of owners."""
+    first_owner = tl.program_id(0) * tiling.block_owner
+    start = tl.program_id(1) * out.span
+    near = excluded_range(pairs, first_owner, tiling)
+    total_OD = tl.full((tiling.block_owner, tiling.all_features), 0.0, tiling.accumulator)
+    first_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
+    second_O = tl.full((tiling.block_owner,), 0.0, tiling.accumulator)
+    for first in range(start, tl.minimum(start + out.span, pairs.other.num), tiling.block_other):
+        k_K = places(first, tiling.block_other)
+        other_KD = load_vectors(pairs.other, k_K, 0, tiling.all_features, tiling)
+        if tiling.num_features <= tiling.chunk:
+            product_OK = products_at_hand(own_OD, other_KD, tiling)
+        else:
+            product_OK = products(pairs, places(first_owner, tiling.block_owner), k_K, tiling)
+        place = first_owner, first
+        u_OK = counted(product_OK, pairs, place, near, tiling)
+        weight_OK, more_OK = pair_weights(u_OK, pairs, place, bound, tiling)
+        if out.first_SO is not None:
+            first_O += tl.sum(weight_OK, 1)
+        if tiling.is_two_way:
+            if out.second_SO is not None:
+                second_O += tl.sum(more_OK, 1)
+            weight_OK += more_OK
+        # Matrix units take two factors of one dtype; the total stays in the accumulator's.
+        total_OD = dot(weight_OK.to(other_KD.dtype), other_KD, total_OD, tiling)
+    return total_OD, first_O, second_O
+
+
+@jit
 def slab_weights(pairs, out, tiling: tl.constexpr):
     """Total weight of each pair of a slab, written out for matrix products, and sums of weights per tile."""
-    o_O = tl.program_id(0) * tiling.block_owner + tl.arange(0, tiling.block_owner)
-    k_K = tl.program_id(1) * tiling.block_other + tl.arange(0, tiling.block_other)
-    product_OK = counted(products(pairs, o_O, k_K, tiling), pairs, o_O, k_K, tiling)
-    weight_OK, more_OK = pair_weights(product_OK, pairs, (o_O, k_K), tiling)
+    place = tl.program_id(0) * tiling.block_owner, tl.program_id(1) * tiling.block_other
+    o_O, k_K = places(place[0], tiling.block_owner), places(place[1], tiling.block_other)
+    near = excluded_range(pairs, place[0], tiling)
+    u_OK = counted(products(pairs, o_O, k_K, tiling), pairs, place, near, tiling)
+    if pairs.bound is None:
+        weight_OK, more_OK = pair_weights(u_OK, pairs, place, None, tiling)
+    else:
+        bound = tl.load(pairs.bound)
+        if bound < LARGEST_BOUND:
+            weight_OK, more_OK = pair_weights(u_OK, pairs, place, bound, tiling)
+        else:
+            weight_OK, more_OK = pair_weights(u_OK, pairs, place, None, tiling)
     store_sum(out.first_TO, weight_OK, 1, (o_O, pairs.owner.num, tl.program_id(1)))
     store_sum(out.first_TK, weight_OK, 0, (k_K, pairs.other.num, tl.program_id(0)))
     if tiling.is_two_way:

@@ -48,12 +48,10 @@ class Pairs(NamedTuple):
 
 
 class StatisticOut(NamedTuple):
-    """Where ``statistics`` writes: one row per span of others, and one per block of owners."""
+    """Where ``statistics`` writes: one row per span of others."""
 
     per_owner_SO: Tensor
-    per_other_BK: Tensor | None  # given with a second direction; filled, as a triangle leaves places out
     span: int
-    first_block: int
 
 
 class GradientOut(NamedTuple):
@@ -92,7 +90,6 @@ class Tiling(NamedTuple):
     padded_excluded: int  # next power of two
     is_excluded_by_owner: bool
     keeps_same_label: bool
-    is_triangle: bool  # owners are others: a pair is computed once, on or above the diagonal
     is_two_way: bool  # there is a second direction; triton 3.6 cannot compare a tuple that holds None with None
 
 
