@@ -63,7 +63,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
     monkeypatch.setattr(triton_pairs, "_device_problem", lambda _: None)
     device: Any = NoDevice()  # a driver in all that compiling asks for
     device.capability = getattr(request, "param", 90)
-    monkeypatch.setattr(triton_pairs, "_shared_memory", lambda _: SHARED_BYTES[device.capability])
+    monkeypatch.setattr(triton_pairs, "shared_memory", lambda _: SHARED_BYTES[device.capability])
     driver.set_active(device)
     return programs
 

@@ -15,7 +15,6 @@ from pair_cases import FUNCTIONS, KINDS, MASKS, as_lists, as_pairs, by_name, dra
 from counterpoint.kernels import dense, select
 from counterpoint.kernels.contract import (
     EXPONENTIAL,
-    HINGE,
     SOFTPLUS,
     PairFunction,
     PairMask,
@@ -27,7 +26,8 @@ from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.triton import triton_launch, triton_pairs
 from counterpoint.kernels.triton.triton_pairs import TritonPairs
 from counterpoint.kernels.triton.triton_records import Shape
-from counterpoint.losses import InfoNCE
+from counterpoint.losses import InfoNCE, Loss, inputs
+from counterpoint.losses.family import SoftTriplet
 from oracles import pair_reductions as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close, assert_low_precision
@@ -189,14 +189,66 @@ def products_of(name: str, z_ND: torch.Tensor) -> list[torch.dtype]:
     return [select.CATALOGUE[name]._dtype(scores)]  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@each_place
-@pytest.mark.usefixtures("small_shapes")
-@pytest.mark.parametrize("psi", [EXPONENTIAL, HINGE], ids=lambda psi: psi.name)
-def test_column_statistics_of_several_launches_are_merged(
-    psi: PairFunction, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(triton_launch, "PARTIAL_BYTES", 2 * 50 * 8)  # two blocks of owners at a time
-    assert_equals_dense(draw(70, 50, 4, kind="two-way"), psi)
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading waits, and programs run where the interpreter runs them."""
+    monkeypatch.setattr(select, "PROGRAM_DEVICES", ("cpu",))
+    monkeypatch.setattr(inputs, "READS_ARE_FREE", ())
+
+
+def draw_views(dtype: torch.dtype) -> list[torch.Tensor]:
+    z = torch.randn(2, 37, 20, generator=torch.Generator().manual_seed(3))
+    return [z[0].to(dtype), (z[0] + 0.5 * z[1]).to(dtype)]
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("loss", [InfoNCE(0.5), InfoNCE(0.01), SoftTriplet(0.2, 0.3)], ids=lambda loss: loss.card.name)
+def test_two_views_in_one_operation_are_the_general_route(loss: Loss) -> None:
+    z0, z1 = draw_views(torch.float32)
+    with select.recording() as choices:
+        ours = with_gradient(loss, z0, z1)
+    assert [choice.reason.partition(",")[0] for choice in choices] == ["two views"]
+    for actual, expected in zip(ours, with_gradient(loss, z0.double(), z1.double()), strict=True):
+        assert_close(actual, expected, dtype=torch.float32)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_two_views_in_half_precision_err_no_more_than_the_dense_operation(dtype: torch.dtype) -> None:
+    z0, z1 = draw_views(dtype)
+    exact = with_gradient(InfoNCE(0.2), z0.double(), z1.double())
+    ours, low = with_gradient(InfoNCE(0.2), z0, z1), with_gradient(dense_nt_xent, z0, z1)
+    for actual, dense_one, expected in zip(ours, low, exact, strict=True):
+        assert_low_precision(actual.view(-1), dense_one.view(-1), expected.view(-1))
+
+
+def dense_nt_xent(z0: torch.Tensor, z1: torch.Tensor) -> torch.Tensor:
+    """Two-view InfoNCE in the precision of its inputs."""
+    z = torch.nn.functional.normalize(torch.cat([z0, z1]))
+    logits = (z @ z.T / 0.2).fill_diagonal_(-torch.inf)
+    return torch.nn.functional.cross_entropy(logits, torch.arange(len(z)).roll(len(z0)))
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_unusual_rows_and_second_derivatives_take_the_general_route() -> None:
+    z0, z1 = draw_views(torch.float32)
+    for length in (0.0, 1e-30, 1e30):
+        z0[5] *= length / z0[5].norm()
+        value, gradient = with_gradient(InfoNCE(), z0, z1)
+        assert_close(value, with_gradient(InfoNCE(), z0.double(), z1.double())[0], dtype=torch.float32)
+        assert bool(torch.isfinite(gradient).all())
+        z0, z1 = draw_views(torch.float32)
+    z0[5] = torch.nan
+    with pytest.raises(ValueError, match="row 5"):
+        InfoNCE()(z0, z1)
+
+    def hessian_product(z0: torch.Tensor, z1: torch.Tensor) -> torch.Tensor:
+        z0 = z0.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(InfoNCE()(z0, z1), z0, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), z0)[0]
+
+    z0, z1 = draw_views(torch.float32)
+    assert_close(hessian_product(z0, z1), hessian_product(z0.double(), z1.double()), dtype=torch.float32)
 
 
 @pytest.mark.parametrize("kind", ["self", "two-way"])

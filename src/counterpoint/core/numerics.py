@@ -160,7 +160,8 @@ def rowwise(function: Callable[..., Tensor], *inputs_ND: Tensor, pull: Pull | No
             [1., 2.]])
     """
     first = inputs_ND[0]
-    if first.numel() <= FEW or first.device.type != "cpu" or is_transformed() or torch.compiler.is_compiling():
+    is_derived = first.numel() <= FEW or (first.device.type != "cpu" and pull is None)
+    if is_derived or is_transformed() or torch.compiler.is_compiling():
         return function(*inputs_ND)
     return _Rowwise.apply(function, pull, *inputs_ND)  # pyright: ignore[reportReturnType]
 
@@ -207,6 +208,8 @@ class _Rowwise(torch.autograd.Function):
     def forward(ctx: Any, function: Callable[..., Tensor], pull: Pull | None, *inputs_ND: Tensor) -> Tensor:
         ctx.function, ctx.pull = function, pull
         ctx.save_for_backward(*inputs_ND)
+        if inputs_ND[0].device.type != "cpu":
+            return function(*inputs_ND)
         like = function(*(value[:1] for value in inputs_ND))  # dtype and shape of a row of the result
         result = like.new_empty(len(inputs_ND[0]), *like.shape[1:])
 

@@ -99,12 +99,14 @@ class PairScores:
     """All scores of some anchors against some keys.
 
     With ``keys_MD`` None the anchors are their own keys: row and column readings are then the same, ``is_two_way`` is
-    False, and the terms ``column_own_M`` and ``column_other_N`` are None.
+    False, and the terms ``column_own_M`` and ``column_other_N`` are None. With ``is_unit`` no vector is
+    longer than 1, but for rounding.
     """
 
     terms: ScoreTerms
     mask: PairMask = PairMask()
     is_two_way: bool = False
+    is_unit: bool = False
 
     @property
     def is_self(self) -> bool:

@@ -51,10 +51,11 @@ class PairProblem:
     is_two_way: bool
     psi: PairFunction
     kernel: PairKernel
+    is_unit: bool = False
 
     def scores(self, flat: Flat) -> PairScores:
         """The scores made of flat terms."""
-        return PairScores(ScoreTerms(*flat), self.mask, self.is_two_way)  # pyright: ignore[reportArgumentType]
+        return PairScores(ScoreTerms(*flat), self.mask, self.is_two_way, self.is_unit)  # pyright: ignore[reportArgumentType]
 
 
 def reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction | None = None) -> PerAnchor:
@@ -91,7 +92,7 @@ def reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction | None =
 def _reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction) -> PerAnchor:
     if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
         return kernel.reduce(scores, psi)
-    problem = PairProblem(scores.mask, scores.is_two_way, psi, cast(PairKernel, kernel))
+    problem = PairProblem(scores.mask, scores.is_two_way, psi, cast(PairKernel, kernel), scores.is_unit)
     result = Statistic.apply(problem, *scores.terms.flat())
     return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
 

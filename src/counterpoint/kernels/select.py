@@ -75,15 +75,20 @@ def _run_guarded(program: str, function: str, scores: PairScores, *given: Any) -
         except torch.OutOfMemoryError:
             raise  # tiles would need more
         except Exception as error:  # compilers, drivers and launchers raise what they like
-            _failures[program] = f"{type(error).__name__}: {error}".splitlines()[0]
-            warnings.warn(
-                f"fused CUDA program {program} did not start and is not tried again in this process; torch "
-                f"operations take its place ({_failures[program]})",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            give_up(program, error)
     note(_stand_in(program))
     return getattr(tiled, function)(scores, *given)
+
+
+def give_up(program: str, error: Exception) -> None:
+    """Warn that a fused program did not start, and try it no more."""
+    _failures[program] = f"{type(error).__name__}: {error}".splitlines()[0]
+    warnings.warn(
+        f"fused CUDA program {program} did not start and is not tried again in this process; torch "
+        f"operations take its place ({_failures[program]})",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _stand_in(program: str) -> Choice:
@@ -122,15 +127,24 @@ def _choose(scores: PairScores, psi: PairFunction) -> Choice:
     reason = triton_pairs.why_not(scores, psi)
     if reason is not None:
         return Choice("tiled", f"{num_pairs:,} pairs on cuda; no fused program: {reason}")
-    precision, inputs = torch.get_float32_matmul_precision(), _inputs.get()
-    name, why = FUSED[precision], f"float32 products as for {precision!r}"
     # Losses lift half precision to float32; the products may be made in what the inputs came in.
-    if inputs in FUSED_HALF and scores.terms.anchors_ND.dtype == torch.float32:
+    inputs = _inputs.get() if scores.terms.anchors_ND.dtype == torch.float32 else None
+    return fused(inputs, f"{num_pairs:,} pairs on cuda")
+
+
+def fused(inputs: torch.dtype | None, what: str) -> Choice:
+    """The fused program for inputs of a dtype, or tiles where it did not start before.
+
+    Args:
+        inputs: half precision in which products may be made; anything else stands for float32.
+        what: first words of the reason.
+    """
+    precision = torch.get_float32_matmul_precision()
+    name, why = FUSED[precision], f"float32 products as for {precision!r}"
+    if inputs in FUSED_HALF:
         short = str(inputs).removeprefix("torch.")
         name, why = FUSED_HALF[inputs], f"products in {short}, as the inputs; sums in float32"
-    if name in _failures:
-        return _stand_in(name)
-    return Choice(name, f"{num_pairs:,} pairs on cuda, fused (experimental); {why}")
+    return _stand_in(name) if name in _failures else Choice(name, f"{what}, fused; {why}")
 
 
 def note(choice: Choice) -> Choice:

@@ -23,6 +23,7 @@ READS_ARE_FREE = ("cpu",)
 Condition = tuple[Tensor, Callable[[], None]]
 # A context variable: calls of other threads gather conditions of their own.
 _gathered: ContextVar[list[Condition] | None] = ContextVar("counterpoint_conditions", default=None)
+_is_careful: ContextVar[bool] = ContextVar("counterpoint_careful", default=False)
 
 
 def can_read(like: Tensor) -> bool:
@@ -64,25 +65,41 @@ def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
 
 
 def gathering(function: Callable[[], Tensor]) -> Tensor:
-    """Call a function and settle all its conditions, and those of losses inside it, in one read."""
+    """Call a function and settle all its conditions, and those of losses inside it, in one read.
+
+    Where one is not met the call begins anew by ways that take any rows; what then does not hold is named.
+    """
     # A loss inside a loss: the outer call settles.
     if _gathered.get() is not None:
         return function()
+    value, unmet = _tried(function)
+    if unmet:
+        with holding(_is_careful, True):
+            value, unmet = _tried(function)
+    for is_met, complain in unmet:
+        if not seen(is_met, True):
+            complain()
+    return value
+
+
+def _tried(function: Callable[[], Tensor]) -> tuple[Tensor, list[Condition]]:
+    """What a function gives, and its conditions unless all are met."""
     gathered: list[Condition] = []
     with holding(_gathered, gathered):
         value = function()
     if not gathered:
-        return value
-    all_met = torch.stack([is_met for is_met, _ in gathered]).all()
+        return value, []
+    all_met = gathered[0][0] if len(gathered) == 1 else torch.stack([is_met for is_met, _ in gathered]).all()
     if is_captured(all_met):
         words = "a loss or its inputs are not finite, or its labels are out of range"
         torch._assert_async(all_met, words)  # pyright: ignore[reportPrivateImportUsage]
-    elif not seen(all_met, True):
-        # Only a failed call pays for more reads: the first condition that is not met names the fault.
-        for is_met, complain in gathered:
-            if not seen(is_met, True):
-                complain()
-    return value
+        return value, []
+    return value, [] if seen(all_met, True) else gathered
+
+
+def may_begin_anew(like: Tensor) -> bool:
+    """A way that is right for ordinary rows only may be tried: ``gathering`` takes another if a condition fails."""
+    return _gathered.get() is not None and not _is_careful.get() and not is_captured(like)
 
 
 def is_captured(like: Tensor) -> bool:
@@ -139,7 +156,7 @@ def prepare_both(z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, normal
     """The same, with the second view below the first in one tensor (2n, d)."""
     check_views(z0, z1, labels)
     # One tensor: lengths, checks and scaling take one operation each for both views.
-    z_2ND = torch.cat([lift(z0), lift(z1)])
+    z_2ND = lift(torch.cat([z0, z1]))
     if not can_read(z_2ND):
         return _prepared_unseen(z_2ND, z0, z1, normalize=normalize)
     length_2N1 = rowwise(_lengths, z_2ND.detach())
@@ -177,10 +194,15 @@ def _pull_of_unit_length(upstream_ND: Tensor, z_ND: Tensor) -> tuple[Tensor]:
 def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool) -> Tensor:
     """The same where no value can be looked at now: the careful way for any length, and a condition for later."""
     detached_2ND = z_2ND.detach()
-    length_2N1 = torch.linalg.vector_norm(detached_2ND, dim=1, keepdim=True)
+    length_2N1 = _lengths(detached_2ND)
+    if normalize and may_begin_anew(z_2ND):
+        # Nearly all rows are of ordinary length, which NaN never is.
+        is_ordinary = (length_2N1 == length_2N1.clamp(*ORDINARY_LENGTHS)).all()
+        require(is_ordinary, lambda: None, "rows have unusual lengths")
+        return rowwise(_of_unit_length, z_2ND, pull=_pull_of_unit_length)
     # ``unit_rows`` takes any finite length; raw float32 vectors must have finite squares.
     is_limited = not normalize and z_2ND.dtype == torch.float32
-    is_met = (length_2N1 < ORDINARY_LENGTHS[1]).all() if is_limited else torch.isfinite(detached_2ND).all()
+    is_met = (length_2N1 < ORDINARY_LENGTHS[1]).all() if is_limited else is_finite(detached_2ND).all()
 
     def complain() -> None:
         _name_bad_row(z0, z1)
@@ -188,6 +210,11 @@ def _prepared_unseen(z_2ND: Tensor, z0: Tensor, z1: Tensor, *, normalize: bool) 
 
     require(is_met, complain, "z0 and z1 must be finite, and their squares too")
     return unit_rows(z_2ND) if normalize else z_2ND
+
+
+def is_finite(value: Tensor) -> Tensor:
+    """Which entries are numbers; half as many operations as ``torch.isfinite`` where each is a launch."""
+    return value - value == 0
 
 
 def lift(z_ND: Tensor) -> Tensor:

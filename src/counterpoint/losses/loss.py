@@ -15,7 +15,7 @@ from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.core.numerics import without_autocast
 from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
-from counterpoint.losses.inputs import can_read, check_views, gathering, is_number, require
+from counterpoint.losses.inputs import can_read, check_views, gathering, is_finite, is_number, require
 
 HALF = (torch.bfloat16, torch.float16)
 
@@ -125,7 +125,7 @@ class Loss(nn.Module, ABC):
         """The value, which must be a number."""
         if can_read(value) and is_number(value):
             return value
-        require(torch.isfinite(value.detach()), lambda: self._name_infinity(value), f"{self.card.name} is not finite")
+        require(is_finite(value.detach()), lambda: self._name_infinity(value), f"{self.card.name} is not finite")
         return value
 
     def _name_infinity(self, value: Tensor) -> None:

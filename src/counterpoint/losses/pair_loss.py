@@ -30,8 +30,9 @@ from counterpoint.kernels.contract import (
 from counterpoint.kernels.cpu import small_batch
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
+from counterpoint.kernels.triton import two_views
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
-from counterpoint.losses.inputs import can_read, check_views, lift, prepare_both, prepare_views
+from counterpoint.losses.inputs import can_read, check_views, lift, may_begin_anew, prepare_both, prepare_views
 from counterpoint.losses.loss import LossCard, Part
 from counterpoint.losses.pairs import ContrastiveLoss, Pairing, Phi, Psi, ScoreBlock, blocks_of, user_phi, user_psi
 
@@ -167,8 +168,11 @@ class PairLoss(ContrastiveLoss):
         if part is None and self._small is not None:
             check_views(z0, z1, labels)
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0  # 1 / 2n: both views are anchors
-            is_open = can_read(z0)  # the shortcut looks at lengths
-            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight) if is_open else None
+            value = None
+            if can_read(z0):  # the shortcut of small batches looks at lengths
+                value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight)
+            elif may_begin_anew(z0):
+                value = two_views.weighted_loss(z0, z1, self._small, weight)
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)

@@ -295,11 +295,9 @@ class ScoreBlock:
 
 def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
-    sample_N = torch.arange(n, device=device)
-    if num_views == 1:
-        return sample_N[:, None]
+    own_NE = torch.arange(num_views * n, device=device).view(num_views, n).T
     # Rows i and i + n, the two views of a sample, leave out the same two keys.
-    return torch.stack([sample_N, sample_N + n], dim=1).repeat(2, 1)
+    return own_NE.repeat(num_views, 1)
 
 
 def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = None) -> list[ScoreBlock]:
@@ -334,7 +332,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
             both = torch.cat([minus_own, minus_own if pairing.normalize else _own(z1, z0, pairing, psi)])
             scale = both_2ND.new_full((), psi.scale)
             terms = ScoreTerms(both_2ND, None, scale, both, _other(both_2ND, pairing, psi))
-            return [ScoreBlock(PairScores(terms, PairMask(excluded)))]
+            return [ScoreBlock(PairScores(terms, PairMask(excluded), is_unit=pairing.normalize))]
         anchors, positives, rows = [z0[own]], [z1[own]], [excluded[own]]
         if not is_first:
             anchors.append(z1[own])
@@ -362,7 +360,7 @@ def _block(
         _own(anchors, positives_AD, pairing, psi),
         _other(keys_MD, pairing, psi),
     )
-    return ScoreBlock(PairScores(terms, PairMask(excluded_AE)))
+    return ScoreBlock(PairScores(terms, PairMask(excluded_AE), is_unit=pairing.normalize))
 
 
 def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, where: tuple[slice, Part | None]) -> ScoreBlock:
@@ -379,7 +377,8 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, where: tuple
         _own(z1, z0, pairing, psi) if is_two_way else None,
         _other(z0[own], pairing, psi) if is_two_way else None,
     )
-    return ScoreBlock(PairScores(terms, PairMask(own_sample(len(z0), 1, z0.device)[own]), is_two_way), part)
+    mask = PairMask(own_sample(len(z0), 1, z0.device)[own])
+    return ScoreBlock(PairScores(terms, mask, is_two_way, is_unit=pairing.normalize), part)
 
 
 def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -> Tensor:

@@ -76,17 +76,14 @@ class Program:
 
     def run(self, function: Any, grid: tuple[int, int], pairs: Pairs, out: Any) -> None:
         """Launch on the device that holds the vectors."""
-        device = pairs.owner.vectors_CD.device
-        # Triton launches on the current device, which need not be that of the vectors.
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            function[grid](
-                pairs,
-                out,
-                tiling=self.tiling(pairs),
-                num_warps=self.shape.num_warps,
-                num_stages=self.shape.num_stages,
-                enable_fp_fusion=True,
-            )
+        how = {"num_warps": self.shape.num_warps, "num_stages": self.shape.num_stages, "enable_fp_fusion": True}
+        launch(function[grid], pairs.owner.vectors_CD, pairs, out, tiling=self.tiling(pairs), **how)
+
+
+def launch(function: Any, like: Tensor, *given: Any, **constants: Any) -> None:
+    """Launch a program, its grid chosen, on the device of a tensor, which need not be the current one."""
+    with torch.cuda.device(like.device) if like.is_cuda else nullcontext():
+        function(*given, **constants)
 
 
 def statistics(pairs: Pairs, program: Program) -> Tensor:

@@ -105,7 +105,7 @@ class TritonPairs:
         """
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))
-        shape = product_shape(*_kind(pairs), _shared_memory(pairs.factor.device))
+        shape = product_shape(*_kind(pairs), shared_memory(pairs.factor.device))
         program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
         # Row by row, the columns as rows of their own: sums across a tile would cost more than its products.
         rows_N = launch.statistics(pairs._replace(second=None), program)
@@ -121,8 +121,8 @@ class TritonPairs:
         largest, weight = _normalised(weight, psi, self._dtype(scores))
         pairs = as_pairs(scores, psi, self._dtype(scores), given=(statistic, weight))
         is_small = holds_gradient(*_kind(pairs))
-        shared = _shared_memory(pairs.factor.device)
-        shape = gradient_shape(*_kind(pairs)) if is_small else product_shape(*_kind(pairs), shared)
+        shared = shared_memory(pairs.factor.device)
+        shape = gradient_shape(*_kind(pairs), shared) if is_small else product_shape(*_kind(pairs), shared)
         program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
         sums = (_in_registers if is_small else _in_slabs)(launch, pairs, program, scores)
         return _as_terms(scores, sums, largest)
@@ -183,14 +183,13 @@ def _in_slabs(launch: ModuleType, pairs: Pairs, program: Any, scores: PairScores
 
 def _as_terms(scores: PairScores, sums: dict[str, Tensor | None], largest: Tensor | None) -> ScoreTerms:
     """The gradient: vectors times the scale, weights as large as they were."""
+    # Once per vector, after the sums, instead of once per pair.
+    scale = scores.terms.scale.to(scores.terms.anchors_ND.device)
+    scale = scale if largest is None else scale * largest
     for name, value in sums.items():
-        if value is None:
-            continue
-        if name in ("anchors_ND", "keys_MD"):
-            # Once per vector, after the sums, instead of once per pair.
-            value.mul_(scores.terms.scale.to(value.device))
-        if largest is not None:
-            value.mul_(largest)
+        factor = scale if name in ("anchors_ND", "keys_MD") else largest
+        if value is not None and factor is not None:
+            value.mul_(factor)
     return _in_dtypes_of(scores.terms, sums)
 
 
@@ -207,11 +206,11 @@ def _normalised(weight: PerAnchor, psi: PairFunction, dtype: torch.dtype) -> tup
     """
     if dtype != torch.float16 and not psi.in_log_domain:
         return None, weight
-    given = [value.to(accumulator(dtype)) for value in (weight.rows_N, weight.columns_M) if value is not None]
+    given = [value.to(accumulator(dtype)) for value in weight.both()]
     # An empty side has no largest number.
-    largest = torch.stack([value.abs().amax() for value in given if len(value)] or [given[0].new_ones(())]).amax()
-    largest = torch.where(largest > 0, largest, 1.0)
-    return largest, PerAnchor(*(value / largest for value in given))
+    largest = [torch.linalg.vector_norm(value, torch.inf) for value in given if len(value)] or [given[0].new_ones(())]
+    most = (largest[0] if len(largest) == 1 else torch.maximum(*largest)).clamp_min(torch.finfo(given[0].dtype).tiny)
+    return most, PerAnchor(*(value / most for value in given))
 
 
 def _widened(record: Any) -> Any:
@@ -242,7 +241,7 @@ def _device_problem(device: torch.device) -> str | None:
         capability = torch.cuda.get_device_capability(device)
         if capability < (8, 0):  # bfloat16 and TF32 came with 8.0
             return f"compute capability must be at least 8.0, got {capability}"
-        shared = _shared_memory(device)
+        shared = shared_memory(device)
         if shared < LEAST_SHARED:
             return f"shared memory of a block must be at least {LEAST_SHARED:,} bytes, got {shared:,}"
         return None
@@ -251,7 +250,7 @@ def _device_problem(device: torch.device) -> str | None:
     return f"device must be cuda, got {device.type}"
 
 
-def _shared_memory(device: torch.device) -> int:
+def shared_memory(device: torch.device) -> int:
     """Bytes that a block of threads may share; interpreted programs have enough."""
     if device.type != "cuda":
         return AMPLE_SHARED

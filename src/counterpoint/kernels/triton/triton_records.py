@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
+from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor
 
 
 class PairSide(NamedTuple):
@@ -104,21 +104,20 @@ class Shape(NamedTuple):
 
 
 # Shared memory that a block may have, in bytes: compute capability 8.6, 8.9 and 12.0 have the least, 8.0 has enough for
-# any of the tiles. These are chosen so that nothing spills on 9.0; tests compile them for the others.
+# any of the tiles. These are the fastest of some 40 on an H200, at 32,768 rows of 128 features; tests compile them for
+# the others.
 LEAST_SHARED = 101_376
 AMPLE_SHARED = 166_912
 _SCALAR_UNITS = Shape(64, 64, 16, 8, 2)  # float64, without matrix units
-_SMALL_PRODUCTS = {4: Shape(128, 64, 64, 8, 2), 2: Shape(128, 128, 256, 8, 2)}  # by bytes per number
-_LARGE_PRODUCTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(128, 128, 64, 8, 3)}
-_SMALL_GRADIENTS = {4: Shape(128, 32, 64, 8, 2), 2: Shape(128, 64, 128, 8, 3)}
-_LARGE_GRADIENTS = {4: Shape(64, 64, 32, 8, 2), 2: Shape(64, 64, 256, 8, 2)}
+_SMALL_PRODUCTS = {4: Shape(128, 128, 32, 8, 3), 2: Shape(128, 64, 256, 8, 3)}  # by bytes per number
+_LARGE_PRODUCTS = {4: Shape(128, 128, 32, 8, 3), 2: Shape(128, 128, 64, 8, 3)}
+_SMALL_GRADIENTS = {4: Shape(128, 64, 64, 8, 2), 2: Shape(128, 128, 128, 8, 2)}
+_LARGE_GRADIENTS = {4: Shape(128, 64, 32, 8, 3), 2: Shape(64, 64, 256, 8, 2)}
 
 
 def holds_gradient(num_features: int, dtype: torch.dtype) -> bool:
     """Registers hold a tile's gradient sums; without matrix units, the matrix library is faster at any size."""
-    if dtype == torch.float64:
-        return False
-    return num_features <= _LARGE_GRADIENTS[dtype.itemsize].chunk * (4 if dtype == torch.float32 else 1)  # 128 or 256
+    return dtype != torch.float64 and num_features <= (128 if dtype == torch.float32 else 256)
 
 
 def product_shape(num_features: int, dtype: torch.dtype, shared: int) -> Shape:
@@ -126,16 +125,16 @@ def product_shape(num_features: int, dtype: torch.dtype, shared: int) -> Shape:
     if dtype == torch.float64:
         return _SCALAR_UNITS
     small = _SMALL_PRODUCTS[dtype.itemsize]
-    # On cards with 99 KiB a tile of 256 features in bfloat16 would ask for 132,096 bytes.
-    if shared < AMPLE_SHARED:
+    if shared < AMPLE_SHARED:  # a tile of 256 features in bfloat16 would ask for 163,840 bytes
         small = small._replace(chunk=min(small.chunk, 128))
     return _fitted(small if num_features <= small.chunk else _LARGE_PRODUCTS[dtype.itemsize], num_features)
 
 
-def gradient_shape(num_features: int, dtype: torch.dtype) -> Shape:
+def gradient_shape(num_features: int, dtype: torch.dtype, shared: int) -> Shape:
     """Tiles of the gradient, which also holds one sum of D numbers per owner."""
     small = _SMALL_GRADIENTS[dtype.itemsize]
-    return _fitted(small if num_features <= small.chunk else _LARGE_GRADIENTS[dtype.itemsize], num_features)
+    shape = _fitted(small if num_features <= small.chunk else _LARGE_GRADIENTS[dtype.itemsize], num_features)
+    return shape if shared >= AMPLE_SHARED else shape._replace(block_other=shape.block_other // 2)
 
 
 def padded(num_features: int) -> int:
@@ -175,16 +174,16 @@ def as_pairs(
 
     def direction(own: Tensor | None, other: Tensor | None, index: int) -> Direction:
         """One reading, the anchors as owners: what is added to the scores, in the accumulator's dtype and unit."""
-        own, other = (None if value is None else value.to(wide) for value in (own, other))
+        own, other = (None if value is None else (value.to(wide) * unit).contiguous() for value in (own, other))
         weight = None
         if given is not None:
             statistic, weight = (part.both()[index].to(wide) for part in given)
             if psi.in_log_domain:
-                shift = torch.where(statistic == float("-inf"), 0.0, statistic)  # an anchor without keys
+                # 0 for an anchor without keys; posinf as it is, so that an overflow shows.
+                shift = torch.nan_to_num(statistic, nan=torch.nan, posinf=torch.inf, neginf=0.0)
                 # v = u - h: what an owner adds to all its scores takes the statistic in.
-                own = -shift if own is None else own - shift
+                own = shift * -unit if own is None else own - shift * unit
             weight = weight.contiguous()
-        own, other = (None if value is None else (value * unit).contiguous() for value in (own, other))
         return Direction(own, other, weight, None)
 
     labels_N, labels_M = mask.anchor_labels_N, mask.key_labels_M
@@ -196,7 +195,7 @@ def as_pairs(
     excluded_NE = None if mask.excluded_NE is None else mask.excluded_NE.to(torch.int32).contiguous()
     # e^u = 2^(u / ln 2): 1 / ln 2 joins the scale and costs no product per pair.
     factor = (terms.scale.to(owner.vectors_CD.device, wide) * unit).reshape(())
-    bound = _bound(terms, owner.vectors_CD, other.vectors_CD, factor) if psi.in_log_domain else None
+    bound = _bound(scores, owner.vectors_CD, other.vectors_CD, factor) if psi.in_log_domain else None
     rows = direction(terms.row_own_N, terms.row_other_M, 0)
     columns = None
     if scores.is_two_way:
@@ -225,10 +224,12 @@ def flipped(direction: Direction) -> Direction:
     return Direction(by_other_K, by_owner_O, other_weight_K, owner_weight_O)
 
 
-def _bound(terms: ScoreTerms, owner_ND: Tensor, other_MD: Tensor, factor: Tensor) -> Tensor | None:
+def _bound(scores: PairScores, owner_ND: Tensor, other_MD: Tensor, factor: Tensor) -> Tensor | None:
     """No score is farther from 0, on the device: nothing waits for it. None where something is added to products."""
-    if any(bias is not None for bias in terms.flat()[3:]) or not len(owner_ND) or not len(other_MD):
+    if any(bias is not None for bias in scores.terms.flat()[3:]) or not len(owner_ND) or not len(other_MD):
         return None
+    if scores.is_unit:
+        return factor.abs()
     sides = (owner_ND,) if other_MD is owner_ND else (owner_ND, other_MD)
     # In the accumulator's dtype: the square of 256 overflows float16.
     longest = [torch.linalg.vector_norm(side, dim=1, dtype=factor.dtype).amax() for side in sides]

@@ -1,0 +1,193 @@
+r"""A pairwise loss of two views with exponential psi on a GPU: value and gradient in four programs.
+
+.. math:: L = g \sum_{i=1}^{2n} \phi(e^{r_i}), \qquad r_i = m + \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
+
+Below some 10,000 samples a GPU waits for Python: each operation takes longer to be started than to be done. The general
+route starts about 80, this one 20: rows are scaled to unit length and pulled back by one program each
+(``triton_rows``), and the pairs are seen by the two that every loss has (``triton_programs``). Nothing is read before
+the value; rows of lengths that need care make it NaN, and ``losses.inputs.gathering`` then begins anew without this
+route. Derivatives beyond the first are those of the general route.
+"""
+
+# N samples, V = 2N vectors, D features
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
+from counterpoint.kernels import select
+from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms
+from counterpoint.kernels.cpu.small_batch import OneOperation, SmallLoss
+from counterpoint.kernels.triton.triton_pairs import HALF, TritonPairs, shared_memory, why_not
+from counterpoint.kernels.triton.triton_records import (
+    LOG2_E,
+    Direction,
+    Pairs,
+    PairSide,
+    flipped,
+    gradient_shape,
+    holds_gradient,
+    padded,
+    product_shape,
+)
+
+BLOCK_ROWS = 16
+
+
+class Views(NamedTuple):
+    """Both views, or their gradients."""
+
+    first_ND: Tensor
+    second_ND: Tensor
+
+
+class UnitOut(NamedTuple):
+    """Where ``unit_pairs`` writes."""
+
+    unit_VD: Tensor
+    length_V: Tensor
+    cosine_N: Tensor
+
+
+class PullSums(NamedTuple):
+    """What ``pull_pairs`` reads."""
+
+    total_VD: Tensor
+    slope_V: Tensor
+    upstream: Tensor
+
+
+class RowTiling(NamedTuple):
+    """Constants that a program is compiled for."""
+
+    num_features: int
+    all_features: int  # padded to a power of two
+    block_rows: int
+
+
+def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Tensor | None:
+    """The loss, where this route applies.
+
+    Args:
+        z0: first view, raw, (n, d).
+        z1: second view.
+        loss: what is computed.
+        weight: g, 1 / 2n for a mean.
+
+    Returns:
+        Scalar, or None if the general route is the right one: another device or dtype, more features than a tile's
+        sums leave room for, a kernel that was asked for, a transform of ``torch.func``.
+    """
+    is_open = z0.device.type in select.PROGRAM_DEVICES and z0.dtype != torch.float64
+    if not is_open or not select.is_free() or is_transformed():
+        return None
+    if why_not(PairScores(ScoreTerms(z0, None, z0)), EXPONENTIAL) is not None:
+        return None
+    choice = select.fused(z0.dtype, "two views, value and gradient in one operation")
+    kernel = select.CATALOGUE[choice.name]
+    if not isinstance(kernel, TritonPairs):
+        return None
+    dtype = HALF.get(kernel.precision, z0.dtype)
+    if not holds_gradient(z0.shape[1], dtype):
+        return None
+    route = FusedTwoViews(loss, weight, choice.name, dtype)
+    try:
+        value = OneOperation.apply(route, z0.contiguous(), z1.contiguous())
+    except torch.OutOfMemoryError:
+        raise  # the general route would need more
+    except Exception as error:  # compilers, drivers and launchers raise what they like
+        select.give_up(choice.name, error)
+        return None
+    select.note(choice)
+    return value  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True)
+class FusedTwoViews:
+    """Two views against each other.
+
+    Attributes:
+        loss: what is computed.
+        weight: g.
+        program: name of the fused programs, which says how float32 products are made.
+        dtype: what unit vectors are rounded to before they are multiplied.
+    """
+
+    loss: SmallLoss
+    weight: float
+    program: str
+    dtype: torch.dtype
+
+    def general(self, z0: Tensor, z1: Tensor) -> Tensor:
+        """The loss by the general route."""
+        return self.loss.general(z0.float(), z1.float())
+
+    def value(self, z0: Tensor, z1: Tensor) -> tuple[Tensor, ...]:
+        """The value, and what the gradient is made of."""
+        n, d = z0.shape
+        new = z0.new_empty(0, dtype=torch.float32)
+        unit = UnitOut(z0.new_empty(2 * n, d, dtype=self.dtype), new.new_empty(2 * n), new.new_empty(n))
+        self._run("unit_pairs", Views(z0, z1), unit, n, *ORDINARY_LENGTHS)
+        factor = new.new_full((), self.loss.scale * LOG2_E)
+        own_VE = torch.arange(2 * n, dtype=torch.int32, device=z0.device).view(2, n).T.repeat(2, 1)
+        side = PairSide(unit.unit_VD, 2 * n, None)
+        pairs = Pairs(side, side, factor, own_VE, Direction(None, None), None, factor)
+        log_sum_V = _launch().statistics(pairs, self._program(product_shape(d, self.dtype, shared_memory(z0.device))))
+        log_sum_V = log_sum_V.view(2, n).sub(unit.cosine_N, alpha=self.loss.scale).view(-1)
+        r_V = log_sum_V + self.loss.margin if self.loss.margin else log_sum_V
+        value = self.loss.phi_of_log(r_V).sum() * self.weight
+        return value, r_V, unit.unit_VD, unit.cosine_N, factor, own_VE, z0, z1
+
+    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        """Gradient for both views; by the general route where its programs do not start."""
+        try:
+            return self._gradient(upstream, *kept)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            select.give_up(self.program, error)
+        with torch.enable_grad():
+            views = [z.detach().requires_grad_() for z in kept[-2:]]
+            return torch.autograd.grad(self.general(*views), views, upstream)
+
+    def _gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
+        r_V, unit_VD, cosine_N, factor, own_VE, z0, z1 = kept
+        n, d = z0.shape
+        slope_V = self.loss.slope_of_log(r_V)
+        # Minus the log-sum-exp of the scores themselves, in units of ln 2.
+        minus_V = torch.add(r_V.view(2, n), cosine_N, alpha=self.loss.scale).view(-1)
+        minus_V = (minus_V - self.loss.margin if self.loss.margin else minus_V) * -LOG2_E
+        own = Direction(minus_V, None, slope_V, None)
+        side = PairSide(unit_VD, 2 * n, None)
+        pairs = Pairs(side, side, factor, own_VE, own, flipped(own), factor)
+        sums = _launch().gradients(
+            pairs,
+            self._program(gradient_shape(d, self.dtype, shared_memory(z0.device))),
+            wants_first=False,
+            wants_second=False,
+        )
+        out = Views(torch.empty_like(z0), torch.empty_like(z1))
+        given = PullSums(sums.total_OD, slope_V, upstream.to(torch.float32))
+        self._run("pull_pairs", Views(z0, z1), given, out, n, self.loss.scale * self.weight)
+        return tuple(out)
+
+    def _program(self, shape: Any) -> Any:
+        return _launch().Program("exp", select.CATALOGUE[self.program].precision, False, True, shape)
+
+    def _run(self, name: str, views: Views, *given: Any) -> None:
+        """Launch a program of ``triton_rows``."""
+        from counterpoint.kernels.triton import triton_rows  # deferred: needs triton, which is optional
+
+        num_pairs, num_features = views.first_ND.shape
+        tiling = RowTiling(num_features, padded(num_features), BLOCK_ROWS)
+        grid = (-(-num_pairs // BLOCK_ROWS),)
+        _launch().launch(getattr(triton_rows, name)[grid], views.first_ND, views, *given, tiling=tiling)
+
+
+def _launch() -> Any:
+    from counterpoint.kernels.triton import triton_launch  # deferred: needs triton, which is optional
+
+    return triton_launch
