@@ -27,7 +27,7 @@ from counterpoint.kernels.contract import (
     PerAnchor,
     ScoreTerms,
 )
-from counterpoint.kernels.cpu import small_batch
+from counterpoint.kernels.cpu import upper_pairs
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
@@ -151,10 +151,10 @@ class PairLoss(ContrastiveLoss):
         self.reduction: Reduction = reduction
         self.card = card or _card(self)
         # The shortcut of small batches keeps exponentials of unit vectors, of both views against both.
-        self._small: small_batch.SmallLoss | None = None
+        self._small: upper_pairs.SmallLoss | None = None
         of_log, slope = self.phi.of_log_sum, self.phi.slope_of_log_sum
         if self.psi.function.in_log_domain and self.pairing == Pairing() and of_log and slope:
-            self._small = small_batch.SmallLoss(self.psi.scale, self.psi.margin, of_log, slope, self._general)
+            self._small = upper_pairs.SmallLoss(self.psi.scale, self.psi.margin, of_log, slope, self._general)
         self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
         if self.phi.domain:
             self.domain_error = (
@@ -168,7 +168,7 @@ class PairLoss(ContrastiveLoss):
             check_views(z0, z1, labels)
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0  # 1 / 2n: both views are anchors
             is_open = can_read(z0)  # the shortcut looks at lengths
-            value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight) if is_open else None
+            value = upper_pairs.weighted_loss(lift(z0), lift(z1), self._small, weight) if is_open else None
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
