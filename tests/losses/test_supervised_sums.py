@@ -7,9 +7,8 @@ import torch
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
-from counterpoint.core import thread_parts
-from counterpoint.kernels.cpu import small_batch, small_supervised, tiles
-from counterpoint.losses import supervised_sums
+from counterpoint.kernels.cpu import tiles, upper_pairs
+from counterpoint.losses import supervised, supervised_sums
 from counterpoint.losses.supervised import SupCon
 from tolerances import LOW_PRECISION_RATIO, assert_close
 
@@ -38,14 +37,14 @@ ROUTES = ["in few calls", "in tiles"]
 @pytest.fixture(params=[f"{route}{scores}" for route in ROUTES for scores in ("", ", large scores")])
 def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "few calls" in request.param:
-        monkeypatch.setattr(thread_parts, "BLOCK", 4)
+        monkeypatch.setattr(upper_pairs, "STRIP", 4)
     else:
-        monkeypatch.setattr(small_batch, "LARGEST_SMALL", 0)
+        monkeypatch.setattr(supervised, "LARGEST_KEPT", 0)
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
         monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:
         monkeypatch.setattr(supervised_sums, "LARGEST_SCALE", {torch.float32: 0.0, torch.float64: 0.0})
-        monkeypatch.setattr(small_supervised, "LARGEST_SCALE", 0.0)
+        monkeypatch.setattr(upper_pairs, "HIGHEST", {torch.float32: 5.0, torch.float64: 5.0})
 
 
 @each_labels

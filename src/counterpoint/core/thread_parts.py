@@ -124,8 +124,8 @@ def in_order(
     in_turn([(place, step) for place in range(len(numbered)) for step in ("compute", "add")], lambda: work, touches)
 
 
-def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
-    """Ranges of at most ``BLOCK`` rows, of which none lies in two of as many equal parts; everything, if that is one.
+def blocks(num_rows: int, num_parts: int = 1, most: int = BLOCK) -> list[slice]:
+    """Ranges of so many rows at most, of which none lies in two of as many equal parts; everything, if that is one.
 
     They do not depend on the number of threads, hence the bits of what is computed by them do not either.
 
@@ -133,10 +133,10 @@ def blocks(num_rows: int, num_parts: int = 1) -> list[slice]:
     >>> blocks(512, 2), blocks(1200, 2)
     ([slice(0, 512, None)], [slice(0, 300, None), slice(300, 600, None), slice(600, 900, None), slice(900, 1200, None)])
     """
-    if num_rows <= BLOCK:
+    if num_rows <= most:
         return [slice(0, num_rows)]
     # A multiple of num_parts, so that every edge between parts is one between blocks.
-    number = num_parts * -(-num_rows // (num_parts * BLOCK))
+    number = num_parts * -(-num_rows // (num_parts * most))
     edges = [num_rows * place // number for place in range(number + 1)]
     return [slice(first, last) for first, last in itertools.pairwise(edges)]
 
@@ -279,16 +279,22 @@ class _Turns(Generic[Task]):
 
 
 @contextmanager
-def _only_values() -> Iterator[None]:
-    """No derivatives, and no subnormal numbers, in this thread."""
+def normal_numbers() -> Iterator[None]:
+    """Numbers too small to be normal count as zero in this thread, which spares the processor its slow path."""
     # torch has no call that tells the mode: the least subnormal times 1 is 0 where they are flushed.
     were_flushed = LEAST_NUMBER * 1.0 == 0.0
     torch.set_flush_denormal(True)
     try:
-        with torch.no_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(False):
-            yield
+        yield
     finally:
         torch.set_flush_denormal(were_flushed)
+
+
+@contextmanager
+def _only_values() -> Iterator[None]:
+    """No derivatives, and no subnormal numbers, in this thread."""
+    with normal_numbers(), torch.no_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(False):
+        yield
 
 
 @cache

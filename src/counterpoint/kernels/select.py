@@ -21,6 +21,7 @@ from counterpoint.kernels.cpu import linear, tiled
 from counterpoint.kernels.triton import triton_pairs
 
 LARGEST_SMALL = 1024 * 1024  # pairs of a loss in one operation: 4 MiB in float32, which a cache holds
+LARGEST_KEPT = 4096 * 4096  # pairs whose upper triangle is kept: 34 MiB; more are computed again, in linear memory
 DENSE_PAIRS = 512 * 512  # up to this many pairs a matrix fits the cache, and fewer calls win
 # How float32 products are made on a GPU follows torch.set_float32_matmul_precision.
 FUSED = {"highest": "triton", "high": "triton-tf32", "medium": "triton-bf16"}
@@ -95,7 +96,7 @@ def _stand_in(program: str) -> Choice:
     return Choice("tiled", f"fused program {program} did not start: {_failures[program]}")
 
 
-SMALL_BATCH = Choice("small batch", f"at most {LARGEST_SMALL:,} pairs of two views fit the cache")
+SMALL_BATCH = Choice("small batch", f"at most {LARGEST_KEPT:,} pairs are kept from value to gradient")
 
 
 def select(scores: PairScores, psi: PairFunction) -> Choice:

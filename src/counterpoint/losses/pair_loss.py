@@ -27,7 +27,7 @@ from counterpoint.kernels.contract import (
     PerAnchor,
     ScoreTerms,
 )
-from counterpoint.kernels.cpu import small_batch
+from counterpoint.kernels.cpu import upper_pairs
 from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.triton import two_views
@@ -152,10 +152,10 @@ class PairLoss(ContrastiveLoss):
         self.reduction: Reduction = reduction
         self.card = card or _card(self)
         # The shortcut of small batches keeps exponentials of unit vectors, of both views against both.
-        self._small: small_batch.SmallLoss | None = None
+        self._small: upper_pairs.SmallLoss | None = None
         of_log, slope = self.phi.of_log_sum, self.phi.slope_of_log_sum
         if self.psi.function.in_log_domain and self.pairing == Pairing() and of_log and slope:
-            self._small = small_batch.SmallLoss(self.psi.scale, self.psi.margin, of_log, slope, self._general)
+            self._small = upper_pairs.SmallLoss(self.psi.scale, self.psi.margin, of_log, slope, self._general)
         self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
         if self.phi.domain:
             self.domain_error = (
@@ -170,7 +170,7 @@ class PairLoss(ContrastiveLoss):
             weight = 0.5 / len(z0) if self.reduction == "mean" else 1.0  # 1 / 2n: both views are anchors
             value = None
             if can_read(z0):  # the shortcut of small batches looks at lengths
-                value = small_batch.weighted_loss(lift(z0), lift(z1), self._small, weight)
+                value = upper_pairs.weighted_loss(lift(z0), lift(z1), self._small, weight)
             elif may_begin_anew(z0):
                 value = two_views.weighted_loss(z0, z1, self._small, weight)
             if value is not None:

@@ -15,8 +15,8 @@ from counterpoint.core.numerics import row_dots, take_radial, unit_rows
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
+from counterpoint.kernels.cpu.one_operation import Found, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.cpu.one_pass import reduce_total
-from counterpoint.kernels.cpu.small_batch import OneOperation, is_small, ordinary_lengths
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
@@ -84,7 +84,7 @@ class SigmoidPair(ContrastiveLoss):
             lengths = ordinary_lengths(torch.stack([first.detach(), second.detach()]))
             if lengths is not None:
                 inputs = first, second, self.scale(first), self._bias_like(first)
-                return OneOperation.apply(_AllPairs(self._general, lengths), *inputs)  # pyright: ignore[reportReturnType]
+                return one_operation(_AllPairs(self._general, lengths), *inputs)
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.normalize)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         return self._of_anchors(z0, z1, own, self.scale(z0), self._bias_like(z0))
@@ -182,7 +182,7 @@ def _scores(z0: Tensor, z1: Tensor, own: slice, scale: Tensor, bias: Tensor) -> 
 
 @dataclass(frozen=True)
 class _AllPairs:
-    r"""The loss of a small batch in one operation; see ``small_batch.SmallRoute``.
+    r"""The loss of a small batch in one operation; see ``one_operation.Route``.
 
     Its logits :math:`u_{ij} = \pm (t \cos_{ij} + b)` have a minus on the diagonal, where the positives are.
     """
@@ -190,44 +190,46 @@ class _AllPairs:
     general: Callable[..., Tensor]
     lengths: Tensor  # (2, n, 1)
 
-    def value(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found:
         z0, z1, scale, bias = inputs
         with alone():
             x_ND, y_ND = z0 / self.lengths[0], z1 / self.lengths[1]
-            scaled_ND, u_NN = scale * x_ND, x_ND.new_empty(len(x_ND), len(x_ND))
+            scaled_ND, weight_NN = scale * x_ND, x_ND.new_empty(len(x_ND), len(x_ND))
+        # The way back through t z / |z|; the part along z is taken out by ``_tangential``.
+        factors, rows_of_all = scale / (len(x_ND) * self.lengths), blocks(len(x_ND))
 
-        def work(rows: slice) -> Tensor:
-            u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(u_NN, rows))
+        def of_first(rows: slice) -> tuple[Tensor, ...]:
+            u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(weight_NN, rows))
             # The own pair of row h of the block stands in column rows.start + h.
             u_HN.diagonal(rows.start).neg_()
-            return softplus(u_HN).sum(1)
-
-        loss_N = joined(each_block(blocks(len(x_ND)), work, u_NN.numel() * x_ND.shape[1]))
-        return loss_N.sum() / len(z0), scale, x_ND, y_ND, u_NN
-
-    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        scale, x_ND, y_ND, u_NN = kept
-        size, weight_NN = upstream / len(x_ND), torch.empty_like(u_NN)
-        # The way back through t z / |z|; the part along z is taken out by ``_tangential``.
-        factors, rows_of_all = scale * size / self.lengths, blocks(len(x_ND))
-
-        def of_first(rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+            loss_H = softplus(u_HN).sum(1)
+            if not wants_gradient:
+                return (loss_H,)
             # softplus' = sigmoid; the minus that the diagonal's logits carry comes back as a factor.
-            weight_HN = torch.sigmoid(own_rows(u_NN, rows), out=own_rows(weight_NN, rows))
+            weight_HN = u_HN.sigmoid_()
             weight_HN.diagonal(rows.start).neg_()
-            return *_tangential(weight_HN @ y_ND, own_rows(x_ND, rows), own_rows(factors[0], rows)), weight_HN.sum(1)
+            along_HD = weight_HN @ y_ND
+            return (
+                loss_H,
+                *_tangential(along_HD, own_rows(x_ND, rows), own_rows(factors[0], rows)),
+                weight_HN.sum(1),
+            )
 
         def of_second(rows: slice) -> Tensor:
             along_HD = weight_NN[:, rows].t() @ x_ND
             return _tangential(along_HD, own_rows(y_ND, rows), own_rows(factors[1], rows))[0]
 
-        num_multiplications = u_NN.numel() * x_ND.shape[1]
-        found = each_block(rows_of_all, of_first, num_multiplications)
-        gradient_0, along_N1, sum_N = (joined(list(parts)) for parts in zip(*found, strict=True))
+        num_products = weight_NN.numel() * x_ND.shape[1]
+        parts = zip(*each_block(rows_of_all, of_first, num_products), strict=True)
+        loss_N, *of_gradient = (joined(list(part)) for part in parts)
+        value = loss_N.sum() / len(z0)
+        if not wants_gradient:
+            return Found(value)
+        gradient_0, along_N1, sum_N = of_gradient
         # After all rows: a column takes its weights from every block of them.
-        gradient_1 = joined(each_block(rows_of_all, of_second, num_multiplications))
+        gradient_1 = joined(each_block(rows_of_all, of_second, num_products))
         # dL/dt sums w_ij <x_i, y_j>: per row the part along x_i, which was taken out of the gradient. dL/db sums w_ij.
-        return gradient_0, gradient_1, size * along_N1.sum(), size * sum_N.sum()
+        return Found(value, (gradient_0, gradient_1, along_N1.sum() / len(z0), sum_N.sum() / len(z0)))
 
 
 def _tangential(along_HD: Tensor, unit_HD: Tensor, factor_H1: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
-from counterpoint.kernels.cpu.small_batch import OneOperation
+from counterpoint.kernels.cpu.one_operation import Found, one_operation
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import is_free
@@ -114,7 +114,7 @@ def mean_over_positives(vectors: LabelledVectors, scale: float) -> Tensor:
     z_VD, classes = vectors.all_MD.index_select(0, order_V), _classes(vectors, order_V, scale)
     if is_transformed() or not can_read(z_VD) or z_VD.device.type != "cpu":
         return _general(z_VD, classes)
-    return OneOperation.apply(_InTiles(classes), z_VD)  # pyright: ignore[reportReturnType]
+    return one_operation(_InTiles(classes), z_VD)
 
 
 def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes:
@@ -193,23 +193,18 @@ class ExponentialSums:
 
 @dataclass(frozen=True)
 class _InTiles:
-    """The value and its first derivative tile by tile; see ``small_batch.SmallRoute``."""
+    """The value and its first derivative tile by tile; see ``one_operation.Route``."""
 
     classes: Classes
 
     def general(self, z_VD: Tensor) -> Tensor:
         return _general(z_VD, self.classes)
 
-    def value(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found:
         (z_VD,) = inputs
         sums = _sums(z_VD, self.classes)
-        kept = (sums.sum_A,) if sums.reference_A is None else (sums.sum_A, sums.reference_A)
-        return _total(sums.log_sum(), z_VD, self.classes), z_VD, *kept
-
-    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        z_VD, sum_A, *reference_A = kept
-        sums = ExponentialSums(sum_A, *(reference_A or [None]))
-        return (upstream * _gradient(z_VD, sums, self.classes),)
+        value = _total(sums.log_sum(), z_VD, self.classes)
+        return Found(value, (_gradient(z_VD, sums, self.classes),) if wants_gradient else ())
 
 
 def _sums(z_VD: Tensor, classes: Classes) -> ExponentialSums:

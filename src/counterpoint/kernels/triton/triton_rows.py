@@ -35,14 +35,13 @@ def unit_pairs(views, out, num_pairs, shortest, longest, tiling: tl.constexpr):
 
 @jit
 def pull_pairs(views, sums, out, num_pairs, factor, tiling: tl.constexpr):
-    """Gradient for each row from the weighted sum of its negatives, the slopes of both anchors, and upstream."""
+    """Gradient for each row from the weighted sum of its negatives and the slopes of both anchors."""
     i_R, place_RD, is_inside_RD = places(num_pairs, tiling)
     below_RD = place_RD + num_pairs.to(tl.int64) * tiling.num_features
     first_RD, first_R = loaded(views.first_ND, place_RD, is_inside_RD)
     second_RD, second_R = loaded(views.second_ND, place_RD, is_inside_RD)
     first_RD /= first_R[:, None]
     second_RD /= second_R[:, None]
-    factor *= tl.load(sums.upstream)
     # The two views of a sample attract each other as much as both anchors ask for.
     slope_R = tl.load(sums.slope_V + i_R, mask=i_R < num_pairs, other=0.0)
     slope_R += tl.load(sums.slope_V + num_pairs + i_R, mask=i_R < num_pairs, other=0.0)

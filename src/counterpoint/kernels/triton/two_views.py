@@ -20,7 +20,8 @@ from torch import Tensor
 from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
 from counterpoint.kernels import select
 from counterpoint.kernels.contract import EXPONENTIAL, PairScores, ScoreTerms
-from counterpoint.kernels.cpu.small_batch import OneOperation, SmallLoss
+from counterpoint.kernels.cpu.one_operation import Found, one_operation
+from counterpoint.kernels.cpu.upper_pairs import SmallLoss
 from counterpoint.kernels.triton.triton_pairs import HALF, TritonPairs, shared_memory, why_not
 from counterpoint.kernels.triton.triton_records import (
     LOG2_E,
@@ -57,7 +58,6 @@ class PullSums(NamedTuple):
 
     total_VD: Tensor
     slope_V: Tensor
-    upstream: Tensor
 
 
 class RowTiling(NamedTuple):
@@ -93,14 +93,7 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
     dtype = HALF.get(kernel.precision, z0.dtype)
     if not holds_gradient(z0.shape[1], dtype):
         return None
-    route = FusedTwoViews(loss, weight, choice.name, dtype)
-    try:
-        value = OneOperation.apply(route, z0.contiguous(), z1.contiguous())
-    except torch.OutOfMemoryError:
-        raise  # the general route would need more
-    except Exception as error:  # compilers, drivers and launchers raise what they like
-        select.give_up(choice.name, error)
-        return None
+    value = one_operation(FusedTwoViews(loss, weight, choice.name, dtype), z0.contiguous(), z1.contiguous())
     select.note(choice)
     return value  # pyright: ignore[reportReturnType]
 
@@ -125,54 +118,41 @@ class FusedTwoViews:
         """The loss by the general route."""
         return self.loss.general(z0.float(), z1.float())
 
-    def value(self, z0: Tensor, z1: Tensor) -> tuple[Tensor, ...]:
-        """The value, and what the gradient is made of."""
-        n, d = z0.shape
+    def find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found | None:
+        """Value and gradient, in float32; None where programs do not start."""
+        try:
+            return self._find(z0, z1, wants_gradient=wants_gradient)
+        except torch.OutOfMemoryError:
+            raise  # the general route would need more
+        except Exception as error:  # compilers, drivers and launchers raise what they like
+            select.give_up(self.program, error)
+            return None
+
+    def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found:
+        (n, d), loss, shared = z0.shape, self.loss, shared_memory(z0.device)
         new = z0.new_empty(0, dtype=torch.float32)
         unit = UnitOut(z0.new_empty(2 * n, d, dtype=self.dtype), new.new_empty(2 * n), new.new_empty(n))
         self._run("unit_pairs", Views(z0, z1), unit, n, *ORDINARY_LENGTHS)
-        factor = new.new_full((), self.loss.scale * LOG2_E)
+        factor = new.new_full((), loss.scale * LOG2_E)
+        bound = factor if loss.scale > 0 else -factor  # no score is farther from 0
         own_VE = torch.arange(2 * n, dtype=torch.int32, device=z0.device).view(2, n).T.repeat(2, 1)
         side = PairSide(unit.unit_VD, 2 * n, None)
-        pairs = Pairs(side, side, factor, own_VE, Direction(None, None), None, factor)
-        log_sum_V = _launch().statistics(pairs, self._program(product_shape(d, self.dtype, shared_memory(z0.device))))
-        log_sum_V = log_sum_V.view(2, n).sub(unit.cosine_N, alpha=self.loss.scale).view(-1)
-        r_V = log_sum_V + self.loss.margin if self.loss.margin else log_sum_V
-        value = self.loss.phi_of_log(r_V).sum() * self.weight
-        return value, r_V, unit.unit_VD, unit.cosine_N, factor, own_VE, z0, z1
-
-    def gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        """Gradient for both views; by the general route where its programs do not start."""
-        try:
-            return self._gradient(upstream, *kept)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            select.give_up(self.program, error)
-        with torch.enable_grad():
-            views = [z.detach().requires_grad_() for z in kept[-2:]]
-            return torch.autograd.grad(self.general(*views), views, upstream)
-
-    def _gradient(self, upstream: Tensor, *kept: Tensor) -> tuple[Tensor, ...]:
-        r_V, unit_VD, cosine_N, factor, own_VE, z0, z1 = kept
-        n, d = z0.shape
-        slope_V = self.loss.slope_of_log(r_V)
-        # Minus the log-sum-exp of the scores themselves, in units of ln 2.
-        minus_V = torch.add(r_V.view(2, n), cosine_N, alpha=self.loss.scale).view(-1)
-        minus_V = (minus_V - self.loss.margin if self.loss.margin else minus_V) * -LOG2_E
-        own = Direction(minus_V, None, slope_V, None)
-        side = PairSide(unit_VD, 2 * n, None)
-        pairs = Pairs(side, side, factor, own_VE, own, flipped(own), factor)
-        sums = _launch().gradients(
-            pairs,
-            self._program(gradient_shape(d, self.dtype, shared_memory(z0.device))),
-            wants_first=False,
-            wants_second=False,
-        )
-        out = Views(torch.empty_like(z0), torch.empty_like(z1))
-        given = PullSums(sums.total_OD, slope_V, upstream.to(torch.float32))
-        self._run("pull_pairs", Views(z0, z1), given, out, n, self.loss.scale * self.weight)
-        return tuple(out)
+        pairs = Pairs(side, side, factor, own_VE, Direction(None, None), None, bound)
+        log_sum_V = _launch().statistics(pairs, self._program(product_shape(d, self.dtype, shared)))
+        r_V = log_sum_V.view(2, n).sub(unit.cosine_N, alpha=loss.scale).view(-1)
+        r_V = r_V + loss.margin if loss.margin else r_V
+        value = loss.phi_of_log(r_V).sum() * self.weight
+        if not wants_gradient:
+            return Found(value)
+        slope_V = loss.slope_of_log(r_V)
+        own = Direction(log_sum_V * -LOG2_E, None, slope_V, None)
+        pairs = pairs._replace(first=own, second=flipped(own))
+        program = self._program(gradient_shape(d, self.dtype, shared))
+        sums = _launch().gradients(pairs, program, wants_first=False, wants_second=False)
+        gradients = Views(torch.empty_like(z0, dtype=torch.float32), torch.empty_like(z1, dtype=torch.float32))
+        given = PullSums(sums.total_OD, slope_V)
+        self._run("pull_pairs", Views(z0, z1), given, gradients, n, loss.scale * self.weight)
+        return Found(value, gradients)
 
     def _program(self, shape: Any) -> Any:
         return _launch().Program("exp", select.CATALOGUE[self.program].precision, False, True, shape)

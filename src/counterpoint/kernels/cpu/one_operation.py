@@ -1,0 +1,137 @@
+"""A loss of a batch by its own value and gradient, both found in one forward pass, as one autograd operation.
+
+Below a few hundred samples the time goes into calls, not into arithmetic. A first reverse-mode derivative is what
+forward found; a second one is in closed form where the route has it (``Found.along``), everything else is left to the
+loss's general route.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
+
+from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
+from counterpoint.core.thread_parts import alone
+from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a route found.
+
+    Attributes:
+        value: scalar.
+        gradients: one for each input; empty where none was asked for.
+        along: change of the gradients along a change of the inputs, that is the Hessian's product; None: see the
+            general route.
+    """
+
+    value: Tensor
+    gradients: Sequence[Tensor] = ()
+    along: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None
+
+
+class Route(Protocol):
+    """A loss, as ``one_operation`` wants it."""
+
+    @property
+    def general(self) -> Callable[..., Tensor]:
+        """The same loss for any such inputs, differentiable to any order."""
+        ...
+
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
+        """Value and gradient, without recorded derivatives; None where only the general route is exact."""
+        ...
+
+
+def one_operation(route: Route, *inputs: Tensor) -> Tensor:
+    """The value, a scalar."""
+    wants_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in inputs)
+    return _OneOperation.apply(route, wants_gradient, *inputs)  # pyright: ignore[reportReturnType]
+
+
+class _OneOperation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, route: Route, wants_gradient: bool, *inputs: Tensor) -> Tensor:
+        found = route.find(*inputs, wants_gradient=wants_gradient)
+        if found is None:
+            with torch.set_grad_enabled(wants_gradient):
+                leaves = [each.detach().requires_grad_(wants_gradient) for each in inputs]
+                value = route.general(*leaves)
+            found = Found(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
+        ctx.route, ctx.along, ctx.num_inputs = route, found.along, len(inputs)
+        ctx.save_for_backward(*inputs, *found.gradients)
+        return found.value
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> Any:
+        # Gradients are recorded in backward under create_graph only.
+        if not torch.is_grad_enabled():
+            return None, None, *(upstream[0] * kept for kept in ctx.saved_tensors[ctx.num_inputs :])
+        if ctx.along is not None:
+            return None, None, *_Slope.apply(ctx.route, ctx.along, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
+        return None, None, *_general_gradient(ctx.route, upstream[0], ctx.saved_tensors[: ctx.num_inputs])[1]
+
+
+def _general_gradient(
+    route: Route, upstream: Tensor, inputs: Sequence[Tensor]
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """What the gradient by the general route is made of, and the gradient, differentiable in turn."""
+    with torch.enable_grad():
+        # Nodes of their own stop the inner pass here: one input may be a function of the other.
+        given = [value.view_as(value) for value in (upstream, *inputs)]
+        given = [value if value.requires_grad else value.detach().requires_grad_() for value in given]
+        return given, torch.autograd.grad(route.general(*given[1:]), given[1:], given[0], create_graph=True)
+
+
+class _Slope(torch.autograd.Function):
+    """The gradient, whose own derivative is in closed form; any further one by the general route."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, route: Route, along: Callable[..., Any], num_inputs: int, upstream: Tensor, *saved: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.route, ctx.along, ctx.num_inputs = route, along, num_inputs
+        ctx.save_for_backward(upstream, *saved)
+        return tuple(upstream * kept for kept in saved[num_inputs:])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Tensor) -> Any:
+        """The Hessian's product with the tangents, as it is symmetric, and its slope by upstream."""
+        upstream, *saved = ctx.saved_tensors
+        inputs, kept = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
+        nothing = (None,) * len(kept)
+        if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, tangents)):
+            given, gradients = _general_gradient(ctx.route, upstream, inputs)
+            is_recorded = torch.is_grad_enabled()
+            by_upstream, *products = torch.autograd.grad(gradients, given, tangents, create_graph=is_recorded)
+            return None, None, None, by_upstream, *products, *nothing
+        products = [turned * upstream for turned in ctx.along(tangents)]
+        by_upstream = None
+        if ctx.needs_input_grad[3]:
+            by_upstream = sum((g * t).sum() for g, t in zip(kept, tangents, strict=True))
+        return None, None, None, by_upstream, *products, *nothing
+
+
+def is_small(num_pairs: int, most: int = LARGEST_SMALL) -> bool:
+    """Whether a shortcut may be taken: few pairs, no kernel asked for, and no transform that it would be blind to."""
+    return num_pairs <= most and is_free() and not is_transformed()
+
+
+def ordinary_lengths(vectors_VD: Tensor) -> Tensor | None:
+    """Length of each vector along the last dimension, which stays; None if one is zero, extreme or not finite.
+
+    With lengths the shortcut is taken, which is noted as the choice of a kernel is; without, the general route.
+    """
+    # Split over threads, operations as small as these would wait for the other cores.
+    with alone():
+        length_V1 = torch.linalg.vector_norm(vectors_VD, dim=-1, keepdim=True)
+        shortest, longest = torch.aminmax(length_V1)
+    # NaN fails every comparison: asked like this, it takes the general route, which names it.
+    if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
+        return None
+    note(SMALL_BATCH)
+    return length_V1
