@@ -47,6 +47,7 @@ GONE = {
     "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
+    "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
 }
 
 

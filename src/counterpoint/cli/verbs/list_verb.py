@@ -80,7 +80,6 @@ def _encoders() -> Mapping[str, str]:
     return {
         **catalogue_sentences("nn/encoders.py"),
         **{f"{prefix}NAME": sentence for prefix, sentence in libraries.items()},
-        "FILE.onnx": "a network with its weights, to be evaluated (extra `onnx`)",
         "package.module:name": "what makes a module of your own; in Python, the module itself: encoder=module",
         "(train)": "takes the names down to timm:NAME; evaluate, diagnose and embed take all as --encoder",
         "(weights)": "evaluate --weights FILE, train --init FILE: of any framework, docs/foreign-encoders.md",
