@@ -25,7 +25,7 @@ from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.written_tables import aligned
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings, chosen_protocols
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
@@ -95,17 +95,9 @@ class Evaluation:
         return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *conditions, *[""][: len(said)], *said])
 
     def remarks(self) -> list[str]:
-        """What published tables the figures can be held against, what is not alike, and figures that have no line."""
+        """Figures that have no line."""
         num_curves = sum("kept" in row.settings for row in self.rows)
-        found = [f"{num_curves} figures along curves: in JSON and on a page."] if num_curves else []
-        measured = {row.protocol for row in self.rows}
-        for protocol in chosen_protocols(self.record.protocol):
-            if not measured & set(protocol.metrics):
-                continue  # left out, which was said
-            figures = f"{', '.join(protocol.metrics)} of {', '.join(protocol.layers)}"
-            text = f"{protocol.name}: {figures}. {protocol.table}{'; ' * bool(protocol.remark)}{protocol.remark}"
-            found.append(text)
-        return found
+        return [f"{num_curves} figures along curves: in JSON and on a page."] if num_curves else []
 
 
 def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
