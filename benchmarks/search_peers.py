@@ -10,7 +10,7 @@ Three sets, all at unit length and of 128 dimensions by default; queries are dra
   cosines from 0.6 to 0.95 (how many of these are found is told, too): the hardest of the three.
 
 Usage: python benchmarks/search_peers.py [--rows 1000000] [--width 128] [--queries 1000]
-    [--sets clustered,broad,planted] [--methods hnsw] [--threads 2] [--no-peer]
+    [--sets clustered,broad,planted] [--threads 2] [--no-peer]
 """
 
 # N rows, Q queries, D features
@@ -18,11 +18,9 @@ Usage: python benchmarks/search_peers.py [--rows 1000000] [--width 128] [--queri
 import argparse
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 THREADS = next((sys.argv[at + 1] for at, word in enumerate(sys.argv[:-1]) if word == "--threads"), "2")
 os.environ.update(OMP_NUM_THREADS=THREADS, OMP_WAIT_POLICY="PASSIVE")  # before torch and faiss are loaded
@@ -33,7 +31,6 @@ import torch  # noqa: E402
 from measuring import Plan, paired_ratio, processor_seconds, quartiles, take_turns  # noqa: E402
 
 from counterpoint.evaluation.knn import DOT, nearest  # noqa: E402
-from counterpoint.search.vector_index import VectorIndex, build_index  # noqa: E402
 
 K, NUM_SINGLE = 10, 300
 PLAN = Plan(warm_ups=1, short_rounds=5, long_rounds=5, sample_seconds=0.0)
@@ -151,21 +148,6 @@ def recall(truth_QK: np.ndarray, found_QK: np.ndarray) -> float:
     return float(np.mean([np.isin(*each).mean() for each in zip(truth_QK, found_QK, strict=True)]))
 
 
-def our_method(name: str, method: str, data: Data, truth_QK: torch.Tensor) -> None:
-    """Build in a temporary folder, as a run's index is, with files, hashes and recall; then ask."""
-    with tempfile.TemporaryDirectory() as folder:
-        start, work = time.perf_counter(), time.process_time()
-        names = list(map(str, range(len(data.rows_ND))))
-        index = build_index(torch.from_numpy(data.rows_ND), Path(folder), names=names, has_graph=method == "hnsw")
-        spent = f"{time.perf_counter() - start:.1f} ({time.process_time() - work:.1f})"
-
-        def search(queries: np.ndarray, index: VectorIndex = index) -> np.ndarray:
-            return index.search(torch.from_numpy(queries), K).positions_QK.numpy()
-
-        level = f", own recall {own:.4f}" if (own := index.card.recall) else ""
-        print(f"| {name} | {method}{level} | {spent} | {measure(search, data, truth_QK)}", flush=True)
-
-
 def faiss_hnsw(name: str, data: Data, truth_QK: torch.Tensor) -> None:
     """The graph of faiss, at several efforts."""
     graph = faiss.IndexHNSWFlat(data.rows_ND.shape[1], CONNECTIVITY, faiss.METRIC_INNER_PRODUCT)
@@ -187,7 +169,6 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--sets", default="clustered,broad,planted", help=f"of {', '.join(SETS)}")
-    parser.add_argument("--methods", default="hnsw", help="of ours; empty for none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--no-peer", action="store_true", help="without the graph of faiss, which builds for minutes")
     flags = parser.parse_args()
@@ -204,10 +185,8 @@ def main() -> None:
         print(f"\n{EXACT_HEAD}\n|---|---|---|---|---|")
         exact_table(name, data, flat)
         del flat
-        print(f"\n{HEAD}\n|---|---|---|---|---|---|")
-        for method in filter(None, flags.methods.split(",")):
-            our_method(name, method, data, truth_QK)
         if not flags.no_peer:
+            print(f"\n{HEAD}\n|---|---|---|---|---|---|")
             faiss_hnsw(name, data, truth_QK)
 
 

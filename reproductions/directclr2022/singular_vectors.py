@@ -11,7 +11,6 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_positive
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.weight_alignment import principal_cosines, signed_alignment
 from reproductions.directclr2022.linear_flow import LayerRates
 
 MARGIN = 5.0  # e^-5 = 0.7 %: live spectra of the toys span less than 1, and collapsed values lie more than 6 below
@@ -213,6 +212,19 @@ def live_dimensions(log_spectrum_K: Tensor, *, margin: float = MARGIN) -> int:
     return 0 if largest == -torch.inf else int((log_spectrum_K >= largest - margin).sum())
 
 
+def signed_alignment(below_HD: Tensor, above_KH: Tensor) -> Tensor:
+    """``alignment_matrix`` with the signs of the singular vectors, which are arbitrary."""
+    check_features(below_HD, "below", min_rows=1)
+    check_features(above_KH, "above", min_rows=1)
+    if above_KH.shape[1] != below_HD.shape[0]:
+        raise UsageError(f"above takes {above_KH.shape[1]} inputs, but below gives {below_HD.shape[0]}")
+    # Full where a side has fewer vectors than the width: A is square for any number of inputs and outputs.
+    width = len(below_HD)
+    u1_HH = torch.linalg.svd(below_HD.double(), full_matrices=below_HD.shape[1] < width).U
+    v2h_HH = torch.linalg.svd(above_KH.double(), full_matrices=len(above_KH) < width).Vh
+    return v2h_HH @ u1_HH
+
+
 def alignment_matrix(below_HD: Tensor, above_KH: Tensor) -> Tensor:
     r""":math:`|A|` (h, h) with :math:`A = V_2^\top U_1`: how W2's right singular vectors meet W1's left ones.
 
@@ -251,4 +263,5 @@ def live_alignment(below_HD: Tensor, above_KH: Tensor, num_live: int, num_above:
     for count in (num_live, num_above or num_live):
         if not 1 <= count <= len(a_HH):
             raise UsageError(f"num_live must be between 1 and {len(a_HH)}, got {count}")
-    return principal_cosines(a_HH[: num_above or num_live, :num_live])
+    # Rounding may take them above 1.
+    return torch.linalg.svdvals(a_HH[: num_above or num_live, :num_live]).clamp(max=1.0)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from counterpoint.theory.collapse.collapse_bounds import collapse_bounds
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 from reproductions.imbalanced2026.plane_embeddings import ClassSamples, PlaneEmbedding
+from reproductions.imbalanced2026.stated_thresholds import corollary_6, corollary_7
 from reproductions.reproduction import Claim
 
 NUM_NEGATIVES = 512
@@ -203,8 +203,7 @@ def threshold_claims() -> list[Claim]:
         ("SCL", 0.9438, ""),
     ):
         supervised = setting == "SCL"
-        stated = collapse_bounds(3, num_negatives=NUM_NEGATIVES, supervised=supervised).stated
-        assert stated is not None
+        stated = corollary_7(3) if supervised else corollary_6(3)
         corollary = f"Corollary {7 if supervised else 6}"
         what = f"{setting}: majority share that {corollary} calls sufficient for merging"
         claims.append(Claim(what, printed, stated, abs(printed - stated) < 1e-4, note))

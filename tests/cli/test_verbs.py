@@ -218,7 +218,7 @@ def test_list_names_everything_that_can_be_chosen(capsys: pytest.CaptureFixture[
     assert main(["list"]) == 0
     everything = capsys.readouterr().out
     libraries = (f"{prefix}NAME" for prefix in LIBRARIES)
-    for name in (*METHODS, *ENCODERS, *LOSSES, *CHECKS, *libraries, "FILE.onnx", "package.module:name", "small-images"):
+    for name in (*METHODS, *ENCODERS, *LOSSES, *CHECKS, *libraries, "package.module:name", "small-images"):
         assert f"\n  {name} " in everything
     assert main(["list", "methods"]) == 0
     methods = capsys.readouterr().out

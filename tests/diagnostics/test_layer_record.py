@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, LayerState
+from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord, LayerState
 
 
 def layer(name: str, num_dims: int, vanished: int, kind: str = "Linear") -> LayerFigures:
@@ -56,17 +56,6 @@ def test_long_names_keep_their_end_and_lines_fit() -> None:
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.startswith("…") for line in lines)
-
-
-def test_joints_say_what_can_be_said() -> None:
-    figures = {"below": "0", "above": "2", "width": 10, "overlap": 0.9, "chance": 0.5}
-    some = JointFigures(**figures, live_below=4, live_above=5).words
-    assert some == (
-        "Of the 10 directions between layer 0 and layer 2, 4 are filled and 5 read; these subspaces overlap by 0.90, "
-        "by chance 0.50."
-    )
-    assert "overlap" not in JointFigures(**figures, live_below=10, live_above=5).words
-    assert JointFigures(**figures, live_below=0, live_above=5).words.endswith("read: nothing passes.")
 
 
 def test_the_course_is_told_from_its_ends() -> None:

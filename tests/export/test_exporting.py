@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
-import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
@@ -20,7 +19,6 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
 from counterpoint.core.files import read_sealed, sha256_of
 from counterpoint.export import exporting
-from counterpoint.nn.onnx_encoder import OnnxEncoder
 
 WITHOUT_ONNX = "safetensors,folder"
 
@@ -118,7 +116,7 @@ def test_weights_that_cannot_be_opened_are_one_line(
 
 
 @pytest.mark.thorough
-def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, photos: Path, tmp_path: Path) -> None:
+def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, tmp_path: Path) -> None:
     made = cp.export(run, out=tmp_path / "all", quiet=True)
     folder = tmp_path / "all"
     assert {each.name for each in made.formats} == {"onnx", "safetensors", "folder"}
@@ -129,13 +127,6 @@ def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, photos: Path, 
     assert_answers(run_snippet(folder, "onnxruntime", "counterpoint torch", images), run, images)
     for file in folder.iterdir():  # nothing of this machine's folders leaves it
         assert str(Path(cp.__file__).parents[1]).encode() not in file.read_bytes()
-    # Our own reader of ONNX files, as `evaluate --encoder model.onnx` uses it.
-    encoder = OnnxEncoder(folder / "model.onnx")
-    assert encoder.side is None
-    floats = torch.from_numpy(images.transpose(0, 3, 1, 2) / np.float32(255))
-    assert_answers([encoder(floats).numpy()], run, images)
-    words = ["--encoder", str(folder / "model.onnx"), "--data", str(photos), "--out", str(tmp_path / "e.json"), "-q"]
-    assert main(["evaluate", *words]) == 0
 
 
 def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path) -> None:

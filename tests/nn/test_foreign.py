@@ -1,11 +1,9 @@
 """Encoders trained elsewhere, by name, by file and by object, with the input that they expect."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -206,107 +204,6 @@ def test_a_module_is_named_on_the_command_line(tmp_path: Path, monkeypatch: pyte
     sys.modules.pop("my_nets")
 
 
-# --- ONNX
-
-
-def write_onnx(path: Path, batch: int | str = "n", kind: str = "FLOAT", *, num_inputs: int = 1) -> None:
-    """A graph that averages images over space, and a second output."""
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-    number = getattr(onnx.TensorProto, kind)
-    inputs = [onnx.helper.make_tensor_value_info(f"x{k}", number, [batch, 3, 8, 8]) for k in range(num_inputs)]
-    outputs = [onnx.helper.make_tensor_value_info(name, number, None) for name in ("maps", "rest")]
-    nodes = [
-        onnx.helper.make_node("GlobalAveragePool", ["x0"], ["maps"]),
-        onnx.helper.make_node("Abs", ["x0"], ["rest"]),
-    ]
-    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs)
-    onnx.save(onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
-
-
-@pytest.mark.parametrize("kind", ["FLOAT", "FLOAT16"])
-@pytest.mark.parametrize("batch", ["n", 1, 4])
-def test_an_onnx_file_is_an_encoder(batch: int | str, kind: str, tmp_path: Path, generator: torch.Generator) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
-    path = tmp_path / "net.onnx"
-    write_onnx(path, batch, kind)
-    known = build_foreign(str(path), (3, 8, 8))
-    images = torch.rand(6, 3, 8, 8, generator=generator)
-    tolerance = 1e-6 if kind == "FLOAT" else 2e-3
-    assert torch.allclose(of(known.backbone, images), images.mean(dim=(2, 3)), atol=tolerance)
-    assert known.weights_sha256 == sha256_of(path)
-    assert known.remarks == ("took output maps", "left aside: output rest")
-    assert default_side(str(path)) == 8
-    assert "has its own weights" in refusal(str(path), (3, 8, 8), weights="w.pth")
-    assert "cannot take samples of shape (3, 9, 9)" in refusal(str(path), (3, 9, 9))
-
-
-def test_what_is_no_onnx_file_of_images_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
-    path = tmp_path / "net.onnx"
-    assert "No such file" in refusal(str(path))
-    path.write_bytes(b"\x00\x01 no graph")
-    assert "cannot be read by onnxruntime" in refusal(str(path))
-    write_onnx(path, kind="INT64")
-    assert "x0: tensor(int64)" in refusal(str(path)) or "cannot be read" in refusal(str(path))
-    write_onnx(path, num_inputs=2)
-    words = "must take one input of floats, or pictures as uint8, and takes x0: tensor(float), x1: tensor(float)"
-    assert words in refusal(str(path))
-    path.unlink()
-    os.mkfifo(path)
-    assert "a pipe" in refusal(str(path))
-
-
-def write_graph(path: Path, *nodes: Any, kind: str = "FLOAT", shape: Any = ("n", 4), **parts: Any) -> str:
-    """A graph from x (n, 4) to y; ``parts``: numbers by name, and functions."""
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
-    helper, kinds = onnx.helper, onnx.TensorProto
-    taken = helper.make_tensor_value_info("x", kinds.FLOAT, list(shape))
-    given = helper.make_tensor_value_info("y", getattr(kinds, kind), None)
-    functions = parts.pop("functions", ())
-    numbers = [onnx.numpy_helper.from_array(np.array(value), name) for name, value in parts.items()]
-    graph = helper.make_graph(list(nodes), "g", [taken], [given], numbers)
-    opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid("own", 1)] if functions else [])]
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets, functions=list(functions)), path)
-    return str(path)
-
-
-def node(*words: Any, **attributes: Any) -> Any:
-    """A node: its operator, its inputs, its output."""
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-    operator, *inputs, output = words
-    return onnx.helper.make_node(operator, inputs, [output], **attributes)
-
-
-NOT_ROWS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
-    "twice as many": (("Concat", "x", "x", "y"), {"axis": 0}, r"output y is float32 (4, 4)"),
-    "turned": (("Transpose", "x", "y"), {}, r"output y is float32 (4, 2)"),
-    "none": (("Slice", "x", "zero", "zero", "y"), {}, r"output y is float32 (0, 4)"),
-    "no rows": (("ReduceMean", "x", "y"), {"axes": [1], "keepdims": 0}, r"output y is float32 (2,)"),
-    "one number": (("ReduceMean", "x", "y"), {"keepdims": 0}, r"output y is float32 ()"),
-}
-
-
-@pytest.mark.parametrize("name", NOT_ROWS)
-def test_an_onnx_file_that_gives_no_row_for_each_sample_is_refused(name: str, tmp_path: Path) -> None:
-    words, attributes, said = NOT_ROWS[name]
-    path = write_graph(tmp_path / "net.onnx", node(*words, **attributes), zero=[0])
-    assert said in refusal(path, (4,))
-    assert path in refusal(path, (4,))
-
-
-def test_an_onnx_file_whose_rows_depend_on_the_batch_is_refused_where_they_do(tmp_path: Path) -> None:
-    """Two samples get two rows, and so do five; where a shape is fixed inside, the runtime refuses five."""
-    first = build_foreign(write_graph(tmp_path / "a.onnx", node("Slice", "x", "a", "b", "y"), a=[0], b=[2]), (4,))
-    shaped = build_foreign(write_graph(tmp_path / "b.onnx", node("Reshape", "x", "a", "y"), a=[2, 4]), (4,))
-    for known in (first, shaped):
-        assert known.backbone(torch.rand(2, 4)).shape == (2, 4)
-        with pytest.raises(UsageError, match=r"\.onnx .* 5 samples"):
-            known.backbone(torch.rand(5, 4))
-    twice = node("Concat", "x", "x", "y", axis=0)
-    assert "float32 (8, 4)" in refusal(write_graph(tmp_path / "c.onnx", twice, shape=(4, 4)), (4,))
-
-
 # --- names
 
 
@@ -319,6 +216,7 @@ UNKNOWN = {
     "solo-learn:resnet19": "did you mean 'resnet18'?",
     FlagText("no_such_module:make"): "give it as package.module:name",
     "weights.pth": "is a file of weights; give it as weights, and its architecture as the encoder",
+    "net.onnx": "is gone: onnxruntime computes features",
     "torchvision:squeezenet1_0": "does not end with a linear layer",
 }
 
@@ -332,7 +230,6 @@ ABSENT = {
     "timm:resnet18": ("timm", "pip install 'counterpoint[vision]'"),
     "torchvision:resnet18": ("torchvision", "pip install 'counterpoint[vision]'"),
     "solo-learn:resnet18": ("torchvision", "pip install 'counterpoint[vision]'"),
-    "net.onnx": ("onnxruntime", "pip install 'counterpoint[onnx]'"),
 }
 
 
@@ -350,39 +247,3 @@ def test_the_side_that_an_encoder_was_made_for(torchvision: Any, timm: Any) -> N
     assert default_side(nn.Identity()) is None
     with pytest.raises(UsageError, match="did you mean 'resnet18'"):
         default_side("torchvision:resnet8")
-
-
-def a_loop() -> Any:
-    """A node that turns as often as the input m says."""
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-    info, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
-    taken = [info("turn", kinds.INT64, []), info("is_on", kinds.BOOL, []), info("v", kinds.FLOAT, None)]
-    given = [info("goes_on", kinds.BOOL, []), info("w", kinds.FLOAT, None)]
-    body = onnx.helper.make_graph([node("Identity", "is_on", "goes_on"), node("Relu", "v", "w")], "g", taken, given)
-    return node("Loop", "m", "", "x", "y", body=body)
-
-
-def functions(depth: int) -> list[Any]:
-    """Functions of which each calls the one before twice: 2^depth nodes."""
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("own", 1)]
-    bodies = [[node("Relu", "a", "b")]]
-    for k in range(depth - 1):
-        bodies.append([node(f"f{k}", "a", "t", domain="own"), node(f"f{k}", "t", "b", domain="own")])
-    return [onnx.helper.make_function("own", f"f{k}", ["a"], ["b"], body, opsets) for k, body in enumerate(bodies)]
-
-
-def test_an_onnx_file_without_end_is_refused_after_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(depth: int) -> str:
-        top = node(f"f{depth - 1}", "x", "y", domain="own")
-        return write_graph(tmp_path / "calls.onnx", top, functions=functions(depth))
-
-    def turns(number: int) -> str:
-        return write_graph(tmp_path / "turns.onnx", a_loop(), m=np.int64(number))
-
-    x = torch.rand(3, 4)
-    for path in (turns(3), call(4)):
-        assert torch.equal(of(build_foreign(path, (4,)).backbone, x), x)
-    monkeypatch.setattr("counterpoint.nn.onnx_encoder.LIMIT_SECONDS", 1.0)
-    assert "turns.onnx did not answer for 2 samples within 1 s" in refusal(turns(2**62), (4,))
-    assert "calls.onnx did not open within 1 s" in refusal(call(40), (4,))

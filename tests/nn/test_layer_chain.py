@@ -1,4 +1,4 @@
-"""The layers that samples pass, in the order of use, and linear layers that follow each other."""
+"""The layers that samples pass, in the order of use."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from counterpoint.nn.encoders import Pooled, build_encoder
 from counterpoint.nn.heads import build_projector
-from counterpoint.nn.layer_outputs import layers_of, linear_pairs
+from counterpoint.nn.layer_outputs import layers_of
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 
@@ -64,26 +64,6 @@ def test_layers_of_our_own_encoders(name: str) -> None:
     assert found[-2:] == ["representation", "embedding"]
     assert found[0] == ("stem.0" if name == "resnet18" else "0")
     assert len(found) == {"convnet": 13, "resnet18": 12}[name]
-
-
-def test_pairs_pass_norms_and_activations_only() -> None:
-    torch.manual_seed(0)
-    norm = nn.BatchNorm1d(7)
-    first, second, third = nn.Linear(6, 7), nn.Linear(7, 6), nn.Linear(6, 4)
-    with torch.no_grad():
-        norm.weight.copy_(draw(7) + 1)
-    norm.running_var = draw(7) + 0.5
-    assert norm.running_var is not None
-    known = encoder(nn.Sequential(first, norm, nn.ReLU(), nn.Dropout(), second), nn.Sequential(nn.GELU(), third))
-    a, b = linear_pairs(known)
-    assert (a.below, a.above, b.below, b.above) == ("0", "4", "4", "projector.1")
-    # In evaluation a BatchNorm scales each row of the layer before it.
-    x = draw(5, 6)
-    with torch.no_grad():
-        shifted = norm(first(x)) - norm(first(torch.zeros_like(x)))
-    torch.testing.assert_close((x.double() @ a.below_HD.T).float(), shifted)
-    torch.testing.assert_close(a.above_KH.float(), second.weight.detach())
-    assert torch.equal(b.below_HD.float(), second.weight.detach())
 
 
 def test_a_layer_is_read_before_the_next_one_works_in_place() -> None:

@@ -171,13 +171,10 @@ def layers(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
             ("embedding", "output map", places["embedding"], places["embedding"].shape[1] // 2),
         )
     ]  # fmt: skip
-    joint = {
-        "below": "0", "above": "2", "width": 4, "live_below": 2, "live_above": 2, "overlap": 0.9, "chance": 0.5,
-    }  # fmt: skip
     course = [{"step": 5, "layers": found}, {"step": 100, "layers": found}]
     remarks = ["Left out, as wider than 4,096 dimensions: wide (5,000)."]
     return {
-        "num_samples": len(samples.names), "layers": found, "joints": [joint], "course": course, "remarks": remarks,
+        "num_samples": len(samples.names), "layers": found, "course": course, "remarks": remarks,
     }  # fmt: skip
 
 

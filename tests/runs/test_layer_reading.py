@@ -53,11 +53,6 @@ def test_the_hidden_layer_that_loses_directions_is_named(rank: int) -> None:
     alive = [layer.alive for layer in record.layers]
     assert alive[:2] == [128, 128]
     assert all(abs(count - rank) <= 1 for count in alive[2:])
-    assert len(record.joints) == 2
-    first, second = record.joints
-    assert (first.below, first.above, first.live_below) == ("0", "1", 128)
-    assert abs(first.live_above - rank) <= 1
-    assert (second.below, second.above) == ("1", "2")
 
 
 def test_the_figures_are_those_of_the_covariance() -> None:
@@ -165,11 +160,6 @@ def test_a_run_keeps_its_layers_beside_its_findings(run: cp.Run) -> None:
             assert arrays[f"layer/{place}"].shape == (layer.num_dims,)
             assert arrays[f"layer/{place}"][0] == layer.largest
             assert arrays[f"band/{place}"].shape == (2, min(299, layer.num_dims))
-        assert [arrays[f"joint/{place}"].shape for place in range(len(record.joints))] == [
-            (min(32, joint.width),) * 2 for joint in record.joints
-        ]
-    names = [(joint.below, joint.above) for joint in record.joints]
-    assert names == [("0", "3"), ("3", "projector.0"), ("projector.0", "projector.2")]
     embedding = record.layers[-1]
     assert (embedding.vanished, embedding.resolved) == (
         found.places["embedding"].vanished,

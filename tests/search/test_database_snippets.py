@@ -15,8 +15,8 @@ BLOCKS = blocks_of(ROOT / "docs" / "search.md")
 LIBRARIES = {block.needs: block for block in BLOCKS if block.needs}
 
 
-def test_there_are_snippets_for_three_libraries() -> None:
-    assert set(LIBRARIES) == {"faiss", "lancedb", "qdrant_client"}
+def test_there_are_snippets_for_four_libraries() -> None:
+    assert set(LIBRARIES) == {"faiss", "usearch", "lancedb", "qdrant_client"}
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

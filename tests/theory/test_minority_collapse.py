@@ -134,7 +134,6 @@ def test_thresholds_at_low_temperatures_keep_their_digits(temperature: float) ->
 
 def test_a_sum_over_negatives_has_another_threshold() -> None:
     mean, total = (collapse_threshold(3, num_negatives=8, loss=loss) for loss in (None, DCL(temperature=1.0)))
-    assert total.bounds is None
     assert abs(mean.share - total.share) > 1e-3
 
 
@@ -147,7 +146,6 @@ def test_the_loss_s_own_negatives_are_taken() -> None:
 def test_messages() -> None:
     text = str(collapse_threshold(3, num_negatives=64))
     assert text.startswith("the 2 minority classes merge where the majority's share is >= 0.8990 (64 negatives of any")
-    assert "Corollary 6 states 0.9292" in text
 
 
 def test_a_number_of_classes_may_come_from_numpy() -> None:

@@ -22,13 +22,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from counterpoint.core.rank_watch import RankWatch, told_after
 from counterpoint.core.ranks import Ranks
 
 Map = Callable[[Tensor], Tensor]
-WATCHES: list[RankWatch] = []  # this process's own, while it is one of several
-
-WATCH_SECONDS = 300  # how long the watch waits for an answer
 TIMEOUT_SECONDS = 1800  # how long a collective waits for the slowest rank, as torch has it
 JOIN_SECONDS = 600  # how long a rank waits for the others to come
 RETRY_SECONDS = 2.0
@@ -50,24 +46,21 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
     if is_gpu:
         torch.cuda.set_device(device)  # nccl takes the current one
     to_come = min(timeout, JOIN_SECONDS)
-    place = f"{ranks.address}:{ranks.port}"
     # Under torchrun its agent keeps the store where ranks leave their addresses, and rank 0 joins as the others do.
     is_master = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    with told_after(f"rank {ranks.rank} waits for the others at {place} for up to {to_come:g} s; were all started?"):
-        if not is_master:
-            _await_first_rank(ranks, to_come)
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-            store=_store(ranks, to_come, world_size=ranks.world_size, is_master=is_master),
-            rank=ranks.rank,
-            world_size=ranks.world_size,
-            timeout=datetime.timedelta(seconds=to_come),
-        )
+    if not is_master:
+        _await_first_rank(ranks, to_come)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
+        store=_store(ranks, to_come, world_size=ranks.world_size, is_master=is_master),
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        timeout=datetime.timedelta(seconds=to_come),
+    )
     # A rank that computes is waited for longer than one that may never come.
     group: Any = dist.group.WORLD
     for kind in {"cpu", device.type}:
         group._get_backend(torch.device(kind))._set_default_timeout(datetime.timedelta(seconds=timeout))
-    WATCHES.append(RankWatch(ranks, lambda: _store(ranks, WATCH_SECONDS)))
 
 
 def leave_ranks(*, is_orderly: bool = True) -> None:
@@ -82,8 +75,6 @@ def leave_ranks(*, is_orderly: bool = True) -> None:
         if is_orderly:
             barrier()
     finally:
-        while WATCHES:
-            WATCHES.pop().end()
         # Always: a process that ends with its group still open is now and then aborted.
         dist.destroy_process_group()
 

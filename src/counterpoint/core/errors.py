@@ -26,8 +26,8 @@ GONE = {
     "search --shards": "search the run without it: the index is built of the samples",
     "search --second": "`cp.load(RUN, second=True).embed(x)` gives vectors to compare with those of cp.embed(RUN)",
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
-    "search --method": "every row is compared, or above 2e9 numbers those that the graph of usearch proposes",
-    "search --exact": "every row is compared, or above 2e9 numbers those that the graph of usearch proposes",
+    "search --method": "every row is compared; docs/search.md has a few lines for a graph of usearch",
+    "search --exact": "every row is compared",
     "evaluate --baseline": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
     "evaluate --baseline-weights": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
     "evaluate --same-classes": "give the classes one name in both data sets",
@@ -47,6 +47,9 @@ GONE = {
     "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
+    "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
+    "protocol": "docs/evaluation.md has the metrics and layers of each published table",
+    "runs --where": "`counterpoint runs --json` has every value for jq or Python to choose by",
 }
 
 

@@ -285,13 +285,9 @@ def corruption_means(rows: Iterable[EvaluationRow]) -> dict[str, dict[str, dict[
 
 
 class EvaluationRecord(Record):
-    """``evaluation.json``, and each file of ``evaluations/``; ``encoder`` has the facts of one trained elsewhere.
-
-    ``protocol`` names the published tables that were asked for.
-    """
+    """``evaluation.json``, and each file of ``evaluations/``; ``encoder`` has the facts of one trained elsewhere."""
 
     encoder: Mapping[str, Any] = Field(default_factory=dict)
-    protocol: Annotated[tuple[str, ...], Listed] = ()
     split: EvaluationSplit = EvaluationSplit()
     rows: Annotated[tuple[EvaluationRow, ...], Listed] = ()
 

@@ -1,4 +1,4 @@
-"""What a search answers: queries with their hits, each with its reason; printed, and written as JSON and CSV."""
+"""What a search answers: queries with their hits, each with its reason; printed, and written as JSON."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
+from counterpoint.core.written_tables import aligned
 
 WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
@@ -108,34 +108,6 @@ class SearchAnswer:
         """Plain values, without the pictures."""
         return _plain(self)
 
-    def to_csv(self) -> str:
-        """A line for each hit."""
-        head = ["query", "rank", "row", "name", "label", "cosine", "random_below", "concepts"]
-        rows = [
-            [
-                asked.name,
-                rank,
-                hit.row,
-                hit.name,
-                hit.label,
-                f"{hit.similarity:.9g}",
-                f"{hit.random_below:.6g}",
-                "; ".join(map(str, hit.concepts)),
-            ]
-            for asked in self.queries
-            for rank, hit in enumerate(asked.hits, start=1)
-        ]
-        return csv_table(head, rows)
-
-    def to_markdown(self) -> str:
-        """The facts, and a table for each query."""
-        told = [in_markdown(f"{name}: {value}") for name, value in self.facts.items()]
-        parts = ["\n".join([f"# Search in {in_markdown(self.run)}", "", *(f"- {fact}" for fact in told)])]
-        for asked in self.queries:
-            rows = [hit.cells(rank) for rank, hit in enumerate(asked.hits, start=1)]
-            parts += [f"## {in_markdown(asked.title)}", markdown_table(HEAD, rows, SIDES)]
-        return "\n\n".join([*parts, *map(in_markdown, self.reading)]) + "\n"
-
     def __str__(self) -> str:
         lines = _wrapped([f"{self.run}: {', '.join(self.facts.values())}"])
         for asked in self.queries:
@@ -185,25 +157,6 @@ class Copies:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without the pictures."""
         return _plain(self)
-
-    def to_csv(self) -> str:
-        """A line for each sample of a group."""
-        rows = [
-            [number, row, name, label, f"{group.least_similarity:.9g}", group.by]
-            for number, group in enumerate(self.groups, start=1)
-            for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
-        ]
-        return csv_table(["group", "row", "name", "label", "least_cosine", "by"], rows)
-
-    def to_markdown(self) -> str:
-        """A table with a row for each group."""
-        rows = [
-            [str(number), f"{group.least_similarity:.4f}", group.by, ", ".join(group.names)]
-            for number, group in enumerate(self.groups, start=1)
-        ]
-        table = markdown_table(["group", "least cosine", "by", "samples"], rows, "rrll")
-        title = f"# Near-duplicates in {in_markdown(self.run)}"
-        return "\n\n".join([title, table, *map(in_markdown, self.reading)]) + "\n"
 
     def __str__(self) -> str:
         total = sum(len(group.rows) for group in self.groups)

@@ -1,10 +1,8 @@
-"""Tables for a terminal, as CSV and as Markdown, with cells that no spreadsheet runs and that end no column.
+"""Tables for a terminal and as Markdown, whose cells end no column, and cells of CSV that no spreadsheet runs.
 
 Names of data and classes may hold anything: as text in Markdown they begin no link and no markup.
 """
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Sequence
 
@@ -18,19 +16,6 @@ _RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN
 # A bar means something in tables alone, and `markdown_table` escapes it; :// makes a link of what stands around it.
 _ACTIVE = re.compile(r"([\\`*_\[\]<>#&~$]|:(?=//))")
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
-
-
-def csv_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    r"""A line for the head and one for each row; None is an empty cell.
-
-    >>> csv_table(["name", "share"], [["=1+1", 0.5], ["cat", None]])
-    "name,share\n'=1+1,0.5\ncat,\n"
-    """
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    for row in ([*head], *rows):
-        writer.writerow([as_cell(cell) if isinstance(cell, str) else cell for cell in row])
-    return stream.getvalue()
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:

@@ -65,41 +65,6 @@ class LayerFigures(Record):
         return f"{called(self.name)} ({self.kind})" if self.kind else called(self.name)
 
 
-class JointFigures(Record):
-    """How two adjacent linear layers meet (see ``weight_alignment.layer_alignment``).
-
-    Attributes:
-        below: name of the layer that comes first.
-        above: name of the layer behind it.
-        width: dimensions between them.
-        live_below: directions that the first fills.
-        live_above: directions that the second reads.
-        overlap: mean squared cosine of the principal angles between both subspaces: 1 where one holds the other.
-        chance: what it is on average for subspaces in random positions, the larger number over the width.
-    """
-
-    below: str = ""
-    above: str = ""
-    width: int = 0
-    live_below: int = 0
-    live_above: int = 0
-    overlap: Figure = None
-    chance: Figure = None
-
-    @property
-    def words(self) -> str:
-        """What it says, in a sentence."""
-        opening = (
-            f"Of the {self.width} directions between {called(self.below)} and {called(self.above)}, {self.live_below} "
-            f"are filled and {self.live_above} read"
-        )
-        if self.overlap is None or not min(self.live_below, self.live_above):
-            return f"{opening}: nothing passes."
-        if max(self.live_below, self.live_above) == self.width:  # one subspace is all there is
-            return f"{opening}."
-        return f"{opening}; these subspaces overlap by {self.overlap:.2f}, by chance {self.chance or 0:.2f}."
-
-
 class LayerState(Record):
     """The layers at a checkpoint.
 
@@ -141,14 +106,12 @@ class LayersRecord(Record):
     Attributes:
         num_samples: how many.
         layers: at the state that is diagnosed, in the order in which samples pass them.
-        joints: adjacent linear layers.
         course: the same layers at every checkpoint that was asked for.
         remarks: what was left out or done otherwise.
     """
 
     num_samples: int = 0
     layers: Annotated[tuple[LayerFigures, ...], Listed] = ()
-    joints: Annotated[tuple[JointFigures, ...], Listed] = ()
     course: Annotated[tuple[LayerState, ...], Listed] = ()
     remarks: Annotated[tuple[Text, ...], Listed] = ()
 
@@ -214,7 +177,6 @@ class LayersRecord(Record):
                 "Maps and tokens are averaged over their positions: near the pixels the averages of few colours are "
                 "left, so a convolution there starts with few directions."
             )
-        yield from (joint.words for joint in self.joints)
         if self.course_words:
             yield self.course_words
         yield from self.remarks

@@ -366,7 +366,7 @@ def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Re
 
 def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     own = [each for each in clean.metrics if not each.needs and each.name != CLASSIFIER]
-    metrics = own if asked.metrics and not asked.protocol else CURVES
+    metrics = own if asked.metrics else CURVES
     orders = chosen_orders(asked.selection)
     figures: list[EvaluationRow] = []
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:

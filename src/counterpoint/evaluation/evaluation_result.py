@@ -1,7 +1,6 @@
 """What an evaluation found: figures beside the split they were measured on, as text, as tables and as a file."""
 
 import hashlib
-import json
 import re
 import textwrap
 from collections.abc import Sequence
@@ -23,10 +22,10 @@ from counterpoint.core.run_records import (
 )
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.user_objects import CUSTOM
-from counterpoint.core.written_tables import aligned, csv_table, in_markdown, markdown_table
+from counterpoint.core.written_tables import aligned
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings, chosen_protocols
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
@@ -81,22 +80,6 @@ class Evaluation:
         """One run has no figures over seeds."""
         return []
 
-    def to_csv(self) -> str:
-        """A line for each figure."""
-        head = ("features", "metric", "unit", "figure", "low", "high", "correct", "total", "settings")
-        rows = []
-        for row in self.rows:
-            metric, figure = _metric_and_figure(row)
-            known = [row.features, row.protocol, metric.unit, figure, row.low, row.high]
-            rows.append([*known, row.correct, row.total, json.dumps(dict(row.settings))])
-        return csv_table(head, rows)
-
-    def to_markdown(self) -> str:
-        """A table with a line for each figure, and what is said beside it."""
-        rows = [[row.features, row.protocol, *_figure_and_interval(row)] for row in self.rows]
-        written = markdown_table(["features", "metric", "figure", "95 % interval"], rows, "llrr")
-        return "\n\n".join([f"{in_markdown(self.samples)}.", written, *map(in_markdown, self.remarks())]) + "\n"
-
     @property
     def samples(self) -> str:
         """Which samples the figures are about, in words."""
@@ -112,17 +95,9 @@ class Evaluation:
         return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *conditions, *[""][: len(said)], *said])
 
     def remarks(self) -> list[str]:
-        """What published tables the figures can be held against, what is not alike, and figures that have no line."""
+        """Figures that have no line."""
         num_curves = sum("kept" in row.settings for row in self.rows)
-        found = [f"{num_curves} figures along curves: in JSON, in CSV and on a page."] if num_curves else []
-        measured = {row.protocol for row in self.rows}
-        for protocol in chosen_protocols(self.record.protocol):
-            if not measured & set(protocol.metrics):
-                continue  # left out, which was said
-            figures = f"{', '.join(protocol.metrics)} of {', '.join(protocol.layers)}"
-            text = f"{protocol.name}: {figures}. {protocol.table}{'; ' * bool(protocol.remark)}{protocol.remark}"
-            found.append(text)
-        return found
+        return [f"{num_curves} figures along curves: in JSON and on a page."] if num_curves else []
 
 
 def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:

@@ -23,7 +23,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.distribution_shift import Clean, in_conditions, open_ood
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation, described_split, write_evaluation
-from counterpoint.evaluation.evaluation_settings import EvaluationSettings, with_protocols
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
@@ -80,8 +80,7 @@ def evaluate(
             part for tests is taken): then all samples of ``data`` are the bank. None holds a share of ``data`` out.
         test_labels: theirs.
         quiet: show no progress.
-        settings: ``protocol`` (names of published tables, see ``counterpoint list protocols``, or ``all`` that apply:
-            they say metrics, layers and the rest); ``metrics`` (names of ``counterpoint list metrics``, or ``all``;
+        settings: ``metrics`` (names of ``counterpoint list metrics``, or ``all``;
             none takes those that are not for request); ``layers`` (``representation``, ``embedding``, ``projected``,
             ``subvector``, or modules of the backbone by name); ``checkpoint`` (a step, or ``all``); of the kNN vote
             ``k`` (20) and ``temperature`` (0.1); of the linear probe ``inverse_penalty`` (0.1); what of the data is
@@ -99,7 +98,7 @@ def evaluate(
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.
         UsageError: k or temperature out of range, or a setting or metric that is not known.
     """
-    asked = build(EvaluationSettings, with_protocols(settings), "evaluate")
+    asked = build(EvaluationSettings, settings, "evaluate")
     chosen_metrics(asked.metrics)  # before any data are read
     try:
         check_positive(asked.temperature, "temperature", hint="0.07 to 0.1 is usual")
@@ -112,7 +111,7 @@ def evaluate(
 
 def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Evaluation:
     """Evaluate what is open with its samples; see ``evaluate``."""
-    chosen, takes_all = chosen_metrics(asked.metrics), ALL in (*asked.metrics, *asked.protocol)
+    chosen, takes_all = chosen_metrics(asked.metrics), ALL in asked.metrics
     if subject.encoder.classifier is None and CLASSIFIER in asked.metrics and not takes_all:
         raise UsageError(f"{subject.name} has no classifier; only learning from labels leaves one")
     if asked.metrics == (CLASSIFIER,) and asked.layers and EMBEDDING not in asked.layers:
@@ -120,9 +119,6 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
-    if ALL in asked.protocol and (subject.is_features or subject.source.kind != "images"):
-        asked = asked.model_copy(update={"corruptions": ()})
-        reporter.say("corruptions are left out: they are of pictures, which an encoder must see")
     ood = open_ood(subject, asked, reporter)
     measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
     split = described_split(subject, bank, queries)
@@ -142,7 +138,6 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
         shared = f"{split.num_shared:,} of {len(queries):,} queries are in the bank, too"
         reporter.say(f"{shared}: they favour every figure")
     facts: dict[str, Any] = {} if subject.facts is None else {"encoder": dict(subject.facts)}
-    facts |= {"protocol": asked.protocol} if asked.protocol else {}
     record = EvaluationRecord(**facts, split=split, rows=rows)
     path = write_evaluation(record, subject, asked, reporter)
     return Evaluation(record, path, subject.name)

@@ -11,6 +11,7 @@ the graph runs is refused by ``torch.export``.
 import contextlib
 import io
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
@@ -21,11 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core import __version__
-from counterpoint.core.array_layout import MAX_PIXEL
+from counterpoint.core.array_layout import MAX_PIXEL, to_bytes
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
-from counterpoint.nn.onnx_encoder import OnnxEncoder
 from counterpoint.nn.trained import Encoder
 
 BOTH = (REPRESENTATION, EMBEDDING)
@@ -166,8 +166,27 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
         raise UsageError(
             f"ONNX cannot express this encoder: {first_line(told)}; export it as safetensors, or change the module"
         ) from None
-    opened = OnnxEncoder(path)
-    return lambda samples: dict(zip(network.outputs, opened.answers(samples, network.outputs), strict=True))
+    return _opened(network, path)
+
+
+def _opened(network: ServedNetwork, path: Path) -> Answer:
+    """The file as onnxruntime reads it, on the CPU."""
+    # Read when the runtime is imported: since 1.29 it sends events, and keeps an id on the disk.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime  # deferred: the extra `onnx` may be absent
+
+    onnxruntime.set_default_logger_severity(3)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session: Any = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def answer(samples: Tensor) -> Mapping[str, Tensor]:
+        # Pictures as bytes, with colours last, as the graph takes them.
+        taken = to_bytes(samples).permute(0, 2, 3, 1).contiguous() if network.is_images else samples
+        found = session.run(list(network.outputs), {network.input_name: taken.numpy()})
+        return {name: torch.from_numpy(rows) for name, rows in zip(network.outputs, found, strict=True)}
+
+    return answer
 
 
 def _describe(model: Any, network: ServedNetwork) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.errors import UsageError, nearest, unknown_name
+from counterpoint.core.errors import UsageError, gone, nearest, unknown_name
 from counterpoint.core.files import sha256_of
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.core.user_objects import is_origin, load_part
@@ -24,7 +24,6 @@ from counterpoint.nn.encoders import (
     with_pooling,
 )
 from counterpoint.nn.foreign_weights import fit_weights, read_weights, share_of
-from counterpoint.nn.onnx_encoder import OnnxEncoder
 from counterpoint.nn.resnet import STEMS, stem_for
 
 SOLO_NAMES = ("resnet18", "resnet50")
@@ -132,7 +131,6 @@ LIBRARIES: Mapping[str, Library] = {
 }
 
 
-ONNX_SUFFIX = ".onnx"
 WEIGHT_SUFFIXES = (".safetensors", ".pth", ".pt", ".ckpt", ".bin", ".tar")
 COLOURS = 3
 Shape = tuple[int, ...]
@@ -192,7 +190,7 @@ def build_foreign(
 
     Args:
         encoder: a name of our catalogue; ``timm:NAME``, ``torchvision:NAME`` or ``solo-learn:NAME``;
-            a file ``.onnx``; ``package.module:name`` of the user's own; or a module.
+            ``package.module:name`` of the user's own; or a module.
         in_shape: (channels, height, width) of the images, or (features,).
         weights: a safetensors file or a checkpoint of ``torch.save``, of any framework; None for random weights.
         seed: of random weights.
@@ -202,18 +200,12 @@ def build_foreign(
             that are not its own.
         RunError: the file of weights cannot be read.
     """
+    if isinstance(encoder, str) and encoder.endswith(".onnx"):
+        raise UsageError(gone("--encoder FILE.onnx"))
     require_float32()
     with usual_modes():
         if isinstance(encoder, nn.Module):
             known = _filled(own_copy(encoder), type(encoder).__name__, in_shape, weights)
-        elif encoder.endswith(ONNX_SUFFIX):
-            if weights:
-                raise UsageError(f"encoder {encoder} has its own weights; leave out {weights}")
-            network = OnnxEncoder(encoder)
-            first, *others = network.outputs
-            remarks = (f"took output {first}", *([f"left aside: output {', '.join(others)}"] if others else []))
-            backbone, digest = with_pooling(network, in_shape), sha256_of(Path(encoder))
-            known = ForeignEncoder(encoder, backbone, None, None, digest, remarks)
         elif is_origin(encoder) and _library_of(encoder) is None:
             with own_draws(seed):
                 module = _own_part(encoder)
@@ -225,15 +217,13 @@ def build_foreign(
 
 
 def default_side(encoder: str | nn.Module) -> int | None:
-    """Side in pixels of the images that an encoder was made for, where its library or file says; None for any.
+    """Side in pixels of the images that an encoder was made for, where its library says; None for any.
 
     Raises:
         UsageError: unknown name, or a library that is not installed.
     """
     if isinstance(encoder, nn.Module):
         return None
-    if encoder.endswith(ONNX_SUFFIX):
-        return OnnxEncoder(encoder).side
     return habit_of(encoder).side
 
 
@@ -289,7 +279,7 @@ def _by_name(name: str, in_shape: Shape, weights: str | Path | None, seed: int) 
             raise UsageError(
                 f"encoder {name!r} is a file of weights; give it as weights, and its architecture as the encoder"
             )
-        forms = [*CATALOGUE, *LIBRARIES, f"FILE{ONNX_SUFFIX}", "package.module:name"]
+        forms = [*CATALOGUE, *LIBRARIES, "package.module:name"]
         raise unknown_name("encoder", name, forms)
     check_kind(name, in_shape)
     plans, tensors = _plans(name, in_shape, weights is not None), read_weights(weights) if weights else None

@@ -1,9 +1,7 @@
-"""The layers of an encoder: what each gives for samples, in which order they are passed, and linear ones in a row."""
-
-# D inputs, H outputs of a linear layer, K outputs of the next
+"""The layers of an encoder: what each gives for samples, and in which order they are passed."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,8 +119,6 @@ class LayerReader:
 
 
 SAME = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)  # give what they get, in evaluation
-# What stands between linear layers and mixes no dimensions; BatchNorm is part of the layer before it.
-ELEMENTWISE = (*SAME, nn.ReLU, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.LayerNorm)
 
 
 @dataclass(frozen=True)
@@ -216,59 +212,3 @@ def _used(encoder: Encoder, modules: dict[str, nn.Module], samples: Tensor) -> d
         for handle in handles:
             handle.remove()
     return used
-
-
-@dataclass(frozen=True)
-class LinearPair:
-    """Two linear layers that follow each other.
-
-    Attributes:
-        below: name of the first.
-        above: name of the second.
-        below_HD: weights of the first, a BatchNorm behind it included.
-        above_KH: weights of the second.
-    """
-
-    below: str
-    above: str
-    below_HD: Tensor
-    above_KH: Tensor
-
-
-def linear_pairs(encoder: Encoder) -> tuple[LinearPair, ...]:
-    """Linear layers with nothing between them that mixes dimensions: element by element, or a norm.
-
-    Only where modules are known to follow each other: in sequences, and from a backbone that is one to the projector. A
-    BatchNorm in evaluation scales each dimension, and is part of the layer before it.
-    """
-    pairs: list[LinearPair] = []
-    last: tuple[str, Tensor] | None = None
-    for name, module in [*_flat("", encoder.backbone), *_flat(PROJECTOR, encoder.projector)]:
-        if isinstance(module, nn.Linear):
-            weight_KH = module.weight.detach().double().cpu()
-            if last is not None and len(last[1]) == weight_KH.shape[1]:
-                pairs.append(LinearPair(last[0], name, last[1], weight_KH))
-            last = (name, weight_KH)
-        elif isinstance(module, nn.BatchNorm1d) and last is not None:
-            last = (last[0], _scale(module)[:, None] * last[1]) if module.num_features == len(last[1]) else None
-        elif not isinstance(module, ELEMENTWISE):
-            last = None
-    return tuple(pairs)
-
-
-def _scale(norm: nn.BatchNorm1d) -> Tensor:
-    """What a BatchNorm multiplies each dimension by, in evaluation; without running statistics that of its weights."""
-    scale_H = torch.ones(norm.num_features, dtype=torch.float64)
-    if norm.weight is not None:
-        scale_H = norm.weight.detach().double().cpu()
-    variance_H = None if norm.running_var is None else norm.running_var.double().cpu()
-    return scale_H if variance_H is None else scale_H / (variance_H + norm.eps).sqrt()
-
-
-def _flat(prefix: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The members of a sequence; any other module as it is."""
-    if not isinstance(module, nn.Sequential):
-        yield prefix.removesuffix(".") or "backbone", module
-        return
-    for name, child in module.named_children():
-        yield from _flat(f"{prefix}{name}.", child)

@@ -10,23 +10,20 @@ import torch
 from torch import Tensor
 
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.layer_record import JointFigures, LayerFigures, LayersRecord, LayerState
+from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord, LayerState
 from counterpoint.diagnostics.spectra import StreamingCovariance, effective_rank
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
-from counterpoint.diagnostics.weight_alignment import layer_alignment
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL, encoder_at, steps_asked
-from counterpoint.nn.layer_outputs import Layer, LayerReader, layers_of, linear_pairs
+from counterpoint.nn.layer_outputs import Layer, LayerReader, layers_of
 from counterpoint.nn.trained import Encoder
 
 INPUT = "input"
 WIDEST = 4096  # dimensions of a layer whose covariance is kept: 128 MB
 NUM_TRIED = 8  # samples that show which layers there are
 PIECES = 8  # passed side by side before they are added
-WIDEST_JOINT = 2048  # dimensions between two layers whose singular vectors are compared
-LARGEST_MATRIX = 32  # sides of an alignment matrix in the file; larger ones are averaged over blocks
 
 Arrays = dict[str, np.ndarray]
 Advance = Callable[[], None]
@@ -42,7 +39,7 @@ class _Reading:
 
 
 def read_layers(judged: Subject, checkpoint: str | None, reporter: Reporter) -> tuple[LayersRecord, Arrays]:
-    """Measure every layer of an encoder, and how its adjacent linear layers meet.
+    """Measure every layer of an encoder.
 
     Args:
         judged: encoder and samples.
@@ -50,8 +47,8 @@ def read_layers(judged: Subject, checkpoint: str | None, reporter: Reporter) -> 
         reporter: shows progress.
 
     Returns:
-        The record, and for ``arrays.npz``: spectra (``layer/0`` and so on, in the order of the record), the bands of
-        isotropic features (``band/0``), and alignment matrices (``joint/0``).
+        The record, and for ``arrays.npz``: spectra (``layer/0`` and so on, in the order of the record) and the
+        bands of isotropic features (``band/0``).
 
     Raises:
         DataError: a layer gives NaN or infinity; it is named with the first samples.
@@ -65,14 +62,13 @@ def read_layers(judged: Subject, checkpoint: str | None, reporter: Reporter) -> 
             assert judged.folder is not None
             found = _read(encoder_at(judged.folder, judged.encoder, step), judged.source, advance)
             course.append(LayerState(step=step, layers=found.layers))
-    joints, matrices = _joints(judged.encoder)
     record = LayersRecord(
-        num_samples=len(judged.source), layers=last.layers, joints=joints, course=tuple(course), remarks=last.remarks
+        num_samples=len(judged.source), layers=last.layers, course=tuple(course), remarks=last.remarks
     )
     arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(last.spectra)}
     for place, spectrum_D in enumerate(last.spectra):
         arrays[f"band/{place}"] = null_band(spectrum_D, len(judged.source))
-    return record, {**arrays, **{f"joint/{place}": matrix for place, matrix in enumerate(matrices)}}
+    return record, arrays
 
 
 def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
@@ -137,18 +133,3 @@ def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> L
         least=float(spectrum_D[alive - 1]) if alive else None,
         floor=stream.floor(float(spectrum_D[0])),
     )
-
-
-def _joints(encoder: Encoder) -> tuple[tuple[JointFigures, ...], list[np.ndarray]]:
-    joints, matrices = [], []
-    for pair in linear_pairs(encoder):
-        if len(pair.below_HD) > WIDEST_JOINT:
-            continue
-        found = layer_alignment(pair.below_HD, pair.above_KH)
-        joints.append(found.figures.model_copy(update={"below": pair.below, "above": pair.above}))
-        matrix_HH = found.matrix_HH
-        if len(matrix_HH) > LARGEST_MATRIX:  # root mean squares over blocks
-            squares_HH = torch.nn.functional.adaptive_avg_pool2d(matrix_HH.square()[None], LARGEST_MATRIX)[0]
-            matrix_HH = squares_HH.sqrt()
-        matrices.append(matrix_HH.numpy())
-    return tuple(joints), matrices

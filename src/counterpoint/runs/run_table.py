@@ -1,12 +1,10 @@
 """The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
 
-import fnmatch
 import json
 import math
-import operator
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,10 +25,6 @@ TAIL_BYTES = 1 << 14  # of a log; its last line lies within
 DONE, RUNNING, STOPPED, FAILED, DAMAGED = "done", "running", "stopped", "failed", "damaged"
 WORDS = {"finished": DONE, "interrupted": STOPPED, "created": STOPPED, "failed": FAILED}
 PROTOCOLS = {"knn": "knn", "linear probe": "probe"}  # columns
-CONDITION = re.compile(r"(\w+)\s*(>=|<=|!=|=|>|<)\s*(.*)")
-COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
-    ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt, "=": operator.eq, "!=": operator.ne,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,6 @@ class RunLine:
 
 
 COLUMNS = tuple(field.name for field in fields(RunLine))
-NUMBERS = frozenset(field.name for field in fields(RunLine) if "int" in str(field.type) or "float" in str(field.type))
 ALIASES = {"size": "bytes", "date": "started"}
 
 
@@ -122,23 +115,21 @@ class RunTable:
         return "\n".join(aligned([heads, *([row[head] for head in heads] for row in rows)], "l" * len(heads)))
 
 
-def list_runs(folder: Path, *, where: Sequence[str] = (), sort: str = "name", reverse: bool = False) -> RunTable:
+def list_runs(folder: Path, *, sort: str = "name", reverse: bool = False) -> RunTable:
     """List the runs under a folder, at most ``DEPTH`` folders below it; links are not followed.
 
     Args:
         folder: that holds runs, or a run.
-        where: conditions that a run must meet, such as ``method=ncl``, ``name=digits-*`` or ``epochs>=10``.
         sort: a column; what is not known comes last.
         reverse: the largest first.
 
     Raises:
-        UsageError: the folder is none, or a column or condition is unknown.
+        UsageError: the folder is none, or the column is unknown.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; name the one that holds your runs (default: runs)")
-    tests, column = [_condition(text) for text in where], _column(sort)
-    found = (_line(path, folder) for path in _runs_below(folder, DEPTH))
-    lines = [line for line in found if all(test(line) for test in tests)]
+    column = _column(sort)
+    lines = [_line(path, folder) for path in _runs_below(folder, DEPTH)]
     known = [line for line in lines if getattr(line, column) is not None]
     known.sort(key=lambda line: getattr(line, column), reverse=reverse)
     return RunTable(folder, (*known, *(line for line in lines if getattr(line, column) is None)))
@@ -279,23 +270,6 @@ def _column(name: str) -> str:
     if column not in COLUMNS:
         raise unknown_name("column", name, [*COLUMNS, *ALIASES])
     return column
-
-
-def _condition(text: str) -> Callable[[RunLine], bool]:
-    """A test from words such as ``epochs>=10``."""
-    found = CONDITION.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"--where takes COLUMN=VALUE, !=, <, <=, > or >=, got {text!r}; such as epochs>=10")
-    column, sign, asked = _column(found[1]), found[2], found[3].strip()
-    if column not in NUMBERS and sign in ("=", "!="):
-        return lambda line: fnmatch.fnmatchcase(getattr(line, column) or "", asked) == (sign == "=")
-    if column not in (*NUMBERS, "started"):
-        raise UsageError(f"--where {text}: {column} is text, which = and != compare; * stands for any letters")
-    try:
-        limit = float(asked) if column in NUMBERS else asked
-    except ValueError:
-        raise UsageError(f"--where {column} needs a number, got {asked!r}") from None
-    return lambda line: getattr(line, column) is not None and COMPARED[sign](getattr(line, column), limit)
 
 
 def _share(value: float | None, low: float | None, high: float | None) -> str:

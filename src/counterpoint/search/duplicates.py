@@ -104,7 +104,7 @@ def near_pairs(known: RunIndex, least: float) -> tuple[Tensor, Tensor]:
     for own in row_slices(len(index), 1 << 14):
         found = index.search(index.vectors(own), k)
         row_Q = torch.arange(own.start, own.stop)[:, None].expand_as(found.positions_QK)
-        is_pair = (found.positions_QK != row_Q) & (found.positions_QK >= 0) & (found.similarity_QK >= least)
+        is_pair = (found.positions_QK != row_Q) & (found.similarity_QK >= least)
         firsts.append(row_Q[is_pair])
         seconds.append(found.positions_QK[is_pair])
         cosines.append(found.similarity_QK[is_pair])

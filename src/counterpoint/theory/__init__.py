@@ -6,7 +6,6 @@ What only one paper needs stands in ``reproductions``; here are::
     collapse   when minority classes merge, and what brings them apart
 """
 
-from counterpoint.theory.collapse.collapse_bounds import CollapseBounds, collapse_bounds
 from counterpoint.theory.collapse.minority_collapse import CollapseThreshold, collapse_threshold
 from counterpoint.theory.collapse.phase import PhaseDiagram, phase_diagram
 from counterpoint.theory.collapse.rebalancing import RebalancingPlan, rebalance
@@ -16,13 +15,11 @@ from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geom
 
 __all__ = [
     "ClassRisk",
-    "CollapseBounds",
     "CollapseThreshold",
     "Geometry",
     "PhaseDiagram",
     "RebalancingPlan",
     "class_risk",
-    "collapse_bounds",
     "collapse_threshold",
     "minimise_over_correlations",
     "optimal_geometry",

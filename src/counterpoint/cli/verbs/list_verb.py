@@ -17,7 +17,6 @@ from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.validation import dump_yaml
 from counterpoint.data.views.presets import PRESETS
-from counterpoint.evaluation.evaluation_settings import CATALOGUE as PROTOCOLS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.recipes import all_recipes, recipe_named
 
@@ -35,8 +34,7 @@ class ListFlags(VerbFlags):
     """What is listed."""
 
     what: str | None = option(
-        "data, methods, encoders, losses, views, metrics, corruptions, protocols, checks, recipes or settings "
-        "(default: all)",
+        "data, methods, encoders, losses, views, metrics, corruptions, checks, recipes or settings (default: all)",
         place="WHAT",
     )
     name: str | None = option("of a recipe: all that it says", place="NAME")
@@ -80,7 +78,6 @@ def _encoders() -> Mapping[str, str]:
     return {
         **catalogue_sentences("nn/encoders.py"),
         **{f"{prefix}NAME": sentence for prefix, sentence in libraries.items()},
-        "FILE.onnx": "a network with its weights, to be evaluated (extra `onnx`)",
         "package.module:name": "what makes a module of your own; in Python, the module itself: encoder=module",
         "(train)": "takes the names down to timm:NAME; evaluate, diagnose and embed take all as --encoder",
         "(weights)": "evaluate --weights FILE, train --init FILE: of any framework, docs/foreign-encoders.md",
@@ -146,7 +143,6 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
         for metric in described_metrics(package).values()
     },
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
-    "protocols": lambda: {name: protocol.table for name, protocol in PROTOCOLS.items()},
     "checks": _checks,
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
     "settings": described_settings,

@@ -13,7 +13,7 @@ PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and
 TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
 file, the number of a row, or the name of a sample. Each hit comes with the share of random pairs that are less similar
 and, where dimensions have a meaning (non-negative embeddings, as of ncl), with those that it shares with the query. The
-index is kept in the run folder; every sample is compared, but in very large collections.
+index is kept in the run folder; every sample is compared.
 
 examples:
   counterpoint search runs/photos holiday.jpg --out hits.html

@@ -120,7 +120,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
         text=f"On the same {inner.total:,} queries the difference is {100 * lost.value:.1f} points, 95 % interval "
         f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector gives up "
         "what the loss does not ask for; some of that is usual, and the reason to take the representation.",
-        confirm="compare both by other protocols: counterpoint evaluate RUN --protocol all",
+        confirm="compare both by other protocols: counterpoint evaluate RUN --metrics all",
         **remedies.advice(
             evidence,
             remedies.WIDER_PROJECTOR,
@@ -148,7 +148,7 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
         reference_name="effective rank of the representation",
         text="The loss sees what passes the projector only, and shapes no more than that. What it does not see is left "
         "as the untrained encoder had it, or decays.",
-        confirm="compare both with labels: counterpoint evaluate RUN --protocol all",
+        confirm="compare both with labels: counterpoint evaluate RUN --metrics all",
         **remedies.advice(
             evidence,
             remedies.WIDER_PROJECTOR,

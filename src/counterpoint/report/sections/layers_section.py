@@ -1,4 +1,4 @@
-"""Where are directions lost? How many are alive in every layer, and how adjacent layers meet."""
+"""Where are directions lost? How many are alive in every layer."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,6 @@ def layers_section(runs: Sequence[RunRecord]) -> Markup:
         join(
             run_title(run.name, run.order, len(runs)),
             _alive_figure(run, record),
-            [element("p", joint.words, class_="reading") for joint in record.joints],
             [element("p", remark, class_="note") for remark in record.remarks],
         )
         for run, record in known.items()

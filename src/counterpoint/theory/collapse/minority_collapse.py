@@ -35,17 +35,15 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
-from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.collapse.collapse_bounds import (
-    MIN_TEMPERATURE,
-    CollapseBounds,
-    collapse_bounds,
+from counterpoint.theory.collapse.risk_setting import (
+    RiskSetting,
+    checked_classes,
     complement_text,
+    risk_setting,
+    root_between,
     share_text,
 )
-from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, risk_setting, root_between
-from counterpoint.theory.geometry.class_risk import PAPER
 
 MAX_LOG_ODDS = 300.0  # the minorities then share 5e-131
 ROOT_TOLERANCE = 1e-13
@@ -65,7 +63,6 @@ class CollapseThreshold:
         num_negatives: k, or infinity.
         supervised: negatives are of other classes than the anchor.
         least_eigenvalue: of the dual matrix over its largest, at the threshold; 0 up to rounding certifies ``gram_CC``.
-        bounds: the paper's sufficient conditions, where they apply: InfoNCE with the mean over its negatives.
     """
 
     share: float
@@ -76,18 +73,16 @@ class CollapseThreshold:
     num_negatives: float
     supervised: bool
     least_eigenvalue: float
-    bounds: CollapseBounds | None
 
     def __str__(self) -> str:
         """Say where merging begins."""
         side = ">=" if self.collapses_above else "<="
         kind = "negatives of other classes" if self.supervised else "negatives of any class"
         number = "infinitely many" if math.isinf(self.num_negatives) else f"{self.num_negatives:.0f}"
-        text = (
+        return (
             f"the {len(self.proportions_C) - 1} minority classes merge where the majority's share is {side} "
             f"{complement_text(self.minority_share)} ({number} {kind})"
         )
-        return text if self.bounds is None else f"{text}; {self.bounds}"
 
 
 @one_thread()
@@ -98,9 +93,9 @@ def collapse_threshold(
 
     Root, by Brent's method, of the smallest eigenvalue of the optimality condition that belongs to parting minorities,
     :math:`y_m - G_{mm'}` at the best geometry in which they are merged. This is the true threshold, where the paper has
-    sufficient conditions; those are in ``bounds``.
+    sufficient conditions.
 
-    Source: imbalanced2026, section 6, for the setting and the bounds.
+    Source: imbalanced2026, section 6, for the setting.
 
     Args:
         num_classes: C >= 3, for one majority class and C - 1 equal minorities.
@@ -112,9 +107,8 @@ def collapse_threshold(
         UsageError: fewer than 3 classes, no crossing above equal shares (says which side holds), a loss without convex
             class-level risk.
 
-    >>> threshold = collapse_threshold(3)
-    >>> round(threshold.share, 4), threshold.bounds.exact is None
-    (0.9002, True)
+    >>> round(collapse_threshold(3).share, 4)
+    0.9002
     """
     num_classes, setting = checked_classes(num_classes), risk_setting(loss, num_negatives, supervised)
     # In log-odds, as at low temperatures the threshold is next to 1; from equal classes on.
@@ -141,7 +135,6 @@ def collapse_threshold(
         num_negatives=setting.num_negatives,
         supervised=setting.supervised,
         least_eigenvalue=merged.least_eigenvalue,
-        bounds=_bounds(setting, num_classes),
     )
 
 
@@ -240,18 +233,3 @@ def share_log_odds(share: float) -> float:
     0.0
     """
     return math.log(share) - math.log1p(-share)
-
-
-def _bounds(setting: RiskSetting, num_classes: int) -> CollapseBounds | None:
-    """The paper's conditions, for the losses that they are about."""
-    record = PAPER if setting.loss is None else setting.loss.class_level()
-    # Eq. 23: log(1 + mean over k), gaps without margin; scale is 1 / tau
-    is_mean = isinstance(record, LogOfSum) and record.is_mean and record.epsilon == 1 and not record.margin
-    if not is_mean or 1 / record.scale < MIN_TEMPERATURE:
-        return None
-    return collapse_bounds(
-        num_classes,
-        num_negatives=setting.num_negatives,
-        supervised=setting.supervised,
-        temperature=1 / record.scale,
-    )

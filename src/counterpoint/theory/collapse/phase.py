@@ -26,9 +26,8 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.collapse.collapse_bounds import complement_text
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold, one_majority, share_log_odds
-from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, root_between
+from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, complement_text, root_between
 from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_dual import certify
 

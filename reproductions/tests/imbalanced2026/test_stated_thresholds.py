@@ -2,15 +2,11 @@ import math
 
 import pytest
 
-from counterpoint.core.errors import UsageError
 from counterpoint.losses.imbalanced import GeneralizedContrastive
-from counterpoint.theory.collapse.collapse_bounds import collapse_bounds, corollary_6
 from counterpoint.theory.collapse.minority_collapse import collapse_threshold
-from counterpoint.theory.collapse.phase import phase_diagram
 from oracles import collapse_oracle
 from oracles.collapse_oracle import condition_18_by_counts
-
-NUMBERS = [1, 2, 5, 64, 512]
+from reproductions.imbalanced2026.stated_thresholds import corollary_6, corollary_7
 
 
 @pytest.mark.parametrize(("num_classes", "k"), [(3, 1), (3, 2), (3, 6), (4, 4), (5, 3)])
@@ -22,7 +18,7 @@ def test_condition_18_is_what_all_labels_give(num_classes: int, k: int, share: f
 
 def test_the_stated_thresholds() -> None:
     assert corollary_6(3) == pytest.approx(0.9292, abs=5e-5)
-    assert collapse_bounds(3, supervised=True).stated == pytest.approx(0.9438, abs=5e-5)
+    assert corollary_7(3) == pytest.approx(0.9438, abs=5e-5)
     beta = 1 / (1 + 1 / (4 * 4 * (1 + 3 * math.exp(2))))  # main text
     assert corollary_6(3) == pytest.approx((1 - math.sqrt(1 - beta**2)) / beta, rel=1e-12)
     printed_in_appendix = 1 / (1 + 2 / (4 * 4 * (1 + 3 * math.exp(2))))
@@ -32,29 +28,13 @@ def test_the_stated_thresholds() -> None:
 
 @pytest.mark.parametrize(("k", "expected"), [(1, 0.9438), (2, 0.9668), (5, 0.9842), (64, 0.9986), (512, 0.9998)])
 def test_condition_18_first_holds_above_the_stated_threshold(k: int, expected: float) -> None:
-    bounds = collapse_bounds(3, num_negatives=k)
-    assert bounds.stated is not None
-    assert bounds.exact is not None
-    assert condition_18_by_counts(bounds.stated, 3, k) > bounds.stated  # it does not hold there
-    assert not bounds.is_stated_proved
-    assert expected - 2e-4 < bounds.exact < expected + 5e-5  # found before on a grid of 2e-4
-    assert condition_18_by_counts(bounds.exact, 3, k) == pytest.approx(bounds.exact, rel=1e-12)
-    above = [bounds.exact + (1 - bounds.exact) * x for x in (1e-6, 0.01, 0.3, 0.9, 0.999)]
-    below = [bounds.exact * x for x in (0.05, 0.5, 0.9, 1 - 1e-6)]
+    """Found on a grid of 2e-4; the condition holds at no share below, and at every share above."""
+    first = expected - 2e-4
+    assert corollary_6(3) < first
+    above = [expected + 5e-5 + (1 - expected) * x for x in (0.0, 0.01, 0.3)]
+    below = [first * x for x in (0.05, 0.5, 0.9, 1.0)]
     assert all(condition_18_by_counts(share, 3, k) < share for share in above)
-    assert all(condition_18_by_counts(share, 3, k) > share for share in below)
-
-
-@pytest.mark.parametrize("k", NUMBERS)
-def test_the_bounds_are_in_order(k: int) -> None:
-    bounds = collapse_bounds(3, num_negatives=k)
-    assert bounds.exact is not None
-    assert collapse_threshold(3, num_negatives=k).share < bounds.exact <= bounds.worst_case + 1e-12
-
-
-def test_condition_18_never_holds_with_infinitely_many_negatives() -> None:
-    assert collapse_bounds(3).exact is None
-    assert collapse_bounds(3).worst_case == 1
+    assert all(condition_18_by_counts(share, 3, k) > share for share in [*below, corollary_6(3)])
 
 
 def test_the_true_threshold_is_below_what_corollary_6_states() -> None:
@@ -78,10 +58,7 @@ def test_the_steps_of_corollary_6_lead_to_a_false_statement_at_another_temperatu
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 0.2])
 def test_the_supervised_condition_is_sufficient(temperature: float) -> None:
     loss = GeneralizedContrastive(temperature=temperature)
-    threshold = collapse_threshold(3, loss=loss, supervised=True)
-    assert threshold.bounds is not None
-    assert threshold.bounds.exact is not None
-    assert threshold.share < threshold.bounds.exact
+    assert collapse_threshold(3, loss=loss, supervised=True).share < corollary_7(3, temperature=temperature)
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -107,17 +84,3 @@ def test_the_lipschitz_constant_of_infonce(k: int) -> None:
     largest = math.hypot(*collapse_oracle.infonce_slope([0.0] * k))
     assert largest == pytest.approx(1 / (2 * math.sqrt(k)), rel=1e-14)
     assert math.hypot(*collapse_oracle.infonce_slope([-2.0] + [0.0] * (k - 1))) < largest
-
-
-@pytest.mark.parametrize("num_classes", [3.5, 3.0, "3", None])
-def test_a_number_of_classes_is_whole(num_classes: object) -> None:
-    with pytest.raises(UsageError, match="num_classes must be a whole number >= 3"):
-        collapse_bounds(num_classes)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="num_classes must be a whole number >= 3"):
-        phase_diagram([0.5], [1], num_classes=num_classes)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("num_negatives", [math.nan, -math.inf, "8", None, True])
-def test_a_number_of_negatives_is_whole(num_negatives: object) -> None:
-    with pytest.raises(UsageError, match="num_negatives must be whole, 1 to 10000000"):
-        collapse_bounds(3, num_negatives=num_negatives)  # type: ignore[arg-type]
