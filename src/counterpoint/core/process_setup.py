@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 SWITCH = "COUNTERPOINT_TUNE"  # 0 leaves threads and memory as they are
-BRIEF = {"GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
-WAITING = ("OMP_WAIT_POLICY", *BRIEF)
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 HEAP = ("MALLOC_", "GLIBC_TUNABLES")  # variables of glibc, of who has a heap to tune
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of malloc.h
@@ -44,10 +44,10 @@ class _Work:
 def prepare_process() -> None:
     """Set what OpenMP reads as it is loaded, unless the user has; called as ``counterpoint`` is imported."""
     given = {name: os.environ[name] for name in WAITING if name in os.environ}
-    if is_left_alone() or given not in ({}, BRIEF):
+    if is_left_alone() or given:
         return
-    os.environ.update(BRIEF)  # processes that are started from here read it, too
-    _Work.is_late = given != BRIEF and not {"torch", "sklearn"}.isdisjoint(sys.modules)
+    os.environ.update(PASSIVE)  # processes that are started from here read it, too
+    _Work.is_late = not {"torch", "sklearn"}.isdisjoint(sys.modules)
 
 
 def is_left_alone() -> bool:
@@ -60,14 +60,15 @@ def thread_waiting() -> str:
     if is_left_alone():
         return f"as they were ({SWITCH}=0)"
     given = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
-    if given != [f"{name}={value}" for name, value in BRIEF.items()]:
-        return f"{', '.join(given)}, as given"
-    return "briefly, while work is done (torch was loaded before counterpoint)" if _Work.is_late else "briefly"
+    if not _Work.is_late:
+        return ", ".join(given)
+    how = "briefly, while work is done" if _openmp_libraries() else "as torch has it"
+    return f"{how} (torch was loaded before counterpoint)"
 
 
 def thread_remark(number: int) -> str | None:
     """What was chosen for as many threads, in one line, once per process; None where nothing differs from the usual."""
-    is_limited = number == processors() < min(os.cpu_count() or 1, _runnable())
+    is_limited = number == processors() < min(os.cpu_count() or 1, runnable_processors())
     if _Work.is_told or is_left_alone() or not (_Work.is_late or is_limited):
         return None
     _Work.is_told = True
@@ -109,11 +110,18 @@ def threads_to_take(number: int) -> int:
 
 def processors() -> int:
     """How many this process may use at a time: those it may run on, and no more than its container's share."""
-    return max(1, min([_runnable(), *map(math.ceil, _shares())]))
+    return max(1, min([runnable_processors(), *map(math.ceil, _shares())]))
 
 
-def _runnable() -> int:
+def runnable_processors() -> int:
+    """How many this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def give_back_memory() -> None:
+    """Ask glibc's allocator to give freed memory back to the system; others are left alone."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def _shares() -> Iterator[float]:
@@ -141,20 +149,14 @@ def _shares() -> Iterator[float]:
 def _keep_freed_memory(ending: ExitStack) -> None:
     """Ask glibc's allocator to keep freed blocks, and in the end to give them back; others are left alone."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):  # musl's Linux has neither
-        return
-    if any(name.startswith(HEAP) for name in os.environ):
+    if not hasattr(libc, "mallopt") or any(name.startswith(HEAP) for name in os.environ):  # musl's Linux has none
         return
     assert libc is not None
-
-    def usual() -> None:
-        for name, value in USUAL.items():
-            libc.mallopt(name, value)
-        libc.malloc_trim(0)
-
     for name, value in KEEPING.items():
         libc.mallopt(name, value)
-    ending.callback(usual)
+    ending.callback(give_back_memory)  # called last
+    for name, value in USUAL.items():
+        ending.callback(libc.mallopt, name, value)
 
 
 def _wait_briefly(ending: ExitStack) -> None:
@@ -164,7 +166,7 @@ def _wait_briefly(ending: ExitStack) -> None:
             before = library.kmp_get_blocktime()
             library.kmp_set_blocktime(0)
             ending.callback(library.kmp_set_blocktime, before)
-        elif hasattr(library, "GOMP_parallel"):  # GNU's
+        else:
             ending.callback(_idle_team(library))
 
 
@@ -185,8 +187,8 @@ def _idle_team(library: Any) -> Callable[[], None]:
 
 @cache
 def _openmp_libraries() -> list[Any]:
-    """The OpenMP runtimes that this process has loaded."""
+    """The OpenMP runtimes that this process has loaded and that can be told: LLVM's, Intel's and GNU's."""
     from threadpoolctl import ThreadpoolController  # deferred: as counterpoint is imported, nothing is looked for
 
-    found = ThreadpoolController().lib_controllers
-    return [library.dynlib for library in found if library.internal_api == "openmp"]
+    found = [library.dynlib for library in ThreadpoolController().lib_controllers if library.internal_api == "openmp"]
+    return [library for library in found if hasattr(library, "kmp_set_blocktime") or hasattr(library, "GOMP_parallel")]
