@@ -1,4 +1,4 @@
-"""Calls beside other work: idle, beside one busy process, and beside a torch program with two threads.
+"""Calls beside other work: idle, beside one busy process, and beside torch programs with one and two threads.
 
 Each implementation is called in a fresh process that knows no variable of OpenMP or of a BLAS, as in a user's own
 script. What it does there is the caller's: a command that prints one JSON object with ``seconds``, those of its calls
@@ -21,8 +21,13 @@ THREAD_VARIABLES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_")
 READY = "print('ready', flush=True)"
 IDLE = "idle"
 BUSY = f"{READY}\nwhile True: pass"
-TORCH = f"import torch\ntorch.set_num_threads(2)\na = torch.ones(1024, 1024)\n{READY}\nwhile True: a @ a"
-LOADS: Mapping[str, str] = {IDLE: "", "one busy process": BUSY, "two-thread torch": TORCH}
+TORCH = f"import torch\ntorch.set_num_threads({{}})\na = torch.ones(1024, 1024)\n{READY}\nwhile True: a @ a"
+LOADS: Mapping[str, str] = {
+    IDLE: "",
+    "one busy process": BUSY,
+    "one-thread torch": TORCH.format(1),
+    "two-thread torch": TORCH.format(2),
+}
 MOST_SLOWER = 3.0  # first call and median beside other work, over the idle median
 
 

@@ -20,6 +20,7 @@ from counterpoint.core.errors import RunError as RunError
 from counterpoint.core.errors import TrainingError as TrainingError
 from counterpoint.core.errors import UsageError as UsageError
 from counterpoint.core.errors import gone
+from counterpoint.core.process_setup import prepare_process
 from counterpoint.core.run import Run as Run
 from counterpoint.core.run import SeedRuns as SeedRuns
 
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from counterpoint.search.searching import search as search
     from counterpoint.search.table import Table as Table
     from counterpoint.search.table import embed as embed
+
+prepare_process()  # before torch is loaded, where that can be
 
 _DEFERRED = {
     "Audit": "counterpoint.audit.audit_record",

@@ -325,13 +325,13 @@ def test_threads_hold_no_more_than_there_is() -> None:
 
 PEAK = """
 import sys
-from counterpoint.cli.main import keep_freed_memory
+from counterpoint.core.process_setup import at_work
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent
 def of_status(name):
     return next(int(line.split()[1]) >> 10 for line in open("/proc/self/status") if line.startswith(name))
-keep_freed_memory()  # as the command does
+at_work().__enter__()  # as the command does
 before = of_status("VmRSS")
 source = open_source(sys.argv[1], SourceSettings(max_bad=0.9), progress=silent)
 print(len(source), of_status("VmHWM") - before)

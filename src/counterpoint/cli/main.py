@@ -1,7 +1,6 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
 import contextlib
-import ctypes
 import errno
 import io
 import logging
@@ -24,13 +23,12 @@ from counterpoint.core.errors import (
     gone,
     unknown_name,
 )
+from counterpoint.core.process_setup import at_work
 from counterpoint.core.ranks import Ranks, read_ranks
 from counterpoint.core.terminal_text import shown
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
 TRAINING = ("train", "resume", "fine-tune")  # which heed signals themselves: see `engine.loop`
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
-NEVER = -1
 VERSION = ("-V", "--version")
 NO_MEMORY = "not enough memory for this; close other programs, or use fewer samples"
 NO_THREAD = "can't start new thread"  # of CPython: no memory for its stack
@@ -90,21 +88,6 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
         return _complain(prog, "terminated" if code == TERMINATED else "interrupted", code)
 
 
-def keep_freed_memory() -> bool:
-    """Ask glibc's allocator to keep freed blocks: each step would map and clear them anew (``docs/decisions.md``).
-
-    Returns:
-        Whether it was asked: there is another allocator outside of Linux, and in musl's Linux.
-    """
-    if sys.platform != "linux":
-        return False
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallopt"):
-        return False
-    # No block is mapped on its own, and the heap is never given back to the system.
-    return bool(libc.mallopt(M_MMAP_MAX, 0)) and bool(libc.mallopt(M_TRIM_THRESHOLD, NEVER))
-
-
 @contextlib.contextmanager
 def _sigterm_as_exception() -> Iterator[None]:
     """Let SIGTERM end the block as Ctrl-C does, so that what is half made is removed; only where nobody heeds it."""
@@ -132,15 +115,13 @@ def _run(name: str, words: Sequence[str]) -> int:
     from counterpoint.cli.arguments import read_words  # deferred: loads pydantic, which the overview does without
 
     settings = read_words(name, words)
-    prepare_process()
-    return load_verb(name).run(*settings) or OK  # most verbs return nothing
+    _silence_others()
+    with at_work():
+        return load_verb(name).run(*settings) or OK  # most verbs return nothing
 
 
-def prepare_process() -> None:
-    """Set what must be set before torch is loaded, and silence what others say of themselves."""
-    # Threads that wait by spinning stall each other as soon as another program wants a core; read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    keep_freed_memory()
+def _silence_others() -> None:
+    """Silence what libraries say of themselves; torch reads the variable as it is loaded."""
     if _ranks().world_size > 1:  # of what we ask of DDP on purpose (engine/engine.py), and of ranks that are gone
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future

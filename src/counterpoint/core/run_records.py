@@ -115,6 +115,7 @@ class RunStatus(Record):
     world_size: int | None = None
     launch: str | None = None
     num_threads: int | None = None
+    thread_waiting: str | None = None
     num_parameters: int | None = None
     negatives_per_anchor: int | None = None
     pair_kernels: Annotated[tuple[Named, ...], Listed] = ()

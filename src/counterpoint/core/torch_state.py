@@ -8,6 +8,7 @@ import torch
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import without_autocast
+from counterpoint.core.process_setup import at_work, threads_to_take
 
 # Held while something draws from torch's own generator: what another thread draws then would change the numbers. The
 # same thread may take it again: a user's module may load an encoder within a step.
@@ -17,13 +18,19 @@ _TRAINING = threading.Lock()
 
 @contextmanager
 def usual_modes() -> Iterator[None]:
-    """Compute as a new process does, whatever modes the caller is in, and on the CPU by default; also a decorator.
+    """Compute as a new process of ours does, whatever modes the caller is in, and on the CPU by default.
+
+    Also a decorator. How threads wait and memory is kept is in ``process_setup``.
 
     >>> with torch.inference_mode(), usual_modes():
     ...     torch.is_grad_enabled()
     True
     """
     with ExitStack() as usual:
+        usual.enter_context(at_work())
+        number = torch.get_num_threads()
+        if (taken := threads_to_take(number)) != number:
+            usual.enter_context(with_threads(taken))
         usual.enter_context(torch.inference_mode(False))
         usual.enter_context(torch.enable_grad())
         if torch._C._is_any_autocast_enabled():

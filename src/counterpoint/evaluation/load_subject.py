@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.process_setup import thread_remark
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.user_objects import CUSTOM, is_origin
@@ -55,6 +56,8 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
     """
     if samples.test_data is None and samples.test_labels is not None:
         raise UsageError("test_labels= goes with test_data=")
+    if remark := thread_remark(torch.get_num_threads()):
+        reporter.say(remark)
     is_foreign = is_encoder(subject)
     given = [name for name in ("weights", "mean", "std") if getattr(look, name) is not None]
     if given and not is_foreign:

@@ -21,6 +21,7 @@ import torch
 from counterpoint.core import __version__
 from counterpoint.core.errors import RunError, StaleFileError, UsageError
 from counterpoint.core.files import is_unchanged, run_named_in
+from counterpoint.core.process_setup import runnable_processors
 from counterpoint.core.run_records import Continuation, RunStatus, read_record
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.sealed_lines import keep_lines
@@ -340,7 +341,7 @@ def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Repor
         began = folder.read_status().num_threads
     except RunError:  # what is damaged is written again later
         began = _facts(folder).get("num_threads")
-    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    most = runnable_processors()
     if settings.engine.device != "cpu" or began in (None, now):
         began = now
     elif began > most:

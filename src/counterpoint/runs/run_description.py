@@ -15,6 +15,7 @@ from counterpoint.core.derived_files import check_settings
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import CounterpointError, StaleFileError, UsageError
 from counterpoint.core.files import sealed_text, with_run, write_text
+from counterpoint.core.process_setup import thread_remark, thread_waiting
 from counterpoint.core.run_records import Continuation, Named, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
@@ -55,6 +56,7 @@ def first_status(assembled: Assembled) -> RunStatus:
         world_size=world_size(),
         launch=assembled.placement.ranks.launch,
         num_threads=torch.get_num_threads(),
+        thread_waiting=thread_waiting(),
         num_parameters=assembled.num_parameters,
         negatives_per_anchor=assembled.num_negatives,
         pair_kernels=tuple(Named(name=choice.name, reason=choice.reason) for choice in assembled.kernels),
@@ -147,6 +149,8 @@ def banner(assembled: Assembled) -> list[str]:
         f"{assembled.num_parameters:,} parameters; device {settings.engine.device}{where}, precision "
         f"{settings.engine.precision}"
     )
+    if remark := thread_remark(torch.get_num_threads()):
+        lines.append(remark)
     if start is not None:
         projector = "" if settings.projector.kind == "none" else "; the projector begins anew"
         rest = "; the projector, too" if projector and "projector" in start.parts else projector

@@ -3,11 +3,9 @@
 What decoding a picture takes in memory is told from its header, and threads share room for so many bytes.
 """
 
-import ctypes
 import io
 import os
 import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from counterpoint.core.errors import first_line
+from counterpoint.core.process_setup import give_back_memory
 from counterpoint.core.user_files import open_regular
 
 Item = TypeVar("Item")
@@ -86,9 +85,8 @@ class Room:
         try:
             yield
         finally:
-            # Ask glibc to return freed memory, which the command line otherwise keeps (``cli.main``).
-            if size >= LARGE_BYTES and sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-                libc.malloc_trim(0)
+            if size >= LARGE_BYTES:
+                give_back_memory()
             with self._changed:
                 self._left += size
                 self._changed.notify_all()
