@@ -124,7 +124,9 @@ def trained(given: Pictures, folder: Path) -> cp.Run:
     )  # fmt: skip
 
 
-def test_a_run_names_held_out_pictures_from_elsewhere_and_pictures_that_were_altered(tmp_path: Path) -> None:
+def test_a_run_names_held_out_pictures_from_elsewhere_and_pictures_that_were_altered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = pictures(240, 0)
     run = trained(given, tmp_path)
     own = {finding.name for finding in cp.diagnose(run, quiet=True).findings}
@@ -133,6 +135,15 @@ def test_a_run_names_held_out_pictures_from_elsewhere_and_pictures_that_were_alt
     (said,) = [finding for finding in turned.findings if finding.name == "altered-input"]
     assert said.level == "warning"
     assert "blue, green, red" in said.title
+    asked = {"metrics": ("knn",), "layers": ("embedding",)}
+    other = {"data": given[..., ::-1].copy(), "labels": LABELS}
+    for samples in (other, {f"test_{name}": value for name, value in other.items()}):
+        cp.evaluate(run, **samples, **asked)
+        lines = [line for line in capsys.readouterr().err.splitlines() if "blue, green, red" in line]
+        assert len(lines) == 1
+    cp.evaluate(run, **asked)
+    cp.evaluate(run, data=pictures(240, 1), labels=LABELS, **asked)
+    assert "look like those of training" not in capsys.readouterr().err
     elsewhere = cp.diagnose(run, data=pictures(240, 7, (0.3, 0.5, 0.3)), labels=LABELS, quiet=True)
     assert "altered-input" not in {finding.name for finding in elsewhere.findings}
 

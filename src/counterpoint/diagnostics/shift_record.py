@@ -43,3 +43,8 @@ class AlteredInput(Record):
     change: Text = ""
     distance: Figure = None
     undone: Figure = None
+
+    @property
+    def sentence(self) -> str:
+        """What was found."""
+        return f"the pictures look like those of training, but {self.change}"

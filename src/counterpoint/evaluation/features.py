@@ -22,6 +22,8 @@ from counterpoint.core.thread_parts import one_blas_thread, side_by_side
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
+from counterpoint.diagnostics.sample_shift import altered_input, picture_moments
+from counterpoint.diagnostics.shift_record import AlteredInput
 from counterpoint.evaluation.feature_tables import Write, stored_or_computed
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
@@ -33,6 +35,7 @@ PIECE = 128  # samples that one thread passes through the encoder at a time
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
 CONTENT = "content"  # in a table of features: a hash of what each sample holds
 MOST_NAMED = 3  # samples that an error lists
+MOST_PICTURES = 512  # whose channels are compared with those of training
 
 Advance = Callable[[], None]
 NOTHING_ELSE: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({})
@@ -333,3 +336,19 @@ def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
     tensor([0, 4, 8])
     """
     return positions_N[torch.linspace(0, len(positions_N) - 1, min(len(positions_N), at_most)).long()]
+
+
+def altered_pictures(subject: Subject) -> AlteredInput | None:
+    """What was done to other pictures than those of the run; None where its card does not have the means of these."""
+    card, settings = subject.encoder.card, subject.settings
+    if settings is None or settings.init is not None or card.kind != "images":
+        return None
+    for source in subject.sources[int(subject.is_own_data) :]:
+        asked = evenly_spaced(torch.arange(len(source)), MOST_PICTURES)
+        moments = [
+            picture_moments(fit_images(to_unit_float(source.store.fetch(part.tolist())), card.in_shape))
+            for part in asked.split(PIECE)
+        ]
+        if found := altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std)):
+            return found
+    return None

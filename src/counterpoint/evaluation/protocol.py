@@ -25,7 +25,7 @@ from counterpoint.evaluation.distribution_shift import Clean, in_conditions, ope
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation, described_split, write_evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
-from counterpoint.evaluation.features import evenly_spaced, view_pairs
+from counterpoint.evaluation.features import altered_pictures, evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.metric_types import Labelled, row_of
 from counterpoint.evaluation.subject import Subject
@@ -119,6 +119,8 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     bank, queries = _labelled_positions(subject)
     if not 1 <= asked.k <= len(bank):
         raise UsageError(f"k must be between 1 and the number of labelled samples, {len(bank)}, got {asked.k}")
+    if altered := altered_pictures(subject):
+        reporter.say(f"{altered.sentence}: every figure is of input that the encoder was never trained on")
     ood = open_ood(subject, asked, reporter)
     measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
     split = described_split(subject, bank, queries)

@@ -1,4 +1,4 @@
-"""Samples beside those of training: the held-out part of a run, and other pictures that may have been altered."""
+"""The held-out part of a run beside the samples of training."""
 
 # N samples, M of both parts, D features
 
@@ -8,20 +8,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from counterpoint.core.array_layout import fit_images, to_unit_float
+from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.class_geometry import Z_95
 from counterpoint.diagnostics.evidence import EMBEDDING, HELD_OUT, RAW_INPUT, TRAINING, HeldOutRecord
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.diagnostics.sample_shift import altered_input, matched_parts, picture_moments, told_apart
-from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
+from counterpoint.diagnostics.sample_shift import matched_parts, picture_moments, told_apart
+from counterpoint.diagnostics.shift_record import ToldApart
 from counterpoint.evaluation.features import SampleFeatures, content_hashes, evenly_spaced
 from counterpoint.evaluation.metric_types import wilson
 from counterpoint.evaluation.subject import Subject
 
 Pair = tuple[Tensor, Tensor]
 SMALL, AT_ONCE = 16, 128  # pixels of a side of pictures that are compared raw; samples that are read at once
-MOST_PICTURES = 512  # whose channels are compared with those of training
 FEWEST = 20  # samples of those that were held out, and of the others
 HELD_OUT_FIGURES = (
     "effective_rank", "rank_ceiling", "vanished", "resolved", "alignment", "positive_cosine", "negative_cosine",
@@ -89,19 +88,6 @@ def _small_input(subject: Subject, positions: Tensor) -> Tensor:
             raw = torch.cat([small.flatten(1), picture_moments(raw).float()], dim=1)
         rows.append(raw)
     return torch.cat(rows)
-
-
-def altered_pictures(subject: Subject) -> AlteredInput | None:
-    """What was done to other pictures than those of the run; None where its card does not have the means of these."""
-    card, settings = subject.encoder.card, subject.settings
-    if settings is None or settings.init is not None or subject.is_own_data or card.kind != "images":
-        return None
-    asked = evenly_spaced(torch.arange(len(subject.source)), MOST_PICTURES)
-    moments = [
-        picture_moments(fit_images(to_unit_float(subject.source.store.fetch(part.tolist())), card.in_shape))
-        for part in asked.split(AT_ONCE)
-    ]
-    return altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std))
 
 
 def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:

@@ -17,7 +17,14 @@ from counterpoint.diagnostics.alignment import colour_statistics, shortcut
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.evaluation.feature_tables import key_of
-from counterpoint.evaluation.features import blank_encoder, evenly_spaced, extract, view_pairs, with_norms_of
+from counterpoint.evaluation.features import (
+    altered_pictures,
+    blank_encoder,
+    evenly_spaced,
+    extract,
+    view_pairs,
+    with_norms_of,
+)
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.trained import Encoder
@@ -26,7 +33,7 @@ from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
 from counterpoint.runs.curvature_record import run_sharpness
 from counterpoint.runs.feature_evidence import is_rectified, with_clusters
-from counterpoint.runs.held_out_evidence import Pair, altered_pictures, held_out_beside_training
+from counterpoint.runs.held_out_evidence import Pair, held_out_beside_training
 from counterpoint.runs.pair_inspection import pairs_of_run
 
 COLOURS = "colours"  # of the views

@@ -53,7 +53,7 @@ def check_altered_input(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         level="warning",
-        title=f"Altered input: the pictures look like those of training, but {altered.change}",
+        title=f"Altered input: {altered.sentence}",
         measured=altered.distance,
         reference=altered.undone,
         reference_name="after that is undone",
