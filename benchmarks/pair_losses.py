@@ -2,6 +2,7 @@
 
     python benchmarks/pair_losses.py                  # CPU, some minutes
     python benchmarks/pair_losses.py --device cuda    # GPU: float32, TF32 and bfloat16
+    python benchmarks/pair_losses.py --device cuda --alone 524288     # ours with so many pairs, time and memory
     python benchmarks/pair_losses.py --full           # also 65536 pairs, ours only on a CPU
     python benchmarks/pair_losses.py --beside-load    # idle, beside a busy process, beside a two-thread torch program
     python benchmarks/pair_losses.py --kinds sigmoid  # one loss
@@ -40,16 +41,16 @@ from problems import Precision, Problem, make_inputs, set_precision
 from result_tables import PRODUCTS, Row, Section, heading, summary, table
 from torch import Tensor
 
-NT_XENT_SIZES = {"cpu": (16, 64, 128, 256, 512, 1024, 4096), "cuda": (256, 512, 1024, 4096, 16384, 32768)}
-CROSS_MODAL_SIZES = {"cpu": (4096,), "cuda": (4096, 32768, 65536)}
+NT_XENT_SIZES = {"cpu": (16, 64, 128, 256, 512, 1024, 4096), "cuda": (256, 1024, 4096, 16384)}
+CROSS_MODAL_SIZES = {"cpu": (4096,), "cuda": (4096, 32768)}
 SHARP_SIZES, SHARP_TEMPERATURES = (64, 256, 512), (0.01, 0.02)
 SUPERVISED_SIZES, SIGMOID_SIZES = (64, 256, 1024), (16, 64, 512)
-COMPILED_SIZES = (64, 4096)  # compiling takes longer than measuring
+COMPILED_SIZES = {"cpu": (64, 4096), "cuda": (16384,)}  # compiling takes longer than measuring
 FULL_SIZE = 65536
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bfloat16")}
 PLANS = {
     "cpu": Plan(warm_ups=2, short_rounds=25, long_rounds=9, sample_seconds=0.005),
-    "cuda": Plan(warm_ups=10, short_rounds=50, long_rounds=50, sample_seconds=0.0),
+    "cuda": Plan(warm_ups=3, short_rounds=25, long_rounds=11, sample_seconds=0.0),
 }
 QUICK_PLAN = Plan(warm_ups=1, short_rounds=3, long_rounds=3, sample_seconds=0.0)
 CPU_MEMORY_FROM = 256  # pairs; below, a process's own noise is larger than a loss
@@ -81,7 +82,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="tiny sizes and few rounds, as a smoke test")
     size.add_argument("--full", action="store_true", help=f"also {FULL_SIZE} pairs")
+    size.add_argument("--alone", type=int, default=None, help="NT-Xent of so many pairs, >= 2, ours alone")
     arguments = parser.parse_args(words)
+    if arguments.alone is not None and arguments.alone < 2:
+        parser.error(f"--alone must be >= 2, got {arguments.alone}")
     if arguments.threads is not None and arguments.threads < 1:
         parser.error(f"--threads must be >= 1, got {arguments.threads}; leave it out to use what torch takes")
     if arguments.device == "cuda" and not torch.cuda.is_available():
@@ -97,6 +101,9 @@ def problems(arguments: argparse.Namespace) -> Iterator[Problem]:
         if arguments.quick:
             yield from (Problem("nt-xent", n, 16, 0.1, **made) for n in (8, 32))
             yield from (Problem(kind, 32, 16, 0.07, **made) for kind in ("cross-modal", "supervised", "sigmoid"))
+            continue
+        if arguments.alone:
+            yield Problem("nt-xent", arguments.alone, 128, 0.1, **made)
             continue
         full = (FULL_SIZE,) if arguments.full else ()
         yield from (Problem("nt-xent", n, 128, 0.1, **made) for n in NT_XENT_SIZES[device] + full)
@@ -176,16 +183,18 @@ def with_memory(problem: Problem, row: Row, step: Step | None, inputs: tuple[Ten
     return replace(row, extra_mib=call.extra_mib, remarks=(*row.remarks, *odd))
 
 
-def measure(problem: Problem, clock: Clock, plan: Plan, *, memory_of: Sequence[str]) -> Section:
+def measure(
+    problem: Problem, clock: Clock, plan: Plan, *, memory_of: Sequence[str], names: Sequence[str] = ()
+) -> Section:
     """Check, time in turns and weigh everyone who solves one problem."""
     set_precision(problem.precision)
     inputs = make_inputs(problem)
     truth = truth_of(problem, *inputs)
     reason = too_large(problem, problem.matrix_bytes)
     # First, so that the others are checked in as little memory as they are timed in.
-    products = {} if reason else {PRODUCTS: bare_products(problem, *inputs)}
-    is_compiled = problem.num_pairs in COMPILED_SIZES and plan is not QUICK_PLAN
-    names = [*CATALOGUE[problem.kind], *(COMPILED[problem.kind] if is_compiled else ())]
+    products = {} if reason or names else {PRODUCTS: bare_products(problem, *inputs)}
+    is_compiled = problem.num_pairs in COMPILED_SIZES[problem.device] and plan is not QUICK_PLAN
+    names = names or [*CATALOGUE[problem.kind], *(COMPILED[problem.kind] if is_compiled else ())]
     prepared = {name: prepare(problem, name, inputs, truth) for name in names}
     steps = {name: step for name, (_, step) in prepared.items() if step is not None}
     seconds = take_turns({**steps, **products}, clock, plan) if steps or products else {}
@@ -272,7 +281,7 @@ def main(words: Sequence[str]) -> int:
             section = measure_alone(problem)
         else:
             memory_of = names_to_weigh(problem, is_quick=arguments.quick)
-            section = measure(problem, clock, plan, memory_of=memory_of)
+            section = measure(problem, clock, plan, memory_of=memory_of, names=(OURS,) if arguments.alone else ())
         print("", table(section), sep="\n", flush=True)
         sections.append(section)
     print("\n### All of them, peers as their time over ours\n", summary(sections), sep="\n")

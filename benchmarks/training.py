@@ -95,7 +95,7 @@ def make_setup(arguments: argparse.Namespace) -> Setup:
     encoder, batch_size = DEFAULTS[arguments.device]
     batch_size = arguments.batch_size or (4 if arguments.quick else batch_size)
     steps = 4 if arguments.quick else STEPS
-    steps *= 10 if arguments.device == "cuda" and not arguments.quick else 1
+    steps *= 4 if arguments.device == "cuda" and not arguments.quick else 1
     return Setup(
         random_pictures(steps * batch_size), arguments.encoder or encoder, batch_size, "fp32", arguments.device
     )
