@@ -73,6 +73,8 @@ class Recommendation(Record):
     @property
     def promise(self) -> str:
         """How long it takes."""
+        if self.seconds is None:
+            return f"no step was timed, of {self.minutes:g} minutes given"
         low, middle, high = ((value or 0.0) / 60 for value in (self.low, self.seconds, self.high))
         return f"about {middle:.1f} minutes on this machine [{low:.1f}, {high:.1f}], of {self.minutes:g} given"
 
