@@ -17,7 +17,6 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
 from counterpoint.core.thread_parts import alone
 from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
 
-
 # Of the Hessian with a change of the inputs.
 Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 

@@ -6,16 +6,16 @@ L / \partial S_i`, so that a pair weighs :math:`e_{ij} (f_i + f_j)`; what attrac
 pair by pair, before they meet a vector, and one product with the vectors is the gradient: 1.5 products and one
 exponential per pair, where autograd through the matrix takes 3.
 
-One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric. Up to s = ``HIGHEST`` it is 0. Beyond,
-in float32, c = s - ``HIGHEST`` keeps exponentials from overflow, and those below e^``LOWEST`` are lifted to it; that
-is exact as long as no row's sum is so small that they show (``_is_exact``), which is looked at. Then, and beyond
-``LARGEST_SCALE``, the general route is taken, each of whose rows has its own reference.
+One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric. Up to s = ``HIGHEST`` it is 0. Above,
+in float32, c = s - ``HIGHEST`` prevents overflow, and exponentials below e^``LOWEST`` are lifted to it: they are too
+small to show in a row's sum, which is looked at (``_is_exact``). Where they do, and above ``LARGEST_SCALE``, the
+general route is taken, in which each row has its own reference.
 
-Of two views and their positives i' (``TwoViews``):
+Of two views and their positives i' (``_TwoViews``):
 
 .. math:: L = g \sum_{i=1}^{2n} \phi(e^{r_i}), \qquad r_i = m + \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
 
-Of one set with classes (``OneSet``), M the number of anchors that have a positive:
+Of one set with classes (``_OneSet``), M the number of anchors that have a positive:
 
 .. math:: L = -\frac{1}{M} \sum_i \frac{1}{|P(i)|} \sum_{j \in P(i)} \log p_{ij}
 
@@ -26,7 +26,7 @@ e^{r_i})`: only there can the loss come near zero, where a difference of logarit
 # N samples, V vectors (2N of two views), H rows and W columns of a strip, D features
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
@@ -47,32 +47,26 @@ LARGEST_SCALE = {torch.float32: 120.0, torch.float64: 300.0}
 LEAST_SHARE = 1e-8  # what all exponentials that were lifted may add to a row's sum
 
 
-class PerVector(NamedTuple):
-    """What the sums S say: the loss, f = s dL/dS, and s times how strongly vectors attract their positives."""
+class _PerVector(NamedTuple):
+    """What the sums S say."""
 
     value: Tensor
-    factor_V: Tensor
-    pull: Tensor
+    factor_V: Tensor  # s dL/dS
+    pull: Tensor  # s times how strongly vectors attract their positives
 
 
-class Attraction(Protocol):
-    """What a loss of exponential sums does beside summing."""
+class _Attraction(Protocol):
+    """What a loss of exponential sums does beside summing; a strip's first column is that of its first row."""
 
-    def erase(self, exp_HW: Tensor, rows: slice) -> None:
-        """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
-        ...
+    def erase(self, exp_HW: Tensor, rows: slice) -> None: ...  # set the pairs that do not count to zero
 
-    def of_sums(self, sum_V: Tensor) -> PerVector:
-        """The loss from sums relative to e^c."""
-        ...
+    def of_sums(self, sum_V: Tensor) -> _PerVector: ...  # from sums relative to e^c
 
-    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
-        """Subtract what attracts from the weights of both readings of a strip's pairs."""
-        ...
+    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None: ...  # subtract it from both readings
 
 
 @dataclass(frozen=True)
-class UnitVectors:
+class _UnitVectors:
     """Vectors at unit length, (v, d), what their lengths were, and s."""
 
     unit_VD: Tensor
@@ -80,8 +74,7 @@ class UnitVectors:
     scale: float
 
     @property
-    def reference(self) -> float:
-        """See above: c."""
+    def reference(self) -> float:  # c
         return max(0.0, abs(self.scale) - HIGHEST[self.unit_VD.dtype])
 
     def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
@@ -91,8 +84,8 @@ class UnitVectors:
             out_HW.sub_(self.reference).clamp_(min=LOWEST)
         return out_HW.exp_()
 
-    def find(self, loss: Attraction, *, wants_gradient: bool) -> tuple[Tensor, Tensor | None] | None:
-        """Value, and gradient for the raw vectors; None where the reference is not exact."""
+    def find(self, loss: _Attraction, num_inputs: int, *, wants_gradient: bool) -> Found | None:
+        """Value, and gradient for the raw vectors, which came in so many parts; None where c is not exact."""
         if abs(self.scale) > LARGEST_SCALE[self.unit_VD.dtype]:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
@@ -100,10 +93,10 @@ class UnitVectors:
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
-        def exponentials(rows: slice) -> tuple[Tensor, Tensor | None]:
+        def exponentials(rows: slice) -> tuple[Tensor, ...]:
             exp_HW = self.exponentials(own_rows(unit_VD, rows), unit_VD[rows.start :], kept[rows.start])
             loss.erase(exp_HW, rows)
-            return exp_HW.sum(1), None if rows.stop == num else exp_HW[:, exp_HW.shape[0] :].sum(0)
+            return (exp_HW.sum(1),) if rows.stop == num else (exp_HW.sum(1), exp_HW[:, exp_HW.shape[0] :].sum(0))
 
         def weights(rows: slice) -> None:
             weight_HW = kept[rows.start].mul_(factor_V[rows, None] + factor_V[rows.start :])
@@ -121,17 +114,17 @@ class UnitVectors:
         with normal_numbers():
             found = each_block(strips, exponentials, num_products)
             with alone():
-                sum_V = joined([own_H for own_H, _ in found])
+                sum_V = joined([sums[0] for sums in found])
                 # In the order of strips: the same bits for any number of threads.
-                for rows, (_, below_W) in zip(strips[:-1], found, strict=False):
-                    sum_V[rows.stop :] += below_W
+                for rows, sums in zip(strips[:-1], found, strict=False):
+                    sum_V[rows.stop :] += sums[1]
                 if self.reference and not _is_exact(sum_V):
                     return None
                 value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
-                return value, None
+                return Found(value)
             each_block(strips, weights, num_products)
-            return value, joined(each_block(strips, products, num_products))
+            return Found(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
 
 
 def _is_exact(sum_V: Tensor) -> bool:
@@ -141,34 +134,19 @@ def _is_exact(sum_V: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class SmallLoss:
-    """What a pairwise loss of two views does with its scores.
+    """What a pairwise loss of two views does with its scores."""
 
-    Attributes:
-        scale: s, 1 / temperature.
-        margin: m.
-        phi_of_log: phi as a function of the logarithm of its argument.
-        slope_of_log: its derivative with respect to that logarithm.
-        general: the same loss (two views to a scalar) for any input, differentiable to any order.
-    """
-
-    scale: float
-    margin: float
-    phi_of_log: Elementwise
-    slope_of_log: Elementwise
-    general: Callable[[Tensor, Tensor], Tensor]
+    scale: float  # s
+    margin: float  # m
+    phi_of_log: Elementwise  # phi as a function of the logarithm of its argument
+    slope_of_log: Elementwise  # its derivative by that logarithm
+    general: Callable[[Tensor, Tensor], Tensor]  # see ``one_operation.Route``
 
 
 def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Tensor | None:
-    """The loss, where the shortcut applies.
+    """The loss of two raw views, with g = weight; None where only the general route is right.
 
-    Args:
-        z0: first view, raw, (n, d) in float32 or float64.
-        z1: second view.
-        loss: what is computed.
-        weight: g, 1 / 2n for a mean.
-
-    Returns:
-        Scalar, or None if the general route is the right one: see ``is_small`` and ``ordinary_lengths``.
+    See ``is_small`` and ``ordinary_lengths``.
     """
     if not is_small(4 * len(z0) ** 2, LARGEST_KEPT):
         return None
@@ -179,49 +157,41 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
         return None
     with alone():
         both_VD.div_(length_V1)
-    return one_operation(TwoViews(loss, weight, UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
+    return one_operation(_TwoViews(loss, weight, _UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
 
 
 @dataclass(frozen=True)
-class TwoViews:
+class _TwoViews:
     """Two views against each other: the loss, g, and the vectors, first view above second."""
 
     loss: SmallLoss
     weight: float
-    vectors: UnitVectors
+    vectors: _UnitVectors
 
     @property
     def general(self) -> Callable[..., Tensor]:
-        """See ``one_operation.Route``."""
         return self.loss.general
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        """See ``one_operation.Route``."""
-        found = self.vectors.find(self, wants_gradient=wants_gradient)
-        if found is None:
-            return None
-        value, gradient_VD = found
-        if gradient_VD is None:
-            return Found(value)
-        is_kept = len(gradient_VD) ** 2 <= LARGEST_SMALL  # the Hessian takes several whole matrices
-        return Found(value, gradient_VD.chunk(2), partial(_hessian, self) if is_kept else None)
+        found = self.vectors.find(self, 2, wants_gradient=wants_gradient)
+        # The Hessian takes several whole matrices.
+        if found is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
+            return found
+        return replace(found, hessian=partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
-        """See ``Attraction``."""
         exp_HW.diagonal().fill_(0.0)
         self._partners(exp_HW).fill_(0.0)
 
-    def of_sums(self, sum_V: Tensor) -> PerVector:
-        """See ``Attraction``."""
+    def of_sums(self, sum_V: Tensor) -> _PerVector:
         statistic_2N, loss = self.statistic(sum_V), self.loss
         value = loss.phi_of_log(statistic_2N).sum().mul_(self.weight)
         slope_2N = loss.slope_of_log(statistic_2N).mul(self.weight * loss.scale)
         # The positive weighs minus the sum of the negatives. Both views of a sample have each other for a positive,
         # so that the two sums add up.
-        return PerVector(value, slope_2N.view(-1) / sum_V, slope_2N.sum(0))
+        return _PerVector(value, slope_2N.view(-1) / sum_V, slope_2N.sum(0))
 
     def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
-        """See ``Attraction``."""
         partners = self._partners(weight_HW)
         if partners.shape[-1]:  # a strip of the second view has its positives to the left
             partners.sub_(pull[rows.start : rows.start + partners.shape[-1]])
@@ -243,7 +213,7 @@ class TwoViews:
         return u_HW.diagonal(n)
 
 
-def _hessian(route: TwoViews) -> Product:
+def _hessian(route: _TwoViews) -> Product:
     r"""The Hessian of two views against each other at one point, as a function of a change of them.
 
     With f = phi(exp), scores :math:`\sigma_{ij} = s\, u_i^\top u_j` of unit vectors, weights :math:`p_{ij} = e_{ij} /
@@ -254,9 +224,7 @@ def _hessian(route: TwoViews) -> Product:
         \dot W_{ij} = f''_i \dot r_i (p_{ij} - [j = i'])
         + f'_i p_{ij} \Big(\dot\sigma_{ij} - \sum_k p_{ik} \dot\sigma_{ik}\Big)
 
-    Three matrix products for each direction. Double backward through the general route takes six: value, gradient and
-    one product then cost 1.5 to 2.1 times as much (InfoNCE at 0.5 and 0.02, DCL and MINE; 128, 256 and 512 samples of
-    128 features, one thread, pair by pair), above the 1.3 at which a closed form goes.
+    Three matrix products for each direction; double backward through the general route takes six.
     """
     loss, vectors, unit_VD, length_V1 = route.loss, route.vectors, route.vectors.unit_VD, route.vectors.length_V1
     rows_of_all = slice(0, len(unit_VD))
@@ -312,42 +280,30 @@ def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tenso
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """The supervised loss, where the shortcut applies.
+    """The supervised loss of raw vectors and their labels; None where only the general route is right.
 
-    Args:
-        x_VD: raw vectors in float32 or float64, all of them anchors, that are a small batch (``is_small``).
-        class_V: their labels.
-        scale: 1 / temperature.
-        general: the same loss of any such vectors, differentiable to any order.
-
-    Returns:
-        Scalar, or None if a vector is zero, extreme or not finite: the general route is then the right one.
+    See ``ordinary_lengths``; that they are few enough (``is_small``) is known.
     """
     length_V1 = ordinary_lengths(x_VD.detach())
     if length_V1 is None:
         return None
     with alone():
         _, class_V, counts_C = torch.unique(class_V, return_inverse=True, return_counts=True)
-        vectors = UnitVectors(x_VD.detach() / length_V1, length_V1, scale)
-    return one_operation(OneSet(vectors, class_V, counts_C, general), x_VD)
+        vectors = _UnitVectors(x_VD.detach() / length_V1, length_V1, scale)
+    return one_operation(_OneSet(vectors, class_V, counts_C, general), x_VD)
 
 
 @dataclass(frozen=True)
-class OneSet:
+class _OneSet:
     """All vectors against each other, with their classes from 0, and how many are of each."""
 
-    vectors: UnitVectors
+    vectors: _UnitVectors
     class_V: Tensor
     counts_C: Tensor
     general: Callable[..., Tensor]
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        """See ``one_operation.Route``."""
-        found = self.vectors.find(self, wants_gradient=wants_gradient)
-        if found is None:
-            return None
-        value, gradient_VD = found
-        return Found(value, () if gradient_VD is None else (gradient_VD,))
+        return self.vectors.find(self, 1, wants_gradient=wants_gradient)
 
     @cached_property
     def num_positives(self) -> Tensor:
@@ -360,13 +316,11 @@ class OneSet:
         return self.counts_C.amin().item() < 3
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
-        """See ``Attraction``: no vector meets itself, nor its only positive."""
         if self.has_few:
             exp_HW.masked_fill_(self._is_positive(rows).logical_and_(self.num_positives[rows, None] == 1), 0.0)
         exp_HW.diagonal().fill_(0.0)
 
-    def of_sums(self, sum_V: Tensor) -> PerVector:
-        """See ``Attraction``."""
+    def of_sums(self, sum_V: Tensor) -> _PerVector:
         unit_VD, num_V, scale, reference = (
             self.vectors.unit_VD,
             self.num_positives,
@@ -390,10 +344,9 @@ class OneSet:
             # Divided by an infinite sum, all shares of an anchor without positives are 0.
             sum_V = torch.where(is_only_V, total_V, sum_V).masked_fill_(is_none_V, torch.inf)
         value, share = loss_V.sum() * share, share * scale
-        return PerVector(value, share / sum_V, share * pull_V)
+        return _PerVector(value, share / sum_V, share * pull_V)
 
     def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
-        """See ``Attraction``; with several positives each, both readings of a pair pull alike."""
         pull = pull[rows, None] + pull[rows.start :] if self.has_few else 2 * pull[rows, None]
         weight_HW.sub_(self._is_positive(rows) * pull)
         weight_HW.diagonal().fill_(0.0)
