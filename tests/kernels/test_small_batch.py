@@ -4,15 +4,17 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
 
+from counterpoint.kernels.cpu import upper_pairs
 from counterpoint.kernels.select import recording, use
 from counterpoint.losses import DCL, InfoNCE, Loss, SoftTriplet
 from counterpoint.losses.family import LiftedStructured
-from tolerances import assert_close
+from tolerances import LOW_PRECISION_RATIO, assert_close
 
 LOSSES = [InfoNCE(0.1), InfoNCE(0.5, epsilon=0.0), InfoNCE(1.0, epsilon=0.3), SoftTriplet(0.3, 0.4), LiftedStructured()]
 
@@ -41,6 +43,38 @@ def test_value_and_gradient_are_those_of_the_general_route(loss: torch.nn.Module
     actual = loss(*views)
     assert_close(actual, expected)
     assert_close(torch.cat(torch.autograd.grad(actual, views)), torch.cat(torch.autograd.grad(expected, views)))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 0.02, 0.01])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_strips_add_up(temperature: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a matrix in strips of four rows; in float32 no further from the truth than the whole matrix."""
+    monkeypatch.setattr(upper_pairs, "STRIP", 4)
+    errors = {None: 0.0, "dense": 0.0}
+    for n in (7, 11, 30):
+        exact, loss = draw_views(n, 8), InfoNCE(temperature)
+        with use("dense"):
+            truth = torch.cat(torch.autograd.grad(loss(*exact), exact))
+        rounded = [z.detach().to(dtype).requires_grad_() for z in exact]
+        for kernel in errors:
+            with use(kernel) if kernel else nullcontext():
+                assert kernel or took_the_shortcut(loss, *rounded)
+                found = torch.cat(torch.autograd.grad(loss(*rounded), rounded))
+            errors[kernel] += float((found.double() - truth).norm() / truth.norm())
+    assert errors[None] <= max(LOW_PRECISION_RATIO * errors["dense"], 1e-10)
+
+
+def test_far_vectors_at_a_small_temperature_are_exact() -> None:
+    """Four vectors at equal distances: all scores are -115 / 3, and one reference for all would lift them."""
+    corners = torch.eye(4) - 0.25
+    z0, z1 = corners[:2].clone().requires_grad_(), corners[2:].clone().requires_grad_()
+    loss = InfoNCE(1 / 115)
+    with recording() as choices:
+        value = loss(z0, z1)
+    assert [choice.name for choice in choices] == ["small batch", "dense"]
+    assert_close(value, torch.tensor(3.0).log(), dtype=torch.float32)
+    with use("dense"):
+        assert_close(torch.autograd.grad(value, z0)[0], torch.autograd.grad(loss(z0, z1), z0)[0])
 
 
 def test_it_steps_aside_where_it_would_be_wrong_or_slow() -> None:

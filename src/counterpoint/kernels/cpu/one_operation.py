@@ -1,7 +1,7 @@
 """A loss of a batch by its own value and gradient, both found in one forward pass, as one autograd operation.
 
 Below a few hundred samples the time goes into calls, not into arithmetic. A first reverse-mode derivative is what
-forward found; a second one is in closed form where the route has it (``Found.along``), everything else is left to the
+forward found; a second one is in closed form where the route has it (``Found.hessian``), everything else is left to the
 loss's general route.
 """
 
@@ -17,6 +17,9 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
 from counterpoint.core.thread_parts import alone
 from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
 
+# Of the Hessian with a change of the inputs.
+Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+
 
 @dataclass(frozen=True)
 class Found:
@@ -25,13 +28,12 @@ class Found:
     Attributes:
         value: scalar.
         gradients: one for each input; empty where none was asked for.
-        along: change of the gradients along a change of the inputs, that is the Hessian's product; None: see the
-            general route.
+        hessian: makes what all products share; None leaves them to the general route.
     """
 
     value: Tensor
     gradients: Sequence[Tensor] = ()
-    along: Callable[[Sequence[Tensor]], Sequence[Tensor]] | None = None
+    hessian: Callable[[], Product] | None = None
 
 
 class Route(Protocol):
@@ -62,7 +64,7 @@ class _OneOperation(torch.autograd.Function):
                 leaves = [each.detach().requires_grad_(wants_gradient) for each in inputs]
                 value = route.general(*leaves)
             found = Found(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
-        ctx.route, ctx.along, ctx.num_inputs = route, found.along, len(inputs)
+        ctx.route, ctx.hessian, ctx.num_inputs = route, found.hessian, len(inputs)
         ctx.save_for_backward(*inputs, *found.gradients)
         return found.value
 
@@ -71,8 +73,8 @@ class _OneOperation(torch.autograd.Function):
         # Gradients are recorded in backward under create_graph only.
         if not torch.is_grad_enabled():
             return None, None, *(upstream[0] * kept for kept in ctx.saved_tensors[ctx.num_inputs :])
-        if ctx.along is not None:
-            return None, None, *_Slope.apply(ctx.route, ctx.along, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
+        if ctx.hessian is not None:
+            return None, None, *_Slope.apply(ctx.route, ctx.hessian, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
         return None, None, *_general_gradient(ctx.route, upstream[0], ctx.saved_tensors[: ctx.num_inputs])[1]
 
 
@@ -92,9 +94,9 @@ class _Slope(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, route: Route, along: Callable[..., Any], num_inputs: int, upstream: Tensor, *saved: Tensor
+        ctx: Any, route: Route, hessian: Callable[[], Product], num_inputs: int, upstream: Tensor, *saved: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.route, ctx.along, ctx.num_inputs = route, along, num_inputs
+        ctx.route, ctx.product, ctx.num_inputs = route, hessian(), num_inputs
         ctx.save_for_backward(upstream, *saved)
         return tuple(upstream * kept for kept in saved[num_inputs:])
 
@@ -109,7 +111,7 @@ class _Slope(torch.autograd.Function):
             is_recorded = torch.is_grad_enabled()
             by_upstream, *products = torch.autograd.grad(gradients, given, tangents, create_graph=is_recorded)
             return None, None, None, by_upstream, *products, *nothing
-        products = [turned * upstream for turned in ctx.along(tangents)]
+        products = [turned * upstream for turned in ctx.product(tangents)]
         by_upstream = None
         if ctx.needs_input_grad[3]:
             by_upstream = sum((g * t).sum() for g, t in zip(kept, tangents, strict=True))

@@ -6,16 +6,16 @@ L / \partial S_i`, so that a pair weighs :math:`e_{ij} (f_i + f_j)`; what attrac
 pair by pair, before they meet a vector, and one product with the vectors is the gradient: 1.5 products and one
 exponential per pair, where autograd through the matrix takes 3.
 
-One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric. Up to s = ``HIGHEST`` it is 0. Beyond,
-in float32, c = s - ``HIGHEST`` keeps exponentials from overflow, and those below e^``LOWEST`` are lifted to it; that
-is exact as long as no row's sum is so small that they show (``_is_exact``), which is looked at. Then, and beyond
-``LARGEST_SCALE``, the general route is taken, each of whose rows has its own reference.
+One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric. Up to s = ``HIGHEST`` it is 0. Above,
+in float32, c = s - ``HIGHEST`` prevents overflow, and exponentials below e^``LOWEST`` are lifted to it: they are too
+small to show in a row's sum, which is looked at (``_is_exact``). Where they do, and above ``LARGEST_SCALE``, the
+general route is taken, in which each row has its own reference.
 
-Of two views and their positives i' (``TwoViews``):
+Of two views and their positives i' (``_TwoViews``):
 
 .. math:: L = g \sum_{i=1}^{2n} \phi(e^{r_i}), \qquad r_i = m + \log \sum_{j \ne i, i'} e^{s (\cos_{ij} - \cos_{ii'})}
 
-Of one set with classes (``OneSet``), M the number of anchors that have a positive:
+Of one set with classes (``_OneSet``), M the number of anchors that have a positive:
 
 .. math:: L = -\frac{1}{M} \sum_i \frac{1}{|P(i)|} \sum_{j \in P(i)} \log p_{ij}
 
@@ -26,20 +26,20 @@ e^{r_i})`: only there can the loss come near zero, where a difference of logarit
 # N samples, V vectors (2N of two views), H rows and W columns of a strip, D features
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import take_radial
-from counterpoint.core.thread_parts import alone, blocks, each_block, joined, normal_numbers
+from counterpoint.core.thread_parts import alone, blocks, each_block, joined, normal_numbers, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
-from counterpoint.kernels.cpu.one_operation import Found, is_small, one_operation, ordinary_lengths
+from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL
 
-STRIP = 256  # most rows of a strip: of two strips or more, the second half of a core's triangle is spared
+STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512 to 4,096 vectors
 # float32: sums of a few thousand e^55 and their reciprocals are ordinary numbers, and e^-85 is a normal one.
 HIGHEST, LOWEST = {torch.float32: 55.0, torch.float64: 300.0}, -85.0
 # Twice HIGHEST plus what rows may differ in: beyond, a vector's nearest one would have to be ever closer.
@@ -47,32 +47,26 @@ LARGEST_SCALE = {torch.float32: 120.0, torch.float64: 300.0}
 LEAST_SHARE = 1e-8  # what all exponentials that were lifted may add to a row's sum
 
 
-class PerVector(NamedTuple):
-    """What the sums S say: the loss, f = dL/dS, and how strongly a vector attracts its positives."""
+class _PerVector(NamedTuple):
+    """What the sums S say."""
 
     value: Tensor
-    factor_V: Tensor
-    pull_V: Tensor
+    factor_V: Tensor  # s dL/dS
+    pull: Tensor  # s times how strongly vectors attract their positives
 
 
-class Attraction(Protocol):
-    """What a loss of exponential sums does beside summing."""
+class _Attraction(Protocol):
+    """What a loss of exponential sums does beside summing; a strip's first column is that of its first row."""
 
-    def erase(self, exp_HW: Tensor, rows: slice) -> None:
-        """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
-        ...
+    def erase(self, exp_HW: Tensor, rows: slice) -> None: ...  # set the pairs that do not count to zero
 
-    def of_sums(self, sum_V: Tensor, reference: float, scaled_VD: Tensor) -> PerVector:
-        """The loss from sums relative to e^reference, with vectors times the scale at hand."""
-        ...
+    def of_sums(self, sum_V: Tensor) -> _PerVector: ...  # from sums relative to e^c
 
-    def attract(self, weight_HW: Tensor, rows: slice, pull_V: Tensor) -> None:
-        """Subtract what attracts from the weights of both readings of a strip's pairs."""
-        ...
+    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None: ...  # subtract it from both readings
 
 
 @dataclass(frozen=True)
-class UnitVectors:
+class _UnitVectors:
     """Vectors at unit length, (v, d), what their lengths were, and s."""
 
     unit_VD: Tensor
@@ -80,58 +74,57 @@ class UnitVectors:
     scale: float
 
     @property
-    def reference(self) -> float:
-        """See above: c."""
+    def reference(self) -> float:  # c
         return max(0.0, abs(self.scale) - HIGHEST[self.unit_VD.dtype])
 
-    def exponentials_(self, score_HW: Tensor) -> Tensor:
-        """e^(u - c) in place."""
+    def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
+        """e^(u - c)."""
+        torch.addmm(out_HW, own_HD, other_WD.t(), beta=0, alpha=self.scale, out=out_HW)
         if self.reference:
-            score_HW.sub_(self.reference).clamp_(min=LOWEST)
-        return score_HW.exp_()
+            out_HW.sub_(self.reference).clamp_(min=LOWEST)
+        return out_HW.exp_()
 
-    def find(self, loss: Attraction, *, wants_gradient: bool) -> tuple[Tensor, Tensor | None] | None:
-        """Value, and gradient for the raw vectors; None where the reference is not exact."""
+    def find(self, loss: _Attraction, num_inputs: int, *, wants_gradient: bool) -> Found | None:
+        """Value, and gradient for the raw vectors, which came in so many parts; None where c is not exact."""
         if abs(self.scale) > LARGEST_SCALE[self.unit_VD.dtype]:
             return None
-        unit_VD, num = self.unit_VD, len(self.unit_VD)
-        strips, num_products = blocks(num, 2, STRIP), num * num * unit_VD.shape[1]
-        with alone():
-            scaled_VD, exp_VV = unit_VD * self.scale, unit_VD.new_empty(num, num)
+        unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
+        strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel()
+        # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
+        kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
-        def exponentials(rows: slice) -> tuple[Tensor, Tensor]:
-            exp_HW = exp_VV[rows, rows.start :]
-            torch.mm(scaled_VD[rows], unit_VD[rows.start :].t(), out=exp_HW)
-            loss.erase(self.exponentials_(exp_HW), rows)
-            return exp_HW.sum(1), exp_HW[:, len(exp_HW) :].sum(0)
+        def exponentials(rows: slice) -> tuple[Tensor, ...]:
+            exp_HW = self.exponentials(own_rows(unit_VD, rows), unit_VD[rows.start :], kept[rows.start])
+            loss.erase(exp_HW, rows)
+            return (exp_HW.sum(1),) if rows.stop == num else (exp_HW.sum(1), exp_HW[:, exp_HW.shape[0] :].sum(0))
 
         def weights(rows: slice) -> None:
-            weight_HW = exp_VV[rows, rows.start :]
-            weight_HW.mul_(factor_V[rows, None] + factor_V[rows.start :])
-            loss.attract(weight_HW, rows, pull_V)
+            weight_HW = kept[rows.start].mul_(factor_V[rows, None] + factor_V[rows.start :])
+            loss.attract(weight_HW, rows, pull)
 
         def products(rows: slice) -> Tensor:
-            along_HD = torch.mm(exp_VV[rows, rows.start :], scaled_VD[rows.start :])
-            if rows.start:  # what lies left of the diagonal was kept above it
-                along_HD.addmm_(exp_VV[: rows.start, rows].t(), scaled_VD[: rows.start])
+            along_HD = torch.mm(kept[rows.start], unit_VD[rows.start :])
+            for above in strips[: strips.index(rows)]:  # what lies left of the diagonal was kept above it
+                columns = slice(rows.start - above.start, rows.stop - above.start)
+                along_HD.addmm_(kept[above.start][:, columns].t(), unit_VD[above])
             # Chain rule of x / |x|: nothing along the unit vector, the rest over the length.
-            take_radial(along_HD, unit_VD[rows])
-            return along_HD.div_(self.length_V1[rows])
+            take_radial(along_HD, own_rows(unit_VD, rows))
+            return along_HD.div_(own_rows(self.length_V1, rows))
 
         with normal_numbers():
             found = each_block(strips, exponentials, num_products)
             with alone():
-                sum_V = joined([own_H for own_H, _ in found])
+                sum_V = joined([sums[0] for sums in found])
                 # In the order of strips: the same bits for any number of threads.
-                for rows, (_, below_W) in zip(strips[:-1], found, strict=False):
-                    sum_V[rows.stop :] += below_W
+                for rows, sums in zip(strips[:-1], found, strict=False):
+                    sum_V[rows.stop :] += sums[1]
                 if self.reference and not _is_exact(sum_V):
                     return None
-                value, factor_V, pull_V = loss.of_sums(sum_V, self.reference, scaled_VD)
+                value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
-                return value, None
+                return Found(value)
             each_block(strips, weights, num_products)
-            return value, joined(each_block(strips, products, num_products))
+            return Found(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
 
 
 def _is_exact(sum_V: Tensor) -> bool:
@@ -141,34 +134,19 @@ def _is_exact(sum_V: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class SmallLoss:
-    """What a pairwise loss of two views does with its scores.
+    """What a pairwise loss of two views does with its scores."""
 
-    Attributes:
-        scale: s, 1 / temperature.
-        margin: m.
-        phi_of_log: phi as a function of the logarithm of its argument.
-        slope_of_log: its derivative with respect to that logarithm.
-        general: the same loss (two views to a scalar) for any input, differentiable to any order.
-    """
-
-    scale: float
-    margin: float
-    phi_of_log: Elementwise
-    slope_of_log: Elementwise
-    general: Callable[[Tensor, Tensor], Tensor]
+    scale: float  # s
+    margin: float  # m
+    phi_of_log: Elementwise  # phi as a function of the logarithm of its argument
+    slope_of_log: Elementwise  # its derivative by that logarithm
+    general: Callable[[Tensor, Tensor], Tensor]  # see ``one_operation.Route``
 
 
 def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Tensor | None:
-    """The loss, where the shortcut applies.
+    """The loss of two raw views, with g = weight; None where only the general route is right.
 
-    Args:
-        z0: first view, raw, (n, d) in float32 or float64.
-        z1: second view.
-        loss: what is computed.
-        weight: g, 1 / 2n for a mean.
-
-    Returns:
-        Scalar, or None if the general route is the right one: see ``is_small`` and ``ordinary_lengths``.
+    See ``is_small`` and ``ordinary_lengths``.
     """
     if not is_small(4 * len(z0) ** 2, LARGEST_KEPT):
         return None
@@ -179,82 +157,64 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
         return None
     with alone():
         both_VD.div_(length_V1)
-    return one_operation(TwoViews(loss, weight, UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
+    return one_operation(_TwoViews(loss, weight, _UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
 
 
 @dataclass(frozen=True)
-class TwoViews:
+class _TwoViews:
     """Two views against each other: the loss, g, and the vectors, first view above second."""
 
     loss: SmallLoss
     weight: float
-    vectors: UnitVectors
+    vectors: _UnitVectors
 
     @property
     def general(self) -> Callable[..., Tensor]:
-        """See ``one_operation.Route``."""
         return self.loss.general
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        """See ``one_operation.Route``."""
-        found = self.vectors.find(self, wants_gradient=wants_gradient)
-        if found is None:
-            return None
-        value, gradient_VD = found
-        if gradient_VD is None:
-            return Found(value)
-        is_kept = len(gradient_VD) ** 2 <= LARGEST_SMALL  # the Hessian takes several whole matrices
-        return Found(value, gradient_VD.chunk(2), self._along if is_kept else None)
+        found = self.vectors.find(self, 2, wants_gradient=wants_gradient)
+        # The Hessian takes several whole matrices.
+        if found is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
+            return found
+        return replace(found, hessian=partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
-        """See ``Attraction``."""
-        for place in (0, *self._partners):
-            exp_HW.diagonal(place).fill_(0.0)
+        exp_HW.diagonal().fill_(0.0)
+        self._partners(exp_HW).fill_(0.0)
 
-    def of_sums(self, sum_V: Tensor, reference: float, scaled_VD: Tensor) -> PerVector:
-        """See ``Attraction``."""
-        statistic_V = self.statistic(sum_V, reference, scaled_VD)
-        value = self.loss.phi_of_log(statistic_V).sum().mul_(self.weight)
-        slope_V = self.loss.slope_of_log(statistic_V) * self.weight
+    def of_sums(self, sum_V: Tensor) -> _PerVector:
+        statistic_2N, loss = self.statistic(sum_V), self.loss
+        value = loss.phi_of_log(statistic_2N).sum().mul_(self.weight)
+        slope_2N = loss.slope_of_log(statistic_2N).mul(self.weight * loss.scale)
         # The positive weighs minus the sum of the negatives. Both views of a sample have each other for a positive,
         # so that the two sums add up.
-        return PerVector(value, slope_V / sum_V, slope_V.view(2, -1).sum(0).repeat(2))
+        return _PerVector(value, slope_2N.view(-1) / sum_V, slope_2N.sum(0))
 
-    def attract(self, weight_HW: Tensor, rows: slice, pull_V: Tensor) -> None:
-        """See ``Attraction``."""
-        for place in self._partners:
-            own = weight_HW.diagonal(place)
-            own.sub_(pull_V[rows][: len(own)])
+    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
+        partners = self._partners(weight_HW)
+        if partners.shape[-1]:  # a strip of the second view has its positives to the left
+            partners.sub_(pull[rows.start : rows.start + partners.shape[-1]])
 
-    def statistic(self, sum_V: Tensor, reference: float, scaled_VD: Tensor) -> Tensor:
-        """The r of each vector."""
-        first_ND, second_ND = scaled_VD.chunk(2)[0], self.vectors.unit_VD.chunk(2)[1]
-        own_N = (first_ND * second_ND).sum(1) - (self.loss.margin + reference)
-        return sum_V.log().sub_(own_N.repeat(2))
+    def statistic(self, sum_V: Tensor) -> Tensor:
+        """The r of each vector, (2, n)."""
+        first_ND, second_ND = self.vectors.unit_VD.chunk(2)
+        own_N = torch.linalg.vecdot(first_ND, second_ND)
+        statistic_2N = sum_V.view(2, -1).log().sub_(own_N, alpha=self.loss.scale)
+        shift = self.vectors.reference + self.loss.margin
+        return statistic_2N.add_(shift) if shift else statistic_2N
 
-    @property
-    def _partners(self) -> tuple[int, int]:
-        # Diagonals of the other view; the strip of few vectors has both, others one at most.
-        n = len(self.vectors.unit_VD) // 2
-        return n, -n
-
-    def _along(self, tangents: Sequence[Tensor]) -> Sequence[Tensor]:
-        with alone(), normal_numbers():
-            return self._turn.along(torch.cat(list(tangents))).chunk(2)
-
-    @cached_property
-    def _turn(self) -> "TwoViewTurn":
-        vectors = self.vectors
-        scaled_VD = vectors.unit_VD * vectors.scale
-        exp_VV = vectors.exponentials_(scaled_VD @ vectors.unit_VD.T)
-        self.erase(exp_VV, slice(0, len(exp_VV)))
-        sum_V = exp_VV.sum(1)
-        return TwoViewTurn(self, exp_VV, sum_V, self.statistic(sum_V, vectors.reference, scaled_VD))
+    def _partners(self, u_HW: Tensor) -> Tensor:
+        """View of the pairs of a strip that are positives; of a strip of all vectors both readings, (2, n)."""
+        n = self.vectors.unit_VD.shape[0] // 2
+        if u_HW.shape[0] == 2 * n:
+            # Their places, (i, i') and (i', i), lie on two diagonals: one strided view shows both.
+            return u_HW.as_strided((2, n), (2 * n * n - n, 2 * n + 1), n)
+        return u_HW.diagonal(n)
 
 
-@dataclass(frozen=True)
-class TwoViewTurn:
-    r"""The Hessian of two views against each other at one point; what all its products share is made once.
+def _hessian(route: _TwoViews) -> Product:
+    r"""The Hessian of two views against each other at one point, as a function of a change of them.
 
     With f = phi(exp), scores :math:`\sigma_{ij} = s\, u_i^\top u_j` of unit vectors, weights :math:`p_{ij} = e_{ij} /
     S_i` of the negatives and :math:`W_{ij} = f'_i (p_{ij} - [j = i'])`, the gradient is :math:`g s (W + W^\top) u`, and
@@ -264,119 +224,90 @@ class TwoViewTurn:
         \dot W_{ij} = f''_i \dot r_i (p_{ij} - [j = i'])
         + f'_i p_{ij} \Big(\dot\sigma_{ij} - \sum_k p_{ik} \dot\sigma_{ik}\Big)
 
-    Three matrix products for each direction. Double backward through the general route takes six: value, gradient and
-    one product then cost 1.5 to 2.1 times as much (InfoNCE at 0.5 and 0.02, DCL and MINE; 128, 256 and 512 samples of
-    128 features, one thread, pair by pair), above the 1.3 at which a closed form goes.
-
-    Attributes:
-        route: the loss, its vectors and their lengths.
-        exp_VV: e, zero at pairs that do not count.
-        sum_V: S.
-        statistic_V: r.
+    Three matrix products for each direction; double backward through the general route takes six.
     """
+    loss, vectors, unit_VD, length_V1 = route.loss, route.vectors, route.vectors.unit_VD, route.vectors.length_V1
+    rows_of_all = slice(0, len(unit_VD))
 
-    route: TwoViews
-    exp_VV: Tensor
-    sum_V: Tensor
-    statistic_V: Tensor
-
-    def along(self, tangent_VD: Tensor) -> Tensor:
-        """Change of the gradient by the raw vectors along a change of them, one view above the other."""
-        vectors = self.route.vectors
-        unit_VD, length_V1, scale = vectors.unit_VD, vectors.length_V1, vectors.scale
-        exp_VV, (slope_V, bend_V) = self.exp_VV, self._slopes
-        # Along x / |x|: nothing along the unit vector, the rest over the length.
-        radial_V1 = (tangent_VD * unit_VD).sum(1, keepdim=True)
-        turned_VD = (tangent_VD - radial_V1 * unit_VD) / length_V1
-        half_VV = (scale * turned_VD) @ unit_VD.T
-        score_VV = half_VV + half_VV.T
-        mean_V = torch.einsum("ij,ij->i", exp_VV, score_VV) / self.sum_V
-        change_V = bend_V * (mean_V - score_VV.diagonal(len(exp_VV) // 2).repeat(2))
-        factor_V = slope_V / self.sum_V
-        first_V1 = (change_V / self.sum_V - factor_V * mean_V)[:, None]
-        bent_VV = torch.addcmul(first_V1, factor_V[:, None], score_VV).mul_(exp_VV)
-        bent_VV = self._with_positives(bent_VV, change_V)
-        along_VD, inward_V1 = self._gradient
-        change_VD = bent_VV @ unit_VD
-        change_VD.addmm_(self._still, turned_VD).mul_(self.route.weight * scale)
-        # The chain rule of x / |x| once more, on a gradient that turns with x.
-        tilted_V1 = (turned_VD * along_VD + unit_VD * change_VD).sum(1, keepdim=True)
-        total_VD = change_VD - turned_VD * inward_V1 - unit_VD * tilted_V1
-        total_VD -= (along_VD - unit_VD * inward_V1) * (radial_V1 / length_V1)
-        return total_VD / length_V1
-
-    @cached_property
-    def _slopes(self) -> tuple[Tensor, Tensor]:
-        """The slope f' and the bend f'' at each statistic."""
-        with torch.enable_grad():
-            leaf_V = self.statistic_V.detach().requires_grad_()
-            (slope_V,) = torch.autograd.grad(self.route.loss.phi_of_log(leaf_V).sum(), leaf_V, create_graph=True)
-            if not slope_V.requires_grad:  # phi is linear in the logarithm
-                return slope_V, torch.zeros_like(leaf_V)
-            (bend_V,) = torch.autograd.grad(slope_V.sum(), leaf_V)
-        return slope_V.detach(), bend_V
-
-    @cached_property
-    def _still(self) -> Tensor:
-        """The weights of all pairs, W + W'."""
-        slope_V, _ = self._slopes
-        return self._with_positives(self.exp_VV * (slope_V / self.sum_V)[:, None], slope_V)
-
-    @cached_property
-    def _gradient(self) -> tuple[Tensor, Tensor]:
-        """Gradient by the unit vectors, and its part along each."""
-        unit_VD, factor = self.route.vectors.unit_VD, self.route.weight * self.route.loss.scale
-        along_VD = (self._still @ unit_VD).mul_(factor)
-        return along_VD, (along_VD * unit_VD).sum(1, keepdim=True)
-
-    def _with_positives(self, negative_VV: Tensor, total_V: Tensor) -> Tensor:
+    def with_positives(negative_VV: Tensor, total_V: Tensor) -> Tensor:
         """Weights of both readings of each pair; the positive's is minus that of all negatives of its anchor."""
         both_VV = negative_VV + negative_VV.T
-        self.route.attract(both_VV, slice(0, len(both_VV)), total_V.view(2, -1).sum(0).repeat(2))
+        route.attract(both_VV, rows_of_all, total_V.view(2, -1).sum(0))
         return both_VV
+
+    # What all products share.
+    with alone(), normal_numbers(), torch.no_grad():
+        exp_VV = vectors.exponentials(unit_VD, unit_VD, unit_VD.new_empty(len(unit_VD), len(unit_VD)))
+        route.erase(exp_VV, rows_of_all)
+        sum_V = exp_VV.sum(1)
+        slope_V, bend_V = _slope_and_bend(loss.phi_of_log, route.statistic(sum_V).view(-1))
+        factor_V = slope_V / sum_V
+        still_VV = with_positives(exp_VV * factor_V[:, None], slope_V)
+        along_VD = (still_VV @ unit_VD).mul_(route.weight * loss.scale)
+        inward_V1 = (along_VD * unit_VD).sum(1, keepdim=True)
+
+    def product(tangents: Sequence[Tensor]) -> Sequence[Tensor]:
+        with alone(), normal_numbers():
+            tangent_VD = torch.cat(list(tangents))
+            # Along x / |x|: nothing along the unit vector, the rest over the length.
+            radial_V1 = (tangent_VD * unit_VD).sum(1, keepdim=True)
+            turned_VD = (tangent_VD - radial_V1 * unit_VD) / length_V1
+            half_VV = (loss.scale * turned_VD) @ unit_VD.T
+            score_VV = half_VV + half_VV.T
+            mean_V = torch.einsum("ij,ij->i", exp_VV, score_VV) / sum_V
+            change_V = bend_V * (mean_V - score_VV.diagonal(len(exp_VV) // 2).repeat(2))
+            first_V1 = (change_V / sum_V - factor_V * mean_V)[:, None]
+            bent_VV = torch.addcmul(first_V1, factor_V[:, None], score_VV).mul_(exp_VV)
+            change_VD = with_positives(bent_VV, change_V) @ unit_VD
+            change_VD.addmm_(still_VV, turned_VD).mul_(route.weight * loss.scale)
+            # The chain rule of x / |x| once more, on a gradient that turns with x.
+            tilted_V1 = (turned_VD * along_VD + unit_VD * change_VD).sum(1, keepdim=True)
+            total_VD = change_VD - turned_VD * inward_V1 - unit_VD * tilted_V1
+            total_VD -= (along_VD - unit_VD * inward_V1) * (radial_V1 / length_V1)
+            return total_VD.div_(length_V1).chunk(2)
+
+    return product
+
+
+def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tensor, Tensor]:
+    """The slope f' and the bend f'' at each statistic."""
+    with torch.enable_grad():
+        leaf_V = statistic_V.detach().requires_grad_()
+        (slope_V,) = torch.autograd.grad(phi_of_log(leaf_V).sum(), leaf_V, create_graph=True)
+        if not slope_V.requires_grad:  # phi is linear in the logarithm
+            return slope_V, torch.zeros_like(leaf_V)
+        return slope_V.detach(), torch.autograd.grad(slope_V.sum(), leaf_V)[0]
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """The supervised loss, where the shortcut applies.
+    """The supervised loss of raw vectors and their labels; None where only the general route is right.
 
-    Args:
-        x_VD: raw vectors in float32 or float64, all of them anchors, that are a small batch (``is_small``).
-        class_V: their labels.
-        scale: 1 / temperature.
-        general: the same loss of any such vectors, differentiable to any order.
-
-    Returns:
-        Scalar, or None if a vector is zero, extreme or not finite: the general route is then the right one.
+    See ``ordinary_lengths``; that they are few enough (``is_small``) is known.
     """
     length_V1 = ordinary_lengths(x_VD.detach())
     if length_V1 is None:
         return None
     with alone():
         _, class_V, counts_C = torch.unique(class_V, return_inverse=True, return_counts=True)
-        vectors = UnitVectors(x_VD.detach() / length_V1, length_V1, scale)
-    return one_operation(OneSet(vectors, class_V, counts_C, general), x_VD)
+        vectors = _UnitVectors(x_VD.detach() / length_V1, length_V1, scale)
+    return one_operation(_OneSet(vectors, class_V, counts_C, general), x_VD)
 
 
 @dataclass(frozen=True)
-class OneSet:
+class _OneSet:
     """All vectors against each other, with their classes from 0, and how many are of each."""
 
-    vectors: UnitVectors
+    vectors: _UnitVectors
     class_V: Tensor
     counts_C: Tensor
     general: Callable[..., Tensor]
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
-        """See ``one_operation.Route``."""
-        found = self.vectors.find(self, wants_gradient=wants_gradient)
-        if found is None:
-            return None
-        value, gradient_VD = found
-        return Found(value, () if gradient_VD is None else (gradient_VD,))
+        return self.vectors.find(self, 1, wants_gradient=wants_gradient)
 
     @cached_property
-    def num_V(self) -> Tensor:
-        """Positives of each vector."""
+    def num_positives(self) -> Tensor:
+        """Of each vector."""
         return (self.counts_C - 1).to(self.vectors.unit_VD.dtype).index_select(0, self.class_V)
 
     @cached_property
@@ -385,18 +316,21 @@ class OneSet:
         return self.counts_C.amin().item() < 3
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
-        """See ``Attraction``: no vector meets itself, nor its only positive."""
         if self.has_few:
-            exp_HW.masked_fill_(self._is_positive(rows).logical_and_(self.num_V[rows, None] == 1), 0.0)
+            exp_HW.masked_fill_(self._is_positive(rows).logical_and_(self.num_positives[rows, None] == 1), 0.0)
         exp_HW.diagonal().fill_(0.0)
 
-    def of_sums(self, sum_V: Tensor, reference: float, scaled_VD: Tensor) -> PerVector:
-        """See ``Attraction``."""
-        unit_VD, num_V = self.vectors.unit_VD, self.num_V
+    def of_sums(self, sum_V: Tensor) -> _PerVector:
+        unit_VD, num_V, scale, reference = (
+            self.vectors.unit_VD,
+            self.num_positives,
+            self.vectors.scale,
+            self.vectors.reference,
+        )
         sums_CD = unit_VD.new_zeros(len(self.counts_C), unit_VD.shape[1]).index_add_(0, self.class_V, unit_VD)
         # The class's sum less the anchor: scores of all its positives in linear time.
         others_VD = sums_CD.index_select(0, self.class_V).sub_(unit_VD)
-        attraction_V = (others_VD.mul_(scaled_VD)).sum(1)
+        attraction_V = others_VD.mul_(unit_VD).sum(1).mul_(scale)
         # No anchor at all: loss 0, not 0 / 0.
         share = num_V.count_nonzero().clamp(min=1).to(num_V.dtype).reciprocal()
         # Log-sum-exp less the mean score of the positives; 0 / 0 without any, which is put right below.
@@ -404,16 +338,16 @@ class OneSet:
         if self.has_few:
             is_only_V, is_none_V = num_V == 1, num_V == 0
             total_V = sum_V + (attraction_V - reference).exp()
-            # log(1 + e^{r_i}) and 1 - p of an only positive, as the others' share: no digits are lost where p is near 1.
+            # log(1 + e^{r_i}), and 1 - p as the others' share: an only positive loses no digits where p is near 1.
             loss_V = torch.where(is_only_V, softplus(loss_V), loss_V).masked_fill_(is_none_V, 0.0)
             pull_V = torch.where(is_only_V, sum_V / total_V, pull_V).masked_fill_(is_none_V, 0.0)
             # Divided by an infinite sum, all shares of an anchor without positives are 0.
             sum_V = torch.where(is_only_V, total_V, sum_V).masked_fill_(is_none_V, torch.inf)
-        return PerVector(loss_V.sum() * share, share / sum_V, share * pull_V)
+        value, share = loss_V.sum() * share, share * scale
+        return _PerVector(value, share / sum_V, share * pull_V)
 
-    def attract(self, weight_HW: Tensor, rows: slice, pull_V: Tensor) -> None:
-        """See ``Attraction``: both readings of a pair, as those of a class have equal numbers of positives."""
-        pull = pull_V[rows, None] + pull_V[rows.start :] if self.has_few else 2 * pull_V[rows, None]
+    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
+        pull = pull[rows, None] + pull[rows.start :] if self.has_few else 2 * pull[rows, None]
         weight_HW.sub_(self._is_positive(rows) * pull)
         weight_HW.diagonal().fill_(0.0)
 
