@@ -14,7 +14,6 @@ from counterpoint.core.errors import CounterpointError, RunError, UsageError
 from counterpoint.engine.checkpoint import list_checkpoints
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.encoders import build_encoder
-from counterpoint.runs.resuming import settings_hash
 from foreign_files import bomb, filled, prefixed, with_company
 
 SMALL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "quiet": True, "engine": {"keep": 99}}
@@ -222,16 +221,6 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(
     assert "\n" not in str(refusal.value)
     assert not Path("run").exists()
     assert not Path("fired").exists()
-
-
-def test_runs_without_new_settings_keep_their_hash(first: cp.Run) -> None:
-    settings = read_resolved(first.folder)
-    changed = {"init": "a", "pretrained_weights": "b"}
-    assert {settings_hash(settings)} & {
-        settings_hash(settings.model_copy(update={name: value})) for name, value in changed.items()
-    } == set()
-    plain = settings_hash(settings.model_copy(update={"init": None, "pretrained_weights": None}))
-    assert plain == settings_hash(settings)
 
 
 @pytest.mark.thorough

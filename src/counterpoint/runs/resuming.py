@@ -45,27 +45,6 @@ ALLOW = "no weight depends on that: allow it with --allow-changed"
 # Where a run lies, and the name of settings that are recorded one by one: no value by itself.
 NAMES = ("out", "recipe")
 
-# Settings that earlier versions did not have, at the values that stand for what they did: their runs keep their hash.
-LATER: Mapping[str, tuple[Any, ...]] = {
-    "init": (None,),
-    "pretrained_weights": (None,),
-    "optim.layer_decay": (1.0,),
-    "source.label_share": (1.0,),
-    "stem": ("auto", "small"),
-    "source.classes": ("all", "all"),
-    "engine.encode_views": ("auto", "together"),
-    "views.fill": ("auto", "black"),
-    "initial": ("uniform",),
-    "projector.output_norm": ("auto", "none", "batch-plain"),  # which SimSiam has
-    "optim.decay_all": (False,),
-    "optim.peak_epochs": (0.0,),
-    "optim.cosine_epochs": ("none",),
-}
-# What stands for a setting in a run that it has no effect in, where earlier versions recorded it.
-WITHOUT_EFFECT: Mapping[str, str] = {"engine.strategy": "ddp"}
-# What 0.1.0 had and is gone, as it recorded it by default: hashes keep it.
-FORMER: Mapping[str, str] = {"engine.backend": "fabric", "engine.average": "none"}
-
 
 def continued_settings(
     folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings, *, allow_changed: bool
@@ -98,28 +77,13 @@ def continued_settings(
     return build(TrainSettings, merge(recorded, changes), "settings")
 
 
-def settings_hash(settings: TrainSettings, former: Mapping[str, str] = FORMER) -> str:
-    """Short hash of every setting that a weight depends on.
-
-    Args:
-        settings: with every ``auto`` filled in.
-        former: settings that are gone, by path, and what they were.
-    """
+def settings_hash(settings: TrainSettings) -> str:
+    """Short hash of every setting that a weight depends on, with every ``auto`` filled in."""
     values = settings.model_dump(mode="json")
-    known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings) if path not in HARMLESS}
-    # What earlier versions did not know is left out at the values of what they did: the same text, the same hash.
-    relevant = {path: value for path, value in known.items() if path not in NAMES and value not in LATER.get(path, ())}
-    relevant.update({path: value for path, value in WITHOUT_EFFECT.items() if relevant[path] == "auto"})
-    relevant.update(former)
+    known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings)}
+    relevant = {path: value for path, value in known.items() if path not in HARMLESS and path not in NAMES}
     # Sorted: the order of fields may change.
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def former_settings(folder: RunFolder) -> dict[str, str]:
-    """What a run recorded of settings that are gone, by path."""
-    engine = recorded_values(folder).get("engine")  # plain: the settings of this version refuse the key
-    backend = engine.get("backend") if isinstance(engine, dict) else None
-    return {**FORMER, **({"engine.backend": backend} if isinstance(backend, str) else {})}
 
 
 def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
@@ -154,7 +118,6 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
                 f"{folder.resolved} is missing or damaged, and no checkpoint holds the settings; start again with "
                 "--overwrite"
             )
-        # Checkpoints of 0.1.0 hold no settings, only their hash: see `check_inputs`.
         return _continued(read_resolved(folder), known)
     then = settings_of(memory.facts["resolved"], str(memory.path))
     if not values:
@@ -165,7 +128,7 @@ def recorded_settings(folder: RunFolder, *, allow_changed: bool = False) -> Trai
     # The checkpoint may be of before the last continuation; and a run that was killed as it went on has not written it.
     then, now = _continued(then, known), _continued(now, known) if is_as_written else now
     differing = differing_settings(then.model_dump(mode="json"), now.model_dump(mode="json"))
-    # What had no effect in the run was "auto" to it; 0.1.0 recorded a value. One with effect differs in the hash, too.
+    # What had no effect in the run was "auto" to it. One with effect is seen once all are filled in: `changed_since`.
     differing = {name: pair for name, pair in differing.items() if pair[0] != "auto"}
     if is_as_written:  # by us: what is harmless was allowed before
         differing = {name: pair for name, pair in differing.items() if name not in HARMLESS}
@@ -196,15 +159,27 @@ def check_inputs(
         raise RunError(f"{folder.status} is damaged, and no checkpoint is left to go on from; start with --overwrite")
     if fingerprint != began:
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
-    if facts.get("settings") not in (None, *hashes_so_far(folder, settings, further)):
-        raise RunError(f"the settings changed since {folder.path} began: they are not those of the newest checkpoint")
+    if changed := changed_since(folder, settings, further):
+        raise RunError(f"the settings changed since {folder.path} began: {changed}")
 
 
-def hashes_so_far(folder: RunFolder, settings: TrainSettings, further: Continuation | None = None) -> list[str]:
-    """Hashes of a run's settings, with the epochs that it has and with all that it was to have before."""
-    former, known = former_settings(folder), (*continuations_of(folder), *([further] if further else []))
-    totals = [settings.epochs, *(each.planned for each in known)]
-    return [settings_hash(settings.model_copy(update={"epochs": total}), former) for total in totals]
+def changed_since(folder: RunFolder, settings: TrainSettings, further: Continuation | None = None) -> str:
+    """Which settings that a weight depends on are not those of the newest sound checkpoint; empty for none.
+
+    Args:
+        folder: the run.
+        settings: with every ``auto`` filled in.
+        further: the continuation that begins now.
+    """
+    then = _facts(folder).get("resolved")
+    if then is None:
+        return ""
+    known = (*continuations_of(folder), *([further] if further else []))
+    before = _continued(settings_of(then, str(folder.checkpoints)), known).model_dump(mode="json")
+    differing = differing_settings(before, settings.model_dump(mode="json"))
+    # What had no effect in the run, and what its version did not know, was "auto" to it.
+    differing = {path: pair for path, pair in differing.items() if pair[0] != "auto" and path not in HARMLESS}
+    return _named(differing, "the newest checkpoint")
 
 
 def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, allow_changed: bool) -> None:

@@ -19,7 +19,6 @@ from counterpoint.engine.schedules import build_schedule
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import view_drawer
 from counterpoint.runs.assembly import Assembled
-from counterpoint.runs.resuming import settings_hash
 from counterpoint.runs.warm_start import RECORD
 
 
@@ -105,7 +104,6 @@ def _facts(assembled: Assembled) -> dict[str, Any]:
         "num_threads": torch.get_num_threads(),
         "device": assembled.settings.engine.device,
         "world_size": world_size(),
-        "settings": settings_hash(assembled.settings),
         # Without the folder: checkpoints of one run are the same bytes wherever it is.
         "resolved": assembled.settings.model_dump(mode="json", exclude={"out"}),
         "data": assembled.source.fingerprint,
