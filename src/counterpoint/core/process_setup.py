@@ -131,19 +131,23 @@ def _shares() -> Iterator[float]:
     except OSError:  # no Linux
         return
     for _, kinds, name in (line.split(":", 2) for line in lines):
-        if kinds and "cpu" not in kinds.split(","):
+        if not kinds:
+            yield from _shares_above(CGROUPS, name, "cpu.max")
+        elif "cpu" in kinds.split(","):
+            yield from _shares_above(CGROUPS / "cpu", name, "cpu.cfs_quota_us", "cpu.cfs_period_us")
+
+
+def _shares_above(root: Path, name: str, *files: str) -> Iterator[float]:
+    """What the files of a group and of those above it say."""
+    own = root / name.lstrip("/")
+    # Within a container the name may be the host's, and the root is the container's own.
+    for place in {own, root, *own.parents} - {*root.parents}:
+        try:
+            quota, period = " ".join((place / file).read_text(encoding="utf-8") for file in files).split()
+            if int(quota) > 0:
+                yield int(quota) / int(period)
+        except (OSError, ValueError):  # none there, or "max"
             continue
-        root = CGROUPS / "cpu" if kinds else CGROUPS
-        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if kinds else ("cpu.max",)
-        own = root / name.lstrip("/")
-        # Within a container the name may be the host's, and the root is the container's own.
-        for place in (own, *own.parents[: len(own.relative_to(root).parts)], root):
-            try:
-                quota, period = " ".join((place / file).read_text(encoding="utf-8") for file in files).split()
-                if int(quota) > 0:
-                    yield int(quota) / int(period)
-            except (OSError, ValueError):  # none there, or "max"
-                continue
 
 
 def _keep_freed_memory(ending: ExitStack) -> None:
