@@ -93,9 +93,8 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
     dtype = HALF.get(kernel.precision, z0.dtype)
     if not holds_gradient(z0.shape[1], dtype):
         return None
-    value = one_operation(FusedTwoViews(loss, weight, choice.name, dtype), z0.contiguous(), z1.contiguous())
-    select.note(choice)
-    return value  # pyright: ignore[reportReturnType]
+    route = FusedTwoViews(loss, weight, choice, kernel.precision, dtype)
+    return one_operation(route, z0.contiguous(), z1.contiguous())
 
 
 @dataclass(frozen=True)
@@ -105,28 +104,32 @@ class FusedTwoViews:
     Attributes:
         loss: what is computed.
         weight: g.
-        program: name of the fused programs, which says how float32 products are made.
+        choice: the fused programs.
+        precision: of their float32 products.
         dtype: what unit vectors are rounded to before they are multiplied.
     """
 
     loss: SmallLoss
     weight: float
-    program: str
+    choice: select.Choice
+    precision: str
     dtype: torch.dtype
 
     def general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss by the general route."""
         return self.loss.general(z0.float(), z1.float())
 
-    def find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found | None:
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
         """Value and gradient, in float32; None where programs do not start."""
         try:
-            return self._find(z0, z1, wants_gradient=wants_gradient)
+            found = self._find(*inputs, wants_gradient=wants_gradient)
         except torch.OutOfMemoryError:
             raise  # the general route would need more
         except Exception as error:  # compilers, drivers and launchers raise what they like
-            select.give_up(self.program, error)
+            select.give_up(self.choice.name, error)
             return None
+        select.note(self.choice)
+        return found
 
     def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found:
         (n, d), loss, shared = z0.shape, self.loss, shared_memory(z0.device)
@@ -155,7 +158,7 @@ class FusedTwoViews:
         return Found(value, gradients)
 
     def _program(self, shape: Any) -> Any:
-        return _launch().Program("exp", select.CATALOGUE[self.program].precision, False, True, shape)
+        return _launch().Program("exp", self.precision, False, True, shape)
 
     def _run(self, name: str, views: Views, *given: Any) -> None:
         """Launch a program of ``triton_rows``."""
