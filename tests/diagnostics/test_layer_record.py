@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord, LayerState
+from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord
 
 
 def layer(name: str, num_dims: int, vanished: int, kind: str = "Linear") -> LayerFigures:
@@ -56,15 +56,3 @@ def test_long_names_keep_their_end_and_lines_fit() -> None:
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 100
     assert any(line.startswith("…") for line in lines)
-
-
-def test_the_course_is_told_from_its_ends() -> None:
-    states = [
-        LayerState(step=step, layers=(LayerFigures(name="embedding", vanished=gone, resolved=64, effective_rank=rank),))
-        for step, gone, rank in ((0, 24, 32.2), (5, 9, 33.0), (1035, 0, 35.2))
-    ]
-    assert record(course=tuple(states)).course_words == (
-        "From step 0 to 1,035: of the embedding 24 directions had vanished, then 0; its effective rank went from 32.2 "
-        "to 35.2."
-    )
-    assert record(course=tuple(states[:1])).course_words == ""

@@ -171,10 +171,9 @@ def layers(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
             ("embedding", "output map", places["embedding"], places["embedding"].shape[1] // 2),
         )
     ]  # fmt: skip
-    course = [{"step": 5, "layers": found}, {"step": 100, "layers": found}]
     remarks = ["Left out, as wider than 4,096 dimensions: wide (5,000)."]
     return {
-        "num_samples": len(samples.names), "layers": found, "course": course, "remarks": remarks,
+        "num_samples": len(samples.names), "layers": found, "remarks": remarks,
     }  # fmt: skip
 
 

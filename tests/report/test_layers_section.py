@@ -33,7 +33,6 @@ def test_words_come_first_and_name_the_layer(make_run) -> None:
     assert page.startswith(
         '<p class="reading">Directions are first lost in embedding (output map): of 16 that reach it 8'
     )
-    assert "From step 5 to 100: of the representation 0 directions had vanished, then 0" in text
     assert "Left out, as wider than 4,096 dimensions" in text
     assert "Directions alive, layer by layer" in page
     assert "least alive" in page

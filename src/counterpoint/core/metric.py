@@ -97,6 +97,14 @@ def accuracy_metric(**fields: Any) -> Metric:
     return Metric(**{**alike, "leads": "is ahead", **fields})
 
 
+def unshown_metric(
+    *, name: str, definition: str, source: str, unit: Unit = "number", measure: Callable[[Any], Any] = _not_loaded
+) -> Metric:
+    """The record of a figure that checks read and no page shows: its name is all that it is called."""
+    ends = (0.0, 1.0) if unit == "share" else (None, None)
+    return Metric(name, name, name, definition, source, measure, *ends, unit=unit, is_shown=False)
+
+
 def in_condition(protocol: str) -> tuple[str, str]:
     """The metric of a protocol, and the condition that it was measured in; empty for none.
 
@@ -164,5 +172,5 @@ def _described(call: ast.expr) -> Metric:
     """A record from its code; all fields but ``measure`` are literals."""
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Name)
-    make = {"Metric": Metric, "accuracy_metric": accuracy_metric}[call.func.id]
+    make = {each.__name__: each for each in (Metric, accuracy_metric, unshown_metric)}[call.func.id]
     return make(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg != "measure"})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import Metric, unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.evidence import ColourShortcut
 
@@ -257,83 +257,48 @@ METRICS = (
         is_higher_better=False,
         leads="keeps views closest",
     ),
-    Metric(
+    unshown_metric(
         name="positive_cosine",
-        title="Cosine of views",
-        short="cosine of two views",
         definition="Mean cosine between two views of one sample.",
         source="wang2020",
         measure=lambda subject: subject.cosines.positive_mean if subject.cosines else math.nan,
-        low=-1.0,
-        high=1.0,
         unit="cosine",
-        reference="negative_cosine",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="overlap",
-        title="Views closer than samples",
-        short="views closer than samples",
         definition="Share of cases in which two views of one sample are closer than two samples. 0.5 where views are "
         "unrelated.",
         source="hanley1982",
         measure=lambda subject: overlap(*subject.views) if subject.views else math.nan,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=True,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="moved_views",
-        title="Views in other rows",
-        short="views in other rows",
         definition="Share of samples whose closest second view stands in another row, closer than any other sample. "
         "Near 1 where the two views are in different orders.",
         source="wang2020",
         measure=lambda subject: moved_views(*subject.views) if subject.views else math.nan,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="same_views",
-        title="Views that hardly differ",
-        short="views that hardly differ",
         definition="Share of samples whose two views have a cosine above 0.9999.",
         source="wang2020",
         measure=lambda subject: same_views(*subject.views) if subject.views else math.nan,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="stray_views",
-        title="Views of other samples",
-        short="views of other samples",
         definition="Share of samples whose own view ranks as one of another sample; 0 where ranks have one mode.",
         source="wang2020",
         measure=lambda subject: stray_views(*subject.views) if subject.views else math.nan,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="negative_cosine",
-        title="Cosine of samples",
-        short="cosine of two samples",
         definition="Mean cosine between different samples. At 1 all samples point the same way.",
         source="wang2020",
         measure=lambda subject: mean_cosine(subject.z_ND),
-        low=-1.0,
-        high=1.0,
         unit="cosine",
-        is_shown=False,
     ),
 )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.evidence import Interval
 
@@ -286,30 +286,20 @@ def _cosines(means_CD: Tensor) -> Tensor:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="within_share",
-        title="Variance within classes",
-        short="variance within classes",
         definition="Share of the variance of unit-length features that lies within classes, each class counting "
         "alike. 0 where each class is one point, as the optima of theory are; near 1 where class means coincide.",
         source="tirer2023",
         measure=lambda subject: within_share(subject.classes) if subject.classes else math.nan,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="rare_cosine",
-        title="Cosine between rare classes",
-        short="cosine between rare classes",
         definition="Mean cosine between the centred means of the rarer classes. Towards 1 they have fallen together: "
         "minority collapse. None of balanced classes and of fewer than three.",
         source="fang2021",
         measure=lambda subject: rare_cosine(subject.classes).value if subject.classes else math.nan,
-        low=-1.0,
-        high=1.0,
         unit="cosine",
-        is_shown=False,
     ),
 )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.errors import UsageError
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import Metric, unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.evidence import Concept
 from counterpoint.diagnostics.scales import num_uncommon, ordered_values
@@ -338,16 +338,11 @@ METRICS = (
         low=0.0,
         wording="dimensions",
     ),
-    Metric(
+    unshown_metric(
         name="duplicate_dims",
-        title="Repeated dimensions",
-        short="repeated dimensions",
         definition="Dimensions whose correlation with an earlier one is above 0.99 by size. They can be left out with "
         "hardly a change of what the features say.",
         source="zbontar2021",
         measure=lambda subject: duplicate_dims(subject.z_ND),
-        low=0.0,
-        wording="dimensions",
-        is_shown=False,
     ),
 )

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.near_copies import distinct_rows
@@ -167,67 +167,40 @@ def hubness(count_N: Tensor) -> float:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="spread",
-        title="Spread around the mean",
-        short="spread around the mean",
         definition="Root mean square distance of unit-length samples from their mean. Near 0 all samples point the "
         "same way; 1 where they have no common part.",
         source="wang2020",
         measure=lambda subject: spread(subject.spectrum_D, len(subject.z_ND)),
-        low=0.0,
-        high=1.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="duplicates",
-        title="Exact copies",
-        short="exact copies",
         definition="Share of samples whose features are those of an earlier sample, to the last bit.",
         source="wang2020",
         measure=lambda subject: duplicate_share(subject.z_ND),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="clumps",
-        title="Samples in clumps",
-        short="samples in clumps",
         definition="Share of samples that lie in groups far smaller than the distances between groups. Near 1 the "
         "features tell groups apart and nothing within them.",
         source="caron2018",
         measure=lambda subject: clump_share(subject.z_ND),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="hubness",
-        title="Hubness",
-        short="hubness (skewness)",
         definition="Skewness of how often a sample is among the 10 nearest of others. Near 0 no sample is in every "
         "neighbourhood; above about 1 few samples are in many, which misleads a vote of the nearest.",
         source="radovanovic2010",
         measure=lambda subject: hubness(subject.neighbours_N),
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="largest_hub",
-        title="Largest hub",
-        short="largest hub",
         definition="Share of the samples that have one and the same sample among their 10 nearest.",
         source="radovanovic2010",
         measure=lambda subject: largest_hub(subject.neighbours_N),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
 )

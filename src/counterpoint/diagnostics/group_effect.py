@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.evidence import GroupRecord
 from counterpoint.diagnostics.label_agreement import FAR, HALF, MOST_COMPARED, two_halves
@@ -129,18 +129,12 @@ def hidden_modes(z_ND: Tensor, labels_N: Tensor) -> float:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="hidden_modes",
-        title="Two modes within classes",
-        short="two modes within classes",
         definition="Share of the samples in the smaller of two far modes that nearly every class has, along the first "
         "directions of what classes leave. 0 where there are none. Two sensors or batches look like this.",
         source="ashman1994",
         measure=lambda subject: math.nan if subject.labels_N is None else hidden_modes(subject.z_ND, subject.labels_N),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
 )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.diagnostics.evidence import Interval
@@ -261,18 +261,12 @@ def two_halves(x_MD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="label_noise",
-        title="Wrong labels",
-        short="wrong labels",
         definition="Share of labels that contradict their neighbours where these are surest, a lower bound of the "
         "share of wrong labels. None where disagreement grows towards borders between classes, as right labels have.",
         source="northcutt2021",
         measure=lambda subject: subject.agreement.noise.value if subject.agreement else math.nan,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
 )

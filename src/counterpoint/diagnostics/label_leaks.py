@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.label_agreement import MOST_COMPARED, left_out_fit, nearest_votes
 
@@ -90,18 +90,13 @@ def _told_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="leaked_dims",
-        title="Coordinates with the label",
-        short="coordinates with the label",
         definition="Coordinates of the features that give the class away by themselves, while the others do not: a "
         "label that was written into the features, as one-hot or as a number.",
         source="kaufman2012",
         measure=lambda subject: (
             math.nan if subject.labels_N is None else float(len(leaked_dims(subject.z_ND, subject.labels_N)))
         ),
-        low=0.0,
-        is_higher_better=False,
-        is_shown=False,
     ),
 )

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from counterpoint.core.run_records import Figure, Listed, Record, Text
 from counterpoint.core.written_tables import aligned
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION
 
 WIDTH = 100  # columns
 LONGEST = 27  # characters of a layer in the table
@@ -65,22 +64,6 @@ class LayerFigures(Record):
         return f"{called(self.name)} ({self.kind})" if self.kind else called(self.name)
 
 
-class LayerState(Record):
-    """The layers at a checkpoint.
-
-    Attributes:
-        step: updates done.
-        layers: in order.
-    """
-
-    step: int = 0
-    layers: Annotated[tuple[LayerFigures, ...], Listed] = ()
-
-    def layer(self, name: str) -> LayerFigures | None:
-        """A layer by its name."""
-        return next((layer for layer in self.layers if layer.name == name), None)
-
-
 class LostDirections(Record):
     """Directions that a layer loses.
 
@@ -106,13 +89,11 @@ class LayersRecord(Record):
     Attributes:
         num_samples: how many.
         layers: at the state that is diagnosed, in the order in which samples pass them.
-        course: the same layers at every checkpoint that was asked for.
         remarks: what was left out or done otherwise.
     """
 
     num_samples: int = 0
     layers: Annotated[tuple[LayerFigures, ...], Listed] = ()
-    course: Annotated[tuple[LayerState, ...], Listed] = ()
     remarks: Annotated[tuple[Text, ...], Listed] = ()
 
     @property
@@ -142,23 +123,6 @@ class LayersRecord(Record):
             )
         return f"{opening} At the end, in {last.name}, {last.alive} of {last.resolved} are alive."
 
-    @property
-    def course_words(self) -> str:
-        """How representation and embedding changed from the first checkpoint to the last; empty without checkpoints."""
-        if len(self.course) < 2:
-            return ""
-        first, last = self.course[0], self.course[-1]
-        parts = []
-        for name in (REPRESENTATION, EMBEDDING):
-            start, end = first.layer(name), last.layer(name)
-            if start is not None and end is not None:
-                ranks = f"{start.effective_rank or 0:.3g} to {end.effective_rank or 0:.3g}"
-                parts.append(
-                    f"of the {name} {start.vanished} directions had vanished, then {end.vanished}; its effective rank "
-                    f"went from {ranks}"
-                )
-        return f"From step {first.step:,} to {last.step:,}: {'; '.join(parts)}." if parts else ""
-
     def __str__(self) -> str:
         rows = [HEAD, *(_cells(layer) for layer in self.layers)]
         opening = textwrap.fill(f"Layers ({self.num_samples:,} samples): {self.words}", WIDTH)
@@ -177,8 +141,6 @@ class LayersRecord(Record):
                 "Maps and tokens are averaged over their positions: near the pixels the averages of few colours are "
                 "left, so a convolution there starts with few directions."
             )
-        if self.course_words:
-            yield self.course_words
         yield from self.remarks
 
 

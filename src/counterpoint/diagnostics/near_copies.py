@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.thread_parts import side_by_side
 
 MOST_ASKED, MOST_BANK = 512, 16384
@@ -119,32 +119,20 @@ def _by_chance(log_QK: Tensor) -> float:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="near_copies",
-        title="Near-copies",
-        short="near-copies",
         definition="Share of samples that are ten times as near to a few others as to the next one; 0 where that is no "
         "more than a smooth manifold has. Exact copies are left out.",
         source="wang2020",
         measure=lambda subject: subject.near.share,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="distance_hub",
-        title="Largest hub by distance",
-        short="largest hub by distance",
         definition="Share of samples that have one and the same sample among their 10 nearest by distance, features as "
         "they are.",
         source="radovanovic2010",
         measure=lambda subject: subject.near.hub,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_higher_better=False,
-        is_shown=False,
     ),
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.spectra import (
     covariance_spectrum,
@@ -148,93 +148,56 @@ def _top_share(square_ND: Tensor) -> float:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="outliers",
-        title="OutlierSamples",
-        short="outliers",
         definition="Samples so far from all others that every other figure is measured without them.",
         source="roy2007",
         measure=lambda subject: len(subject.outliers.rows_R),
-        low=0.0,
-        is_higher_better=False,
-        wording="samples",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="outlier_variance",
-        title="Variance of outliers",
-        short="variance of outliers",
         definition="Share of the mean squared distance from the median that outliers have.",
         source="roy2007",
         measure=lambda subject: subject.outliers.variance,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="effective_rank_with_outliers",
-        title="Effective rank with outliers",
-        short="effective rank with outliers",
         definition="The effective rank of all samples, outliers included.",
         source="roy2007",
         measure=lambda subject: subject.outliers.effective_rank,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="rankme_with_outliers",
-        title="RankMe with outliers",
-        short="RankMe with outliers",
         definition="RankMe of all samples, outliers included.",
         source="garrido2023",
         measure=lambda subject: subject.outliers.rankme,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="participation_ratio_with_outliers",
-        title="Participation ratio with outliers",
-        short="participation ratio with outliers",
         definition="The participation ratio of all samples, outliers included.",
         source="gao2017",
         measure=lambda subject: subject.outliers.participation_ratio,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="vanished_with_outliers",
-        title="Vanished directions with outliers",
-        short="vanished directions with outliers",
         definition="The vanished directions of all samples, outliers included.",
         source="directclr2022",
         measure=lambda subject: subject.outliers.vanished,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="tail_share",
-        title="Weight of the most distant samples",
-        short="weight of the most distant",
         definition="Share of all squared distances from the median that the most distant hundredth of the samples has.",
         source="gao2017",
         measure=lambda subject: tail_share(subject.z_ND),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="entry_tail_share",
-        title="Weight of the largest entries",
-        short="weight of the largest entries",
         definition="Share of all squared deviations from the median that the largest hundredth of the entries of one "
         "dimension has, in the median dimension.",
         source="gao2017",
         measure=lambda subject: entry_tail_share(subject.z_ND),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
 )

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 
 NUM_BLOCKS = 10
@@ -62,28 +62,18 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="row_order",
-        title="Order of rows",
-        short="order of rows",
         definition="Share of the variance that tells ten blocks of consecutive rows apart, beyond chance.",
         source="welch1947",
         measure=lambda subject: order_share(subject.z_ND),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="row_order_within",
-        title="Order of rows within classes",
-        short="order of rows within classes",
         definition="The same after the means of the classes were taken away.",
         source="welch1947",
         measure=lambda subject: math.nan if subject.labels_N is None else order_share(subject.z_ND, subject.labels_N),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
 )

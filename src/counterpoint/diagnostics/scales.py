@@ -10,7 +10,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import unshown_metric
 from counterpoint.diagnostics.spectra import participation_ratio, without_rounding
 from counterpoint.diagnostics.vanished import vanished_directions
 
@@ -177,125 +177,76 @@ def _num_values(ordered_DS: Tensor) -> Tensor:
 
 
 METRICS = (
-    Metric(
+    unshown_metric(
         name="first_share",
-        title="Share of the first direction",
-        short="share of the first direction",
         definition="Share of the variance of the unit-length features that their first direction has.",
         source="gao2017",
         measure=lambda subject: first_share(subject.spectrum_D),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="raw_first_share",
-        title="Share of the first direction, raw",
-        short="share of the first direction, raw",
         definition="The same of features that are not scaled to unit length.",
         source="gao2017",
         measure=lambda subject: subject.scales.first_share,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="raw_participation_ratio",
-        title="Participation ratio, raw",
-        short="participation ratio, raw",
         definition="The participation ratio of features that are not scaled to unit length.",
         source="gao2017",
         measure=lambda subject: subject.scales.participation,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="largest_scale",
-        title="Largest scale",
-        short="largest scale",
         definition="Standard deviation of the dimension that varies most, over that of the median dimension.",
         source="gao2017",
         measure=lambda subject: subject.scales.largest,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="scale_spread",
-        title="Spread of scales",
-        short="spread of scales",
         definition="Standard deviation of the dimension that varies most, over that of the one that varies least, "
         "silent ones left out.",
         source="gao2017",
         measure=lambda subject: subject.scales.spread,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="standard_first_share",
-        title="Share of the first direction, standardised",
-        short="share of the first direction, standardised",
         definition="Share of the first direction where every dimension has variance 1.",
         source="gao2017",
         measure=lambda subject: subject.scales.standard_first_share,
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="standard_participation_ratio",
-        title="Participation ratio, standardised",
-        short="participation ratio, standardised",
         definition="The participation ratio where every dimension has variance 1.",
         source="gao2017",
         measure=lambda subject: subject.scales.standard_participation,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="standard_vanished",
-        title="Vanished directions, standardised",
-        short="vanished directions, standardised",
         definition="The vanished directions where every dimension has variance 1.",
         source="directclr2022",
         measure=lambda subject: subject.scales.standard_vanished,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="scale_order",
-        title="Order of scales",
-        short="order of scales",
         definition="Rank correlation between the place of a dimension and its standard deviation; -1 of principal "
         "components.",
         source="gao2017",
         measure=lambda subject: subject.scales.order,
-        low=-1.0,
-        high=1.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="distinct_values",
-        title="Distinct values",
-        short="distinct values",
         definition="Number of distinct values of the median dimension; null of whole numbers from 0 on.",
         source="ncl2024",
         measure=lambda subject: distinct_values(subject.ordered_DS),
-        low=1.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="saturated",
-        title="Values at an end",
-        short="values at an end",
         definition="Share of entries at the largest or the least value of their dimension.",
         source="ncl2024",
         measure=lambda subject: saturated_share(subject.ordered_DS),
-        low=0.0,
-        high=1.0,
         unit="share",
-        is_shown=False,
     ),
 )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import Metric, unshown_metric
 from counterpoint.core.numerics import unit_rows
 
 RANKME_EPS = 1e-7  # garrido2023, for float32
@@ -319,51 +319,31 @@ METRICS = (
         headline="representation",
         leads="uses the most dimensions",
     ),
-    Metric(
+    unshown_metric(
         name="rank_ceiling",
-        title="Possible rank",
-        short="possible rank",
         definition="The effective rank that isotropic Gaussian features of the same shape reach.",
         source="roy2007",
         measure=lambda subject: isotropic_rank(*subject.z_ND.shape, normalize=True),
-        low=0.0,
-        wording="dimensions",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="lidar",
-        title="LiDAR",
-        short="LiDAR",
         definition="Effective rank of the directions in which samples differ, measured against how far two views of "
         "one sample differ in them.",
         source="thilak2024",
         measure=lambda subject: math.nan if subject.views is None else lidar(*subject.views),
-        low=0.0,
-        wording="dimensions",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="rankme",
-        title="RankMe",
-        short="RankMe",
         definition="Exponential of the entropy of the singular values of the unit-length features, not centred, as the "
         "paper has it: a common offset counts as a direction.",
         source="garrido2023",
         measure=lambda subject: rankme(subject.sigma_K),
-        low=0.0,
-        wording="dimensions",
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="participation_ratio",
-        title="Participation ratio",
-        short="participation ratio",
         definition="Square of the sum of the eigenvalues of the covariance over the sum of their squares: few strong "
         "directions count more than in the effective rank.",
         source="gao2017",
         measure=lambda subject: participation_ratio(subject.spectrum_D),
-        low=0.0,
-        wording="dimensions",
-        is_shown=False,
     ),
 )

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from counterpoint.core.metric import Metric
+from counterpoint.core.metric import Metric, unshown_metric
 
 NUM_ANGLES = 4096  # at which the null's distribution is integrated
 LEAST_NULL = 0.01  # of the null's mean: below, single eigenvalues of isotropic features scatter by decades
@@ -157,27 +157,18 @@ METRICS = (
         wording="directions",
         leads="has the most directions alive",
     ),
-    Metric(
+    unshown_metric(
         name="vanished_step",
-        title="Fall to the vanished directions",
-        short="fall to the vanished directions",
         definition="Decades of variance between the last direction that is alive and the first that has vanished; 0 "
         "where none has. A short fall is the end of a slope rather than a cliff.",
         source="directclr2022",
         measure=lambda subject: subject.vanished.step,
-        low=0.0,
-        is_shown=False,
     ),
-    Metric(
+    unshown_metric(
         name="resolved",
-        title="Resolved directions",
-        short="resolved directions",
         definition="How many directions so many samples tell anything about: no more than the samples less one, "
         "without those whose variance scatters by decades in isotropic features of the same shape.",
         source="marchenko1967",
         measure=lambda subject: subject.vanished.resolved,
-        low=0.0,
-        wording="directions",
-        is_shown=False,
     ),
 )

@@ -22,7 +22,6 @@ from counterpoint.diagnostics.findings import Findings, draw_findings
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, open_samples
-from counterpoint.evaluation.trained_run import ALL
 from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
@@ -61,8 +60,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         quiet: show no progress.
         look: for a run or an encoder: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``,
             as those of ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and of an encoder from elsewhere
-            ``weights``, ``mean`` and ``std``. With ``layers=True`` every layer is measured, too (``layer_reading``),
-            and with ``checkpoint="all"`` at each kept checkpoint of the run, on the same samples.
+            ``weights``, ``mean`` and ``std``. With ``layers=True`` every layer is measured, too (``layer_reading``).
 
     Returns:
         The findings, worst first; for a run's own samples also written to ``findings.json``, ``arrays.npz`` and
@@ -93,8 +91,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             raise UsageError("loss= goes with features; a run has its own: Run(path, loss=...) where that is your own")
         reporter = Reporter(quiet=quiet)
         judged = open_subject(subject, Samples(data, labels), asked, reporter)
-        follows = asked.layers and asked.checkpoint == ALL
-        judged = one_checkpoint(judged, None if follows else asked.checkpoint)
+        judged = one_checkpoint(judged, asked.checkpoint)
         return _diagnose_subject(judged, asked, threshold, reporter)
     part = asked.part if data is not None else {}
     if others := look.keys() - part.keys():
@@ -122,7 +119,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         reporter.say(
             "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
         )
-    layers, layer_arrays = read_layers(judged, asked.checkpoint, reporter) if asked.layers else (None, {})
+    layers, layer_arrays = read_layers(judged, reporter) if asked.layers else (None, {})
     with reporter.bar("diagnosing", 3) as advance:
         known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
         evidence, embedding_ND = known.evidence, known.embedding_ND
@@ -140,7 +137,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name
-        what = "own samples and labels" if asked.checkpoint in (None, ALL) else "last state"
+        what = "own samples and labels" if asked.checkpoint is None else "last state"
         reporter.say(f"{name} stays as it is: it is about the run's {what}, these are not")
     return findings
 

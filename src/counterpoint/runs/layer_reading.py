@@ -1,4 +1,4 @@
-"""Spectra of every layer of an encoder from one pass over its samples, at one state or along the checkpoints."""
+"""Spectra of every layer of an encoder from one pass over its samples."""
 
 # N samples, D features, K = min(N - 1, D)
 
@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord, LayerState
+from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord
 from counterpoint.diagnostics.spectra import StreamingCovariance, effective_rank
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
 from counterpoint.evaluation.subject import Subject
-from counterpoint.evaluation.trained_run import ALL, encoder_at, steps_asked
 from counterpoint.nn.layer_outputs import Layer, LayerReader, layers_of
 from counterpoint.nn.trained import Encoder
 
@@ -38,12 +37,11 @@ class _Reading:
     remarks: tuple[str, ...]
 
 
-def read_layers(judged: Subject, checkpoint: str | None, reporter: Reporter) -> tuple[LayersRecord, Arrays]:
+def read_layers(judged: Subject, reporter: Reporter) -> tuple[LayersRecord, Arrays]:
     """Measure every layer of an encoder.
 
     Args:
         judged: encoder and samples.
-        checkpoint: ``all`` measures the layers at every kept checkpoint of its run, too, on the same samples.
         reporter: shows progress.
 
     Returns:
@@ -53,20 +51,11 @@ def read_layers(judged: Subject, checkpoint: str | None, reporter: Reporter) -> 
     Raises:
         DataError: a layer gives NaN or infinity; it is named with the first samples.
     """
-    pieces = -(-len(judged.source) // PIECE)
-    steps = steps_asked(judged.folder, ALL) if checkpoint == ALL and judged.folder is not None else ()
-    with reporter.bar("reading layers", (len(steps) + 1) * pieces) as advance:
-        last = _read(judged.encoder, judged.source, advance)
-        course = []
-        for step in steps:
-            assert judged.folder is not None
-            found = _read(encoder_at(judged.folder, judged.encoder, step), judged.source, advance)
-            course.append(LayerState(step=step, layers=found.layers))
-    record = LayersRecord(
-        num_samples=len(judged.source), layers=last.layers, course=tuple(course), remarks=last.remarks
-    )
-    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(last.spectra)}
-    for place, spectrum_D in enumerate(last.spectra):
+    with reporter.bar("reading layers", -(-len(judged.source) // PIECE)) as advance:
+        found = _read(judged.encoder, judged.source, advance)
+    record = LayersRecord(num_samples=len(judged.source), layers=found.layers, remarks=found.remarks)
+    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(found.spectra)}
+    for place, spectrum_D in enumerate(found.spectra):
         arrays[f"band/{place}"] = null_band(spectrum_D, len(judged.source))
     return record, arrays
 

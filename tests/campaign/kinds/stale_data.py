@@ -174,11 +174,7 @@ def _table(path: Path, samples: list[Sample]) -> None:
 
     images = [{"bytes": each.png, "path": None} for each in samples]
     table = pa.table({"image": pa.array(images), "label": pa.array([each.label for each in samples], pa.int64())})
-    if path.suffix == ".parquet":
-        return parquet.write_table(table, path, row_group_size=4)
-    with pa.ipc.new_file(str(path), table.schema) as writer:
-        writer.write_table(table)
-    return None
+    parquet.write_table(table, path, row_group_size=4)
 
 
 UNLABELLED = "npy"
@@ -188,7 +184,6 @@ FORMS: dict[str, tuple[str, Callable[[Path, list[Sample]], object]]] = {
     "npz": ("data.npz", _npz),
     "tar": ("data.tar", _tar),
     "parquet": ("data.parquet", _table),
-    "arrow": ("data.arrow", _table),
 }
 
 

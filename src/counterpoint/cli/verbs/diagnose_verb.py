@@ -22,7 +22,7 @@ try.
 
 examples:
   counterpoint diagnose runs/ncl
-  counterpoint diagnose runs/ncl --layers --checkpoint all
+  counterpoint diagnose runs/ncl --layers --checkpoint 300
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe
   counterpoint diagnose runs/ncl --fix"""
 SETTINGS = CHOOSING

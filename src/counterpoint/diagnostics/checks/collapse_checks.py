@@ -241,7 +241,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         text="An untrained network spreads samples over many directions at random; training gives some up to "
         "form groups. Keeping less than "
         "a quarter of them is dimensional collapse that has reached the representation.",
-        confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint all",
+        confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint STEP",
         **remedies.advice(evidence, remedies.PROJECTOR, remedies.WEAKER_VIEWS, remedies.FEWER_EPOCHS),
         cannot_tell="whether accuracy suffers: counterpoint evaluate RUN says that",
     )

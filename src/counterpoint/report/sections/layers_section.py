@@ -35,10 +35,10 @@ def layers_section(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _words(record: LayersRecord) -> str:
-    """Where directions are lost, and what the checkpoints say."""
+    """Where directions are lost."""
     pooled = any(layer.is_pooled for layer in record.layers)
     averaged = " Maps and tokens are averaged over their positions." if pooled else ""
-    return " ".join(filter(None, [record.words, record.course_words])) + averaged
+    return record.words + averaged
 
 
 def _alive_figure(run: RunRecord, record: LayersRecord) -> Markup:
