@@ -142,6 +142,24 @@ def left_out_fit(x_ND: Tensor, y_NC: Tensor) -> Tensor:
     return (fit_NC - leverage_N1 * y_NC) / (1 - leverage_N1) + mean_C
 
 
+def left_out_places(z_ND: Tensor, label_N: Tensor) -> Tensor:
+    """How many classes a ridge regression on all other samples puts before a sample's own, (N,); 0 where it is right.
+
+    Of standardised features; less noisy than accuracy where few samples have labels.
+
+    Args:
+        z_ND: features.
+        label_N: class numbers, all known.
+
+    >>> left_out_places(torch.tensor([[-1.0], [1.0], [-1.1], [1.1]]), torch.tensor([0, 1, 0, 1])).tolist()
+    [0, 0, 0, 0]
+    """
+    x_ND = z_ND.double() - z_ND.double().mean(dim=0)
+    own_N1 = label_N.unique(return_inverse=True)[1][:, None]
+    fit_NC = left_out_fit(x_ND / x_ND.std(dim=0).clamp(min=1e-9), torch.nn.functional.one_hot(own_N1[:, 0]).double())
+    return (fit_NC > fit_NC.gather(1, own_N1)).sum(dim=1)
+
+
 def _wrong(
     votes_NC: Tensor, fitted_NC: Tensor, label_N: Tensor, excluded: set[int], chance: float
 ) -> tuple[Interval, Tensor]:

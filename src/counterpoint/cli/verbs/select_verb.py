@@ -6,15 +6,17 @@ from counterpoint.cli.arguments import CHOOSING, Json, Names, VerbFlags, array_o
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.data_settings import LookSettings
 
-PLACE, SUMMARY = 37, "which encoder is likely best, without labels"
+PLACE, SUMMARY = 37, "which encoder is likely best, without labels or with few"
 TEACH = """Rank runs, or checkpoints of one run, by figures that need no labels: those with a serious fault last, the
-others by how the same views of the same samples lie. Each figure is given with the correlation with a linear probe that
-was measured for it, and each difference with its 95 % interval: where it holds 0, nobody can tell.
+others by what the same views of the same samples tell. Each figure is given with the correlation with linear probe or
+kNN that was measured for it, and each difference with its 95 % interval: where it holds 0, nobody can tell. With labels
+of a few hundred samples they decide.
 
 examples:
   counterpoint select runs/simclr runs/ncl
   counterpoint select runs/ncl --checkpoint all
-  counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --data photos --json"""
+  counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --data photos --json
+  counterpoint select runs/simclr runs/ncl --labels some.csv"""
 SETTINGS = CHOOSING
 
 
@@ -23,6 +25,7 @@ class SelectFlags(VerbFlags, LookSettings):
 
     runs: Names = option("run folders, or RUN@STEP for a checkpoint", ..., place="RUN")
     data: str | None = option("samples for all (default: the runs' own)")
+    labels: str | None = option("file with labels for some of them: .csv (file,label) or .npy (-1: none)")
     as_json: Json = False
 
 
@@ -31,5 +34,5 @@ def run(flags: SelectFlags, settings: dict[str, Any]) -> None:
     from counterpoint.runs.selection import select  # deferred: loads torch
 
     look = {**given(flags, LookSettings), **settings.get("source", {})}
-    found = select(flags.runs, data=array_or_name(flags.data), **look, quiet=flags.quiet)
+    found = select(flags.runs, data=array_or_name(flags.data), labels=flags.labels, **look, quiet=flags.quiet)
     print_found(found, as_json=flags.as_json)
