@@ -6,8 +6,7 @@ loss's general route.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -21,8 +20,7 @@ from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, not
 Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """What a route found.
 
     Attributes:

@@ -26,7 +26,8 @@ e^{r_i})`: only there can the loss come near zero, where a difference of logarit
 # N samples, V vectors (2N of two views), H rows and W columns of a strip, D features
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple, Protocol
 
@@ -65,8 +66,7 @@ class _Attraction(Protocol):
     def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None: ...  # subtract it from both readings
 
 
-@dataclass(frozen=True)
-class _UnitVectors:
+class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which 32 pairs would notice
     """Vectors at unit length, (v, d), what their lengths were, and s."""
 
     unit_VD: Tensor
@@ -93,17 +93,20 @@ class _UnitVectors:
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
+        def below(values_V: Tensor, rows: slice) -> Tensor:
+            return values_V[rows.start :] if rows.start else values_V  # views take calls
+
         def exponentials(rows: slice) -> tuple[Tensor, ...]:
-            exp_HW = self.exponentials(own_rows(unit_VD, rows), unit_VD[rows.start :], kept[rows.start])
+            exp_HW = self.exponentials(own_rows(unit_VD, rows), below(unit_VD, rows), kept[rows.start])
             loss.erase(exp_HW, rows)
             return (exp_HW.sum(1),) if rows.stop == num else (exp_HW.sum(1), exp_HW[:, exp_HW.shape[0] :].sum(0))
 
         def weights(rows: slice) -> None:
-            weight_HW = kept[rows.start].mul_(factor_V[rows, None] + factor_V[rows.start :])
+            weight_HW = kept[rows.start].mul_(own_rows(factor_V, rows)[:, None] + below(factor_V, rows))
             loss.attract(weight_HW, rows, pull)
 
         def products(rows: slice) -> Tensor:
-            along_HD = torch.mm(kept[rows.start], unit_VD[rows.start :])
+            along_HD = torch.mm(kept[rows.start], below(unit_VD, rows))
             for above in strips[: strips.index(rows)]:  # what lies left of the diagonal was kept above it
                 columns = slice(rows.start - above.start, rows.stop - above.start)
                 along_HD.addmm_(kept[above.start][:, columns].t(), unit_VD[above])
@@ -111,7 +114,8 @@ class _UnitVectors:
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
 
-        with normal_numbers():
+        # Few vectors enter the context once, not at each step.
+        with normal_numbers(), alone() if len(strips) == 1 else nullcontext():
             found = each_block(strips, exponentials, num_products)
             with alone():
                 sum_V = joined([sums[0] for sums in found])
@@ -160,8 +164,7 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
     return one_operation(_TwoViews(loss, weight, _UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
 
 
-@dataclass(frozen=True)
-class _TwoViews:
+class _TwoViews(NamedTuple):
     """Two views against each other: the loss, g, and the vectors, first view above second."""
 
     loss: SmallLoss
@@ -177,7 +180,7 @@ class _TwoViews:
         # The Hessian takes several whole matrices.
         if found is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
             return found
-        return replace(found, hessian=partial(_hessian, self))
+        return found._replace(hessian=partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
         exp_HW.diagonal().fill_(0.0)
@@ -194,7 +197,7 @@ class _TwoViews:
     def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
         partners = self._partners(weight_HW)
         if partners.shape[-1]:  # a strip of the second view has its positives to the left
-            partners.sub_(pull[rows.start : rows.start + partners.shape[-1]])
+            partners.sub_(pull if partners.ndim == 2 else pull[rows])
 
     def statistic(self, sum_V: Tensor) -> Tensor:
         """The r of each vector, (2, n)."""
