@@ -6,10 +6,8 @@ L / \partial S_i`, so that a pair weighs :math:`e_{ij} (f_i + f_j)`; what attrac
 pair by pair, before they meet a vector, and one product with the vectors is the gradient: 1.5 products and one
 exponential per pair, where autograd through the matrix takes 3.
 
-One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric. Up to s = ``HIGHEST`` it is 0. Above,
-in float32, c = s - ``HIGHEST`` prevents overflow, and exponentials below e^``LOWEST`` are lifted to it: they are too
-small to show in a row's sum, which is looked at (``_is_exact``). Where they do, and above ``LARGEST_SCALE``, the
-general route is taken, in which each row has its own reference.
+One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric (``tile_sums.common_reference``).
+Where there is none, or a row's sum is so small that what was lifted shows, the general route is taken.
 
 Of two views and their positives i' (``_TwoViews``):
 
@@ -38,14 +36,10 @@ from counterpoint.core.numerics import take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, normal_numbers, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
+from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
 from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL
 
 STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512 to 4,096 vectors
-# float32: sums of a few thousand e^55 and their reciprocals are ordinary numbers, and e^-85 is a normal one.
-HIGHEST, LOWEST = {torch.float32: 55.0, torch.float64: 300.0}, -85.0
-# Twice HIGHEST plus what rows may differ in: beyond, a vector's nearest one would have to be ever closer.
-LARGEST_SCALE = {torch.float32: 120.0, torch.float64: 300.0}
-LEAST_SHARE = 1e-8  # what all exponentials that were lifted may add to a row's sum
 
 
 class _PerVector(NamedTuple):
@@ -75,18 +69,16 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
 
     @property
     def reference(self) -> float:  # c
-        return max(0.0, abs(self.scale) - HIGHEST[self.unit_VD.dtype])
+        return common_reference(abs(self.scale), self.unit_VD.dtype) or 0.0
 
     def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
         """e^(u - c)."""
         torch.addmm(out_HW, own_HD, other_WD.t(), beta=0, alpha=self.scale, out=out_HW)
-        if self.reference:
-            out_HW.sub_(self.reference).clamp_(min=LOWEST)
-        return out_HW.exp_()
+        return exponentials_(out_HW, self.reference)
 
     def find(self, loss: _Attraction, num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """Value, and gradient for the raw vectors, which came in so many parts; None where c is not exact."""
-        if abs(self.scale) > LARGEST_SCALE[self.unit_VD.dtype]:
+        if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel()
@@ -122,18 +114,13 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
                 # In the order of strips: the same bits for any number of threads.
                 for rows, sums in zip(strips[:-1], found, strict=False):
                     sum_V[rows.stop :] += sums[1]
-                if self.reference and not _is_exact(sum_V):
+                if self.reference and not is_exact(sum_V.log(), num):
                     return None
                 value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
                 return Found(value)
             each_block(strips, weights, num_products)
             return Found(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
-
-
-def _is_exact(sum_V: Tensor) -> bool:
-    """Whether exponentials that were lifted to e^LOWEST cannot show in any row's sum; NaN fails."""
-    return sum_V.amin().log().item() >= LOWEST + torch.tensor(len(sum_V) / LEAST_SHARE).log().item()
 
 
 @dataclass(frozen=True)
@@ -277,9 +264,9 @@ def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tenso
     with torch.enable_grad():
         leaf_V = statistic_V.detach().requires_grad_()
         (slope_V,) = torch.autograd.grad(phi_of_log(leaf_V).sum(), leaf_V, create_graph=True)
-        if not slope_V.requires_grad:  # phi is linear in the logarithm
-            return slope_V, torch.zeros_like(leaf_V)
-        return slope_V.detach(), torch.autograd.grad(slope_V.sum(), leaf_V)[0]
+        # Where phi is linear in the logarithm, its slope has no graph.
+        bend_V = torch.autograd.grad(slope_V.sum(), leaf_V)[0] if slope_V.requires_grad else torch.zeros_like(leaf_V)
+    return slope_V.detach(), bend_V
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
