@@ -1,10 +1,9 @@
 r"""Unit vectors against each other, exponential psi: each pair once, value and gradient in one pass.
 
-Scores are symmetric. Strips of rows of the upper triangle are multiplied (half a product), their exponentials kept, and
-summed along rows and columns. With the sums S each loss of this kind says its value and a factor :math:`f_i = \partial
-L / \partial S_i`, so that a pair weighs :math:`e_{ij} (f_i + f_j)`; what attracts is subtracted from these weights
-pair by pair, before they meet a vector, and one product with the vectors is the gradient: 1.5 products and one
-exponential per pair, where autograd through the matrix takes 3.
+Scores are symmetric. Strips of rows of the upper triangle are multiplied, their exponentials kept, and summed along
+rows and columns. With the sums S a loss says its value and :math:`f_i = \partial L / \partial S_i`: a pair weighs
+:math:`e_{ij} (f_i + f_j)`. What attracts is subtracted pair by pair, before weights meet a vector, and one product with
+the vectors is the gradient: 1.5 products and one exponential per pair, where autograd through the matrix takes 3.
 
 One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric (``tile_sums.common_reference``).
 Where there is none, or a row's sum is so small that what was lifted shows, the general route is taken.
@@ -27,7 +26,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,16 +49,6 @@ class _PerVector(NamedTuple):
     pull: Tensor  # s times how strongly vectors attract their positives
 
 
-class _Attraction(Protocol):
-    """What a loss of exponential sums does beside summing; a strip's first column is that of its first row."""
-
-    def erase(self, exp_HW: Tensor, rows: slice) -> None: ...  # set the pairs that do not count to zero
-
-    def of_sums(self, sum_V: Tensor) -> _PerVector: ...  # from sums relative to e^c
-
-    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None: ...  # subtract it from both readings
-
-
 class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which 32 pairs would notice
     """Vectors at unit length, (v, d), what their lengths were, and s."""
 
@@ -76,7 +65,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         torch.addmm(out_HW, own_HD, other_WD.t(), beta=0, alpha=self.scale, out=out_HW)
         return exponentials_(out_HW, self.reference)
 
-    def find(self, loss: _Attraction, num_inputs: int, *, wants_gradient: bool) -> Found | None:
+    def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """Value, and gradient for the raw vectors, which came in so many parts; None where c is not exact."""
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
@@ -86,7 +75,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
         def below(values_V: Tensor, rows: slice) -> Tensor:
-            return values_V[rows.start :] if rows.start else values_V  # views take calls
+            return own_rows(values_V, slice(rows.start, num))
 
         def exponentials(rows: slice) -> tuple[Tensor, ...]:
             exp_HW = self.exponentials(own_rows(unit_VD, rows), below(unit_VD, rows), kept[rows.start])
@@ -106,7 +95,6 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
 
-        # Few vectors enter the context once, not at each step.
         with normal_numbers(), alone() if len(strips) == 1 else nullcontext():
             found = each_block(strips, exponentials, num_products)
             with alone():
@@ -170,6 +158,7 @@ class _TwoViews(NamedTuple):
         return found._replace(hessian=partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
+        """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
         exp_HW.diagonal().fill_(0.0)
         self._partners(exp_HW).fill_(0.0)
 
@@ -272,7 +261,7 @@ def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tenso
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
     """The supervised loss of raw vectors and their labels; None where only the general route is right.
 
-    See ``ordinary_lengths``; that they are few enough (``is_small``) is known.
+    See ``ordinary_lengths``; they are few enough (``is_small``).
     """
     length_V1 = ordinary_lengths(x_VD.detach())
     if length_V1 is None:
