@@ -6,6 +6,8 @@
     python benchmarks/pair_losses.py --full           # also 65536 pairs, ours only on a CPU
     python benchmarks/pair_losses.py --beside-load    # idle, beside a busy process, beside a two-thread torch program
     python benchmarks/pair_losses.py --kinds sigmoid  # one loss
+    python benchmarks/pair_losses.py --grid           # CSV of NT-Xent on the CPU: n, D, tau, 1 and 2 threads; an hour
+    python benchmarks/pair_losses.py --grid --sizes 32 256 --features 128 --temperatures 0.1 --threads 1  # a part of it
     python benchmarks/pair_losses.py --quick          # seconds; shows that everything runs, not how fast
 
 Peers come from `pip install lightly pytorch-metric-learning open_clip_torch`; a missing one is named in its row. The
@@ -14,9 +16,12 @@ arguments.
 """
 
 import argparse
+import csv
+import itertools
+import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import torch
@@ -45,6 +50,9 @@ NT_XENT_SIZES = {"cpu": (16, 64, 128, 256, 512, 1024, 4096), "cuda": (256, 1024,
 CROSS_MODAL_SIZES = {"cpu": (4096,), "cuda": (4096, 32768)}
 SHARP_SIZES, SHARP_TEMPERATURES = (64, 256, 512), (0.01, 0.02)
 SUPERVISED_SIZES, SIGMOID_SIZES = (64, 256, 1024), (16, 64, 512)
+GRID_SIZES, GRID_FEATURES, GRID_TEMPERATURES = [2**k for k in range(5, 14)], [64, 128, 512], [0.01, 0.02, 0.1, 0.5]
+GRID_PLAN = Plan(warm_ups=2, short_rounds=15, long_rounds=5, sample_seconds=0.003)
+GRID_HEADER = ("loss", "n", "D", "tau", "threads", "who", "ms", "low", "high", "time / ours", "low", "high", "remark")
 COMPILED_SIZES = {"cpu": (64, 4096), "cuda": (16384,)}  # compiling takes longer than measuring
 FULL_SIZE = 65536
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bfloat16")}
@@ -79,7 +87,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         "--beside-load", action="store_true", help="first call and median beside other work, on the CPU"
     )
     parser.add_argument("--kinds", nargs="+", choices=CATALOGUE, default=list(CATALOGUE), help="which losses")
+    for name, values in (("sizes", GRID_SIZES), ("features", GRID_FEATURES), ("temperatures", GRID_TEMPERATURES)):
+        kind, words_of = type(values[0]), " ".join(map(str, values))
+        parser.add_argument(
+            f"--{name}", type=kind, nargs="+", default=values, help=f"of the grid (default: {words_of})"
+        )
     size = parser.add_mutually_exclusive_group()
+    size.add_argument("--grid", action="store_true", help="CSV of NT-Xent at every size, width and temperature, CPU")
     size.add_argument("--quick", action="store_true", help="tiny sizes and few rounds, as a smoke test")
     size.add_argument("--full", action="store_true", help=f"also {FULL_SIZE} pairs")
     size.add_argument("--alone", type=int, default=None, help="NT-Xent of so many pairs, >= 2, ours alone")
@@ -193,7 +207,8 @@ def measure(
     reason = too_large(problem, problem.matrix_bytes)
     # First, so that the others are checked in as little memory as they are timed in.
     products = {} if reason or names else {PRODUCTS: bare_products(problem, *inputs)}
-    is_compiled = problem.num_pairs in COMPILED_SIZES[problem.device] and plan is not QUICK_PLAN
+    has_size = problem.num_pairs in COMPILED_SIZES[problem.device]
+    is_compiled = plan is GRID_PLAN or (has_size and plan is not QUICK_PLAN)
     names = names or [*CATALOGUE[problem.kind], *(COMPILED[problem.kind] if is_compiled else ())]
     prepared = {name: prepare(problem, name, inputs, truth) for name in names}
     steps = {name: step for name, (_, step) in prepared.items() if step is not None}
@@ -263,9 +278,33 @@ def measure_beside_load(*, is_quick: bool) -> int:
     return 1 if failures else 0
 
 
+def measure_grid(arguments: argparse.Namespace) -> int:
+    """Lines of the grid as they come; the exit code."""
+    lines, failures = csv.writer(sys.stdout), 0
+    lines.writerow(GRID_HEADER)
+    sides = arguments.sizes, arguments.features, arguments.temperatures
+    for threads in (1, 2) if arguments.threads is None else (arguments.threads,):
+        torch.set_num_threads(threads)
+        for n, num_features, tau in itertools.product(*sides):
+            torch.compiler.reset()  # or the limit of recompilations is reached
+            problem = Problem("nt-xent", n, num_features, tau)
+            for row in measure(problem, processor_seconds, GRID_PLAN, memory_of=()).rows:
+                times = [1000 * x for x in astuple(row.seconds)] if row.seconds else [math.nan] * 3
+                ratios = astuple(row.ratio) if row.ratio else [math.nan] * 3
+                # Quartiles are low, median, high.
+                figures = [f"{x:.4g}" for three in (times, ratios) for x in (three[1], three[0], three[2])]
+                who = problem.kind, n, num_features, tau, threads, row.provider
+                lines.writerow([*who, *figures, "; ".join(row.remarks)])
+                failures += row.provider == OURS and row.seconds is None
+            sys.stdout.flush()
+    return 1 if failures else 0
+
+
 def main(words: Sequence[str]) -> int:
     """Measure, print tables as they come, return the exit code."""
     arguments = parse(words)
+    if arguments.grid:
+        return measure_grid(arguments)
     if arguments.beside_load:
         return measure_beside_load(is_quick=arguments.quick)
     if arguments.threads is not None:

@@ -20,13 +20,12 @@ from torch import Tensor
 from counterpoint.core.numerics import is_transformed, row_dots
 from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_operation import Found, one_operation
+from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
 from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import is_free
 from counterpoint.losses.inputs import can_read
 from counterpoint.losses.labelled import LabelledVectors
-
-LARGEST_SCALE = {torch.float32: 40.0, torch.float64: 300.0}  # e^(2s), a thousand times, is an ordinary number
 
 
 @dataclass(frozen=True)
@@ -174,24 +173,6 @@ def _partner_score(z_VD: Tensor, classes: Classes) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ExponentialSums:
-    """Sum of exponentials over all vectors but the anchor and its only positive.
-
-    Attributes:
-        sum_A: of e^(score - reference).
-        reference_A: None is 0.
-    """
-
-    sum_A: Tensor
-    reference_A: Tensor | None
-
-    def log_sum(self) -> Tensor:
-        """As ``_log_sum``."""
-        log_sum_A = self.sum_A.log()
-        return log_sum_A if self.reference_A is None else log_sum_A + self.reference_A
-
-
-@dataclass(frozen=True)
 class _InTiles:
     """The value and its first derivative tile by tile; see ``one_operation.Route``."""
 
@@ -200,73 +181,58 @@ class _InTiles:
     def general(self, z_VD: Tensor) -> Tensor:
         return _general(z_VD, self.classes)
 
-    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found:
-        (z_VD,) = inputs
-        sums = _sums(z_VD, self.classes)
-        value = _total(sums.log_sum(), z_VD, self.classes)
-        return Found(value, (_gradient(z_VD, sums, self.classes),) if wants_gradient else ())
+    def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
+        (z_VD,), classes = inputs, self.classes
+        reference = common_reference(classes.scale, z_VD.dtype)
+        if reference is None or not is_free():
+            return None
+        sum_A = z_VD.new_zeros(len(classes.weight_A))
+
+        def add(tile: Tile) -> None:
+            exp_HW = classes.erase(exponentials_(tile.product_HW, reference), tile.rows, tile.columns)
+            sum_A[tile.rows] += exp_HW.sum(1)
+            # Each pair of blocks is visited once, and read both ways.
+            if classes.anchor_A is None and not tile.is_on_diagonal:
+                sum_A[tile.columns] += exp_HW.sum(0)
+
+        Tiles(PairScores(_terms(z_VD, classes))).each(add)
+        log_sum_A = sum_A.log()
+        if reference and not is_exact(log_sum_A, len(z_VD)):
+            return None
+        value = _total(log_sum_A + reference, z_VD, classes)
+        return Found(value, (_gradient(z_VD, sum_A, reference, classes),) if wants_gradient else ())
 
 
-def _sums(z_VD: Tensor, classes: Classes) -> ExponentialSums:
-    """Tile by tile where no score is large, otherwise by a kernel."""
-    if not is_free() or classes.scale > LARGEST_SCALE[z_VD.dtype]:
-        log_sum_A = _log_sum(z_VD, classes)
-        # The log-sum-exp as reference leaves a sum of 1; of 0 where no pair is left, as in a batch of one class of two.
-        is_none_A = log_sum_A == -torch.inf
-        return ExponentialSums((~is_none_A).to(z_VD.dtype), torch.where(is_none_A, 0.0, log_sum_A))
-    sum_A = z_VD.new_zeros(len(classes.weight_A))
-
-    def add(tile: Tile) -> None:
-        exp_HW = classes.erase(tile.product_HW.exp_(), tile.rows, tile.columns)
-        sum_A[tile.rows] += exp_HW.sum(1)
-        # Each pair of blocks is visited once, and read both ways.
-        if classes.anchor_A is None and not tile.is_on_diagonal:
-            sum_A[tile.columns] += exp_HW.sum(0)
-
-    Tiles(PairScores(_terms(z_VD, classes))).each(add)
-    return ExponentialSums(sum_A, None)
-
-
-def _gradient(z_VD: Tensor, sums: ExponentialSums, classes: Classes) -> Tensor:
+def _gradient(z_VD: Tensor, sum_A: Tensor, reference: float, classes: Classes) -> Tensor:
     """Gradient for the vectors: each pair's weight first, then its product with both vectors."""
     anchors_AD, is_whole = classes.of_anchors(z_VD), classes.anchor_A is None
-    is_only_A, own_A, sum_A = classes.num_positives_A == 1, None, sums.sum_A
+    is_only_A, pull_A = classes.num_positives_A == 1, None
     if classes.has_pairs:
-        own_A = _partner_score(z_VD, classes)
-        shifted_A = own_A if sums.reference_A is None else own_A - sums.reference_A
         # The denominator of p_ip holds the only positive, which the sums leave out.
-        sum_A = torch.where(is_only_A, sum_A + shifted_A.exp(), sum_A)
-    factor_A = classes.weight_A / sum_A  # what turns e^(score - reference) into g_i p_ij
+        total_A = torch.where(is_only_A, sum_A + (_partner_score(z_VD, classes) - reference).exp(), sum_A)
+        # g_i (1 - p_ip), as the others' share with all its digits.
+        pull_A = torch.where(is_only_A, classes.weight_A * (sum_A / total_A), 0.0)
+        sum_A = total_A
+    factor_A = classes.weight_A / sum_A  # what turns e^(score - c) into g_i p_ij
     gradient_AD = torch.zeros_like(anchors_AD)
     gradient_VD = gradient_AD if is_whole else torch.zeros_like(z_VD)  # one buffer for both readings
 
     def add(tile: Tile) -> None:
-        place = rows, columns = tile.rows, tile.columns
-        weight_HW = classes.subtract_pull(_softmax(tile.product_HW, sums, factor_A, classes, place), *place)
+        rows, columns = tile.rows, tile.columns
+        # One exponential serves both readings where all vectors are anchors.
+        factor_HW = factor_A[rows, None] + factor_A[columns] if is_whole else factor_A[rows, None]
+        weight_HW = exponentials_(tile.product_HW, reference).mul_(factor_HW)
+        weight_HW = classes.subtract_pull(weight_HW, rows, columns)
         gradient_AD[rows].addmm_(weight_HW, z_VD[columns])
         # Where all are anchors, the weights of a diagonal tile hold both readings of its pairs already.
         if not is_whole or rows != columns:
             gradient_VD[columns].addmm_(weight_HW.mT, anchors_AD[rows])
 
     Tiles(PairScores(_terms(z_VD, classes))).each(add)
-    if own_A is not None:  # g_i (1 - p_ip) of an only positive, which the tiles leave out, with all its digits
-        pull_A = torch.where(is_only_A, classes.weight_A * torch.sigmoid(sums.log_sum() - own_A), 0.0)
+    if pull_A is not None:  # an only positive is left out by the tiles
         gradient_AD -= pull_A[:, None] * z_VD.index_select(0, classes.partner_A)
         gradient_VD.index_add_(0, classes.partner_A, pull_A[:, None] * anchors_AD, alpha=-1)
     if classes.anchor_A is not None:
         # Anchors of a part are vectors, too: their rows join what they got as keys.
         gradient_VD.index_add_(0, classes.anchor_A, gradient_AD)
     return gradient_VD.mul_(classes.scale)  # score = s cos
-
-
-def _softmax(
-    score_HW: Tensor, sums: ExponentialSums, factor_A: Tensor, classes: Classes, place: tuple[slice, slice]
-) -> Tensor:
-    """Of a tile, g_i p_ij, plus g_j p_ji where all vectors are anchors, from its scores, which it overwrites."""
-    (rows, columns), reference_A = place, sums.reference_A
-    is_whole, factor_H1 = classes.anchor_A is None, factor_A[rows, None]
-    if reference_A is None:
-        # No reference: one exponential serves both readings.
-        return score_HW.exp_().mul_(factor_H1 + factor_A[columns] if is_whole else factor_H1)
-    weight_HW = torch.exp(score_HW - reference_A[rows, None]) * factor_H1
-    return weight_HW + torch.exp(score_HW - reference_A[columns]) * factor_A[columns] if is_whole else weight_HW

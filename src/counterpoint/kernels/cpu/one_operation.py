@@ -1,13 +1,11 @@
 """A loss of a batch by its own value and gradient, both found in one forward pass, as one autograd operation.
 
 Below a few hundred samples the time goes into calls, not into arithmetic. A first reverse-mode derivative is what
-forward found; a second one is in closed form where the route has it (``Found.hessian``), everything else is left to the
-loss's general route.
+forward found; a second one is in closed form where the route has it; all else is left to the loss's general route.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -17,23 +15,15 @@ from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
 from counterpoint.core.thread_parts import alone
 from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
 
-# Of the Hessian with a change of the inputs.
-Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]  # of the Hessian with a change of the inputs
 
 
-@dataclass(frozen=True)
-class Found:
-    """What a route found.
-
-    Attributes:
-        value: scalar.
-        gradients: one for each input; empty where none was asked for.
-        hessian: makes what all products share; None leaves them to the general route.
-    """
+class Found(NamedTuple):
+    """What a route found."""
 
     value: Tensor
-    gradients: Sequence[Tensor] = ()
-    hessian: Callable[[], Product] | None = None
+    gradients: Sequence[Tensor] = ()  # one for each input; none where none was asked for
+    hessian: Callable[[], Product] | None = None  # makes what all products share; None: by the general route
 
 
 class Route(Protocol):
@@ -102,14 +92,15 @@ class _Slope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor) -> Any:
-        """The Hessian's product with the tangents, as it is symmetric, and its slope by upstream."""
+        # The Hessian's product with the tangents, as it is symmetric, and its slope by upstream.
         upstream, *saved = ctx.saved_tensors
         inputs, kept = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
         nothing = (None,) * len(kept)
         if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, tangents)):
             given, gradients = _general_gradient(ctx.route, upstream, inputs)
-            is_recorded = torch.is_grad_enabled()
-            by_upstream, *products = torch.autograd.grad(gradients, given, tangents, create_graph=is_recorded)
+            by_upstream, *products = torch.autograd.grad(
+                gradients, given, tangents, create_graph=torch.is_grad_enabled()
+            )
             return None, None, None, by_upstream, *products, *nothing
         products = [turned * upstream for turned in ctx.product(tangents)]
         by_upstream = None

@@ -1,8 +1,6 @@
 """Weighted totals of plain sums: where each pair's weight is known beforehand, loss and gradient take one pass.
 
-The kept gradient has a second derivative of its own: to compute the gradient anew through ``differentiable.Gradient``
-makes value, gradient and one product cost 1.35 to 1.6 times as much (MIOv1, Triplet, ModifiedTriplet and SigmoidPair;
-300 to 1100 samples of 128 features, one thread, pair by pair), above the 1.3 at which a closed form goes.
+The kept gradient has a second derivative of its own, which saves its being computed anew (``docs/decisions.md``).
 """
 
 # N anchors, M keys, D features

@@ -5,6 +5,7 @@ A reading gives statistics, log-sum-exp or plain sums per anchor; the weights of
 
 # N anchors, M keys, D features, H tile rows, W tile columns, O own anchors of a reading, K keys of a reading
 
+import math
 from dataclasses import dataclass, fields
 
 import torch
@@ -17,6 +18,28 @@ from counterpoint.kernels.cpu.tiles import Tile, moved_keys
 # Smaller exponents are lifted to -60; e^-60 = 9e-27 is below the least weight and becomes an exact zero.
 LEAST_EXPONENT = -60.0
 LEAST_WEIGHT = 1e-26  # above e^-60
+# One reference c for all rows, so that an exponential serves both readings of a pair. float32: thousands of e^55, and
+# one over their sum, are ordinary numbers, e^-85 is a normal one; above 120 hardly any batch would be exact.
+HIGHEST, LARGEST_BOUND = {torch.float32: 55.0, torch.float64: 300.0}, {torch.float32: 120.0, torch.float64: 300.0}
+LOWEST = -85.0  # smaller exponents are lifted to it
+LEAST_SHARE = 1e-8  # what all that were lifted may add to a row's sum
+
+
+def common_reference(bound: float, dtype: torch.dtype) -> float | None:
+    """C for scores of at most this size: 0 up to ``HIGHEST``, else what prevents overflow; None if it is too large."""
+    return max(0.0, bound - HIGHEST[dtype]) if bound <= LARGEST_BOUND.get(dtype, -1.0) else None
+
+
+def exponentials_(score_HW: Tensor, reference: float) -> Tensor:
+    """e^(u - c) in place."""
+    if reference:
+        score_HW.sub_(reference).clamp_(min=LOWEST)
+    return score_HW.exp_()
+
+
+def is_exact(log_sum_N: Tensor, num_keys: int) -> bool:
+    """Whether exponents that were lifted are too small to show in any of the sums, relative to e^c; NaN fails."""
+    return log_sum_N.amin().item() >= LOWEST + math.log(num_keys / LEAST_SHARE)
 
 
 @dataclass(frozen=True)

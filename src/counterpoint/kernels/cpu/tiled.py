@@ -4,9 +4,9 @@ A tile is computed once and read in both directions where both count. The weight
 :math:`w_{ij} = g_i \psi'(u_{ij} - h_i)` (see ``contract.PairKernel``); gradients are sums of the total weight of both
 readings, so that a symmetric matrix needs half of its products and one product with the vectors per pair.
 
-Where all scores are known to lie close together, :math:`|u_{ij}| \le B` with :math:`e^{2B}` a number,
-:math:`e^{u_{ij} - B}` can neither overflow nor vanish in any row: no running maximum is needed, and one exponential per
-pair serves both readings. Unit vectors at temperature 0.1 have B = 10.
+Where all scores are known to lie close together, :math:`|u_{ij}| \le B`, one reference c serves all rows
+(``tile_sums.common_reference``): no running maximum is needed, and one exponential :math:`e^{u_{ij} - c}` per pair
+serves both readings. Unit vectors at temperature 0.1 have B = 10 and c = 0, at 0.01 B = 100 and c = 45.
 
 Tiles are taken whole by one thread each, and what they add to is added in a fixed order: results are the same bits in
 every call, for any number of threads.
@@ -26,8 +26,11 @@ from counterpoint.kernels.cpu.tile_sums import (
     TermSums,
     TermTangentSums,
     add_biases,
+    common_reference,
     counted_readings,
     exp_,
+    exponentials_,
+    is_exact,
     prepare,
     readings,
 )
@@ -37,9 +40,10 @@ from counterpoint.kernels.cpu.tiles import Tile, Tiles, product_tangent
 @torch.no_grad()
 def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     """See ``contract.PairKernel.reduce``."""
-    reference = _common_reference(scores) if psi.in_log_domain else None
-    if reference is not None:
-        return _log_sums(scores, reference)
+    reference = _reference(scores) if psi.in_log_domain else None
+    found = None if reference is None else _log_sums(scores, reference)
+    if found is not None:
+        return found
     sums = _empty_sums(scores, LogSums if psi.in_log_domain else PlainSums)
 
     def add(tile: Tile) -> None:
@@ -59,8 +63,8 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
 @torch.no_grad()
 def gradient(scores: PairScores, psi: PairFunction, statistic: PerAnchor, weight: PerAnchor) -> ScoreTerms:
     """See ``contract.PairKernel.gradient``."""
-    reference = _common_reference(scores) if psi.in_log_domain else None
-    if reference is not None:
+    reference = _reference(scores) if psi.in_log_domain else None
+    if reference is not None and _is_exact(scores, statistic, reference):
         return _log_sums_gradient(scores, statistic, weight, reference)
     sums = TermSums(scores)
 
@@ -188,23 +192,22 @@ def _empty_sums(scores: PairScores, kind: type[LogSums] | type[PlainSums]) -> li
     return [kind(count, anchors_ND) for count in counts]
 
 
-LARGEST_RANGE = {torch.float32: 80.0, torch.float64: 600.0}  # 2 B; exp(88) and exp(709) are the largest numbers
-
-
-def _common_reference(scores: PairScores) -> float | None:
-    """B, a bound of all scores; None where it is too large, or where keys add to scores."""
+def _reference(scores: PairScores) -> float | None:
+    """c; None where scores have too large a bound B, or where keys add to scores."""
     terms = scores.terms
-    biases = (terms.row_own_N, terms.row_other_M, terms.column_own_M, terms.column_other_N)
-    limit = LARGEST_RANGE.get(terms.anchors_ND.dtype)
-    if limit is None or any(bias is not None for bias in biases):
+    if any(bias is not None for bias in (terms.row_own_N, terms.row_other_M, terms.column_own_M, terms.column_other_N)):
         return None
     first, last = _longest(terms.anchors_ND), _longest(scores.keys_MD)
-    bound = abs(float(terms.scale) * first * last)
-    return bound if 2 * bound < limit else None  # exp(u - B) is at least exp(-2 B)
+    return common_reference(abs(float(terms.scale) * first * last), terms.anchors_ND.dtype)
 
 
-def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
-    # One sum of exponentials per statistic, all relative to B.
+def _is_exact(scores: PairScores, statistic: PerAnchor, reference: float) -> bool:
+    num_keys = max(len(scores.terms.anchors_ND), len(scores.keys_MD))
+    return not reference or all(is_exact(numbers - reference, num_keys) for numbers in statistic.both())
+
+
+def _log_sums(scores: PairScores, reference: float) -> PerAnchor | None:
+    # One sum of exponentials per statistic, all relative to e^c.
     counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
     sums = [scores.terms.anchors_ND.new_zeros(count) for count in counts]
 
@@ -215,13 +218,14 @@ def _log_sums(scores: PairScores, reference: float) -> PerAnchor:
 
     Tiles(scores).each(add)
     # log 0 is minus infinity: the statistic of an anchor without keys.
-    return PerAnchor(*(torch.log(s) + reference for s in sums))
+    found = PerAnchor(*(torch.log(s) + reference for s in sums))
+    return found if _is_exact(scores, found, reference) else None
 
 
 def _log_sums_gradient(scores: PairScores, statistic: PerAnchor, weight: PerAnchor, reference: float) -> ScoreTerms:
     """Gradient of the weighted statistics: the weight of a pair is its exponential times a number per anchor."""
     sums = TermSums(scores)
-    # The largest weight, or 1 if all are zero, is taken out: exp(B - r) may be near the largest number already.
+    # The largest weight, or 1 if all are zero, is taken out: exp(c - r) may be near the largest number already.
     size = torch.stack([numbers.abs().amax() for numbers in weight.both()]).amax()
     size = torch.where(size > 0, size, 1.0)
     row_N = _factor(statistic.rows_N, weight.rows_N / size, reference)
@@ -251,10 +255,10 @@ def _longest(vectors_ND: Tensor) -> float:
 
 
 def _exponentials(tile: Tile, reference: float) -> Tensor:
-    """exp(u_ij - B), in place of the products."""
-    return tile.mask.fill(tile.product_HW.sub_(reference).exp_(), 0.0)
+    """exp(u_ij - c), in place of the products."""
+    return tile.mask.fill(exponentials_(tile.product_HW, reference), 0.0)
 
 
 def _factor(statistic_N: Tensor, weight_N: Tensor, reference: float) -> Tensor:
-    """g_i exp(B - r_i): what turns an exponential into the pair's weight; 0 for an anchor without keys."""
+    """g_i exp(c - r_i): what turns an exponential into the pair's weight; 0 for an anchor without keys."""
     return torch.where(statistic_N == float("-inf"), 0.0, weight_N * torch.exp(reference - statistic_N))

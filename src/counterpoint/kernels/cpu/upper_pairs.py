@@ -1,15 +1,12 @@
 r"""Unit vectors against each other, exponential psi: each pair once, value and gradient in one pass.
 
-Scores are symmetric. Strips of rows of the upper triangle are multiplied (half a product), their exponentials kept, and
-summed along rows and columns. With the sums S each loss of this kind says its value and a factor :math:`f_i = \partial
-L / \partial S_i`, so that a pair weighs :math:`e_{ij} (f_i + f_j)`; what attracts is subtracted from these weights
-pair by pair, before they meet a vector, and one product with the vectors is the gradient: 1.5 products and one
-exponential per pair, where autograd through the matrix takes 3.
+Scores are symmetric. Strips of rows of the upper triangle are multiplied, their exponentials kept, and summed along
+rows and columns. With the sums S a loss says its value and :math:`f_i = \partial L / \partial S_i`: a pair weighs
+:math:`e_{ij} (f_i + f_j)`. What attracts is subtracted pair by pair, before weights meet a vector, and one product with
+the vectors is the gradient: 1.5 products and one exponential per pair, where autograd through the matrix takes 3.
 
-One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric. Up to s = ``HIGHEST`` it is 0. Above,
-in float32, c = s - ``HIGHEST`` prevents overflow, and exponentials below e^``LOWEST`` are lifted to it: they are too
-small to show in a row's sum, which is looked at (``_is_exact``). Where they do, and above ``LARGEST_SCALE``, the
-general route is taken, in which each row has its own reference.
+One reference c for all rows makes :math:`e_{ij} = e^{s \cos_{ij} - c}` symmetric (``tile_sums.common_reference``).
+Where there is none, or a row's sum is so small that what was lifted shows, the general route is taken.
 
 Of two views and their positives i' (``_TwoViews``):
 
@@ -26,9 +23,10 @@ e^{r_i})`: only there can the loss come near zero, where a difference of logarit
 # N samples, V vectors (2N of two views), H rows and W columns of a strip, D features
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,14 +35,10 @@ from counterpoint.core.numerics import take_radial
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, normal_numbers, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
+from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
 from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL
 
 STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512 to 4,096 vectors
-# float32: sums of a few thousand e^55 and their reciprocals are ordinary numbers, and e^-85 is a normal one.
-HIGHEST, LOWEST = {torch.float32: 55.0, torch.float64: 300.0}, -85.0
-# Twice HIGHEST plus what rows may differ in: beyond, a vector's nearest one would have to be ever closer.
-LARGEST_SCALE = {torch.float32: 120.0, torch.float64: 300.0}
-LEAST_SHARE = 1e-8  # what all exponentials that were lifted may add to a row's sum
 
 
 class _PerVector(NamedTuple):
@@ -55,18 +49,7 @@ class _PerVector(NamedTuple):
     pull: Tensor  # s times how strongly vectors attract their positives
 
 
-class _Attraction(Protocol):
-    """What a loss of exponential sums does beside summing; a strip's first column is that of its first row."""
-
-    def erase(self, exp_HW: Tensor, rows: slice) -> None: ...  # set the pairs that do not count to zero
-
-    def of_sums(self, sum_V: Tensor) -> _PerVector: ...  # from sums relative to e^c
-
-    def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None: ...  # subtract it from both readings
-
-
-@dataclass(frozen=True)
-class _UnitVectors:
+class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which 32 pairs would notice
     """Vectors at unit length, (v, d), what their lengths were, and s."""
 
     unit_VD: Tensor
@@ -75,35 +58,36 @@ class _UnitVectors:
 
     @property
     def reference(self) -> float:  # c
-        return max(0.0, abs(self.scale) - HIGHEST[self.unit_VD.dtype])
+        return common_reference(abs(self.scale), self.unit_VD.dtype) or 0.0
 
     def exponentials(self, own_HD: Tensor, other_WD: Tensor, out_HW: Tensor) -> Tensor:
         """e^(u - c)."""
         torch.addmm(out_HW, own_HD, other_WD.t(), beta=0, alpha=self.scale, out=out_HW)
-        if self.reference:
-            out_HW.sub_(self.reference).clamp_(min=LOWEST)
-        return out_HW.exp_()
+        return exponentials_(out_HW, self.reference)
 
-    def find(self, loss: _Attraction, num_inputs: int, *, wants_gradient: bool) -> Found | None:
+    def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
         """Value, and gradient for the raw vectors, which came in so many parts; None where c is not exact."""
-        if abs(self.scale) > LARGEST_SCALE[self.unit_VD.dtype]:
+        if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
         strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel()
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
+        def below(values_V: Tensor, rows: slice) -> Tensor:
+            return own_rows(values_V, slice(rows.start, num))
+
         def exponentials(rows: slice) -> tuple[Tensor, ...]:
-            exp_HW = self.exponentials(own_rows(unit_VD, rows), unit_VD[rows.start :], kept[rows.start])
+            exp_HW = self.exponentials(own_rows(unit_VD, rows), below(unit_VD, rows), kept[rows.start])
             loss.erase(exp_HW, rows)
             return (exp_HW.sum(1),) if rows.stop == num else (exp_HW.sum(1), exp_HW[:, exp_HW.shape[0] :].sum(0))
 
         def weights(rows: slice) -> None:
-            weight_HW = kept[rows.start].mul_(factor_V[rows, None] + factor_V[rows.start :])
+            weight_HW = kept[rows.start].mul_(own_rows(factor_V, rows)[:, None] + below(factor_V, rows))
             loss.attract(weight_HW, rows, pull)
 
         def products(rows: slice) -> Tensor:
-            along_HD = torch.mm(kept[rows.start], unit_VD[rows.start :])
+            along_HD = torch.mm(kept[rows.start], below(unit_VD, rows))
             for above in strips[: strips.index(rows)]:  # what lies left of the diagonal was kept above it
                 columns = slice(rows.start - above.start, rows.stop - above.start)
                 along_HD.addmm_(kept[above.start][:, columns].t(), unit_VD[above])
@@ -111,25 +95,20 @@ class _UnitVectors:
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
 
-        with normal_numbers():
+        with normal_numbers(), alone() if len(strips) == 1 else nullcontext():
             found = each_block(strips, exponentials, num_products)
             with alone():
                 sum_V = joined([sums[0] for sums in found])
                 # In the order of strips: the same bits for any number of threads.
                 for rows, sums in zip(strips[:-1], found, strict=False):
                     sum_V[rows.stop :] += sums[1]
-                if self.reference and not _is_exact(sum_V):
+                if self.reference and not is_exact(sum_V.log(), num):
                     return None
                 value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
                 return Found(value)
             each_block(strips, weights, num_products)
             return Found(value, joined(each_block(strips, products, num_products)).chunk(num_inputs))
-
-
-def _is_exact(sum_V: Tensor) -> bool:
-    """Whether exponentials that were lifted to e^LOWEST cannot show in any row's sum; NaN fails."""
-    return sum_V.amin().log().item() >= LOWEST + torch.tensor(len(sum_V) / LEAST_SHARE).log().item()
 
 
 @dataclass(frozen=True)
@@ -160,8 +139,7 @@ def weighted_loss(z0: Tensor, z1: Tensor, loss: SmallLoss, weight: float) -> Ten
     return one_operation(_TwoViews(loss, weight, _UnitVectors(both_VD, length_V1, loss.scale)), z0, z1)
 
 
-@dataclass(frozen=True)
-class _TwoViews:
+class _TwoViews(NamedTuple):
     """Two views against each other: the loss, g, and the vectors, first view above second."""
 
     loss: SmallLoss
@@ -177,9 +155,10 @@ class _TwoViews:
         # The Hessian takes several whole matrices.
         if found is None or len(self.vectors.unit_VD) ** 2 > LARGEST_SMALL:
             return found
-        return replace(found, hessian=partial(_hessian, self))
+        return found._replace(hessian=partial(_hessian, self))
 
     def erase(self, exp_HW: Tensor, rows: slice) -> None:
+        """Set the pairs that do not count to zero in a strip, whose first column is that of its first row."""
         exp_HW.diagonal().fill_(0.0)
         self._partners(exp_HW).fill_(0.0)
 
@@ -194,7 +173,7 @@ class _TwoViews:
     def attract(self, weight_HW: Tensor, rows: slice, pull: Tensor) -> None:
         partners = self._partners(weight_HW)
         if partners.shape[-1]:  # a strip of the second view has its positives to the left
-            partners.sub_(pull[rows.start : rows.start + partners.shape[-1]])
+            partners.sub_(pull if partners.ndim == 2 else pull[rows])
 
     def statistic(self, sum_V: Tensor) -> Tensor:
         """The r of each vector, (2, n)."""
@@ -274,15 +253,15 @@ def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tenso
     with torch.enable_grad():
         leaf_V = statistic_V.detach().requires_grad_()
         (slope_V,) = torch.autograd.grad(phi_of_log(leaf_V).sum(), leaf_V, create_graph=True)
-        if not slope_V.requires_grad:  # phi is linear in the logarithm
-            return slope_V, torch.zeros_like(leaf_V)
-        return slope_V.detach(), torch.autograd.grad(slope_V.sum(), leaf_V)[0]
+        # Where phi is linear in the logarithm, its slope has no graph.
+        bend_V = torch.autograd.grad(slope_V.sum(), leaf_V)[0] if slope_V.requires_grad else torch.zeros_like(leaf_V)
+    return slope_V.detach(), bend_V
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
     """The supervised loss of raw vectors and their labels; None where only the general route is right.
 
-    See ``ordinary_lengths``; that they are few enough (``is_small``) is known.
+    See ``ordinary_lengths``; they are few enough (``is_small``).
     """
     length_V1 = ordinary_lengths(x_VD.detach())
     if length_V1 is None:
