@@ -141,13 +141,24 @@ def borders(pixels_BTT3: np.ndarray) -> np.ndarray:
     >>> borders(picture).tolist()
     [[0.125, 0.125, 0.0, 0.125]]
     """
-    wide = []
-    for turned in (pixels_BTT3, pixels_BTT3.swapaxes(1, 2), pixels_BTT3[:, ::-1], pixels_BTT3.swapaxes(1, 2)[:, ::-1]):
-        is_near = np.abs(turned - turned[:, :1].mean(2, keepdims=True)).max(3) <= FRAME_LEVELS
-        wide.append((is_near.mean(2) >= FRAME_SHARE).cumprod(1).mean(1))
-    frame_B4 = np.stack(wide, axis=1)
+    frame_B4 = np.zeros((len(pixels_BTT3), 4))
+    upright = (pixels_BTT3, pixels_BTT3.swapaxes(1, 2))
+    for side, turned in enumerate((*upright, *(each[:, ::-1] for each in upright))):
+        ids = np.flatnonzero(_plain_rows(turned[:, :1])[:, 0])  # others have no border here
+        frame_B4[ids, side] = _plain_rows(turned[ids]).cumprod(1).mean(1)
     frame_B4[(frame_B4[:, 0] + frame_B4[:, 2] > 0.5) | (frame_B4[:, 1] + frame_B4[:, 3] > 0.5)] = 0
     return frame_B4.astype(np.float32)
+
+
+def _plain_rows(pixels_BTT3: np.ndarray) -> np.ndarray:
+    """Which rows have the mean colour of the first one, but for a few pixels."""
+    away = np.abs(pixels_BTT3 - pixels_BTT3[:, :1].mean(2, keepdims=True))
+    return (per_pixel(np.maximum, away) <= FRAME_LEVELS).mean(2) >= FRAME_SHARE
+
+
+def per_pixel(reduce: np.ufunc, pixels: np.ndarray) -> np.ndarray:
+    """A reduction over three colours; NumPy's own along so short an axis takes ten times as long."""
+    return reduce(reduce(pixels[..., 0], pixels[..., 1]), pixels[..., 2])
 
 
 def _without(small_NSS3: np.ndarray, frame_N4: np.ndarray) -> np.ndarray:
@@ -222,10 +233,15 @@ def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -
     structure_PK, detail_PK = _centred(part_PSS), _centred(detail(part_PSS))
     best_P2, at_P3 = np.full((len(part_PSS), 2), -1.0, np.float32), at_P3.copy()
     for step in STEPS:
-        centre_P3 = at_P3.copy()
-        for move_3 in MOVES_M3:
-            tried_P3 = (centre_P3 + step * move_3).clip([min(ZOOMS), 0, 0], 1).astype(np.float32)
-            cut_PSS = _cut(whole_PSS, tried_P3)
+        centre_P3, rows, columns = at_P3.copy(), {}, {}
+        for zoom, down, right in MOVES:
+            tried_P3 = (centre_P3 + step * np.array((zoom, down, right), np.float32)).clip([min(ZOOMS), 0, 0], 1)
+            tried_P3 = tried_P3.astype(np.float32)
+            if (zoom, down) not in rows:
+                rows[zoom, down] = _along(tried_P3, 1) @ whole_PSS
+            if (zoom, right) not in columns:
+                columns[zoom, right] = _along(tried_P3, 2).transpose(0, 2, 1)
+            cut_PSS = rows[zoom, down] @ columns[zoom, right]
             structure_P = (_centred(cut_PSS) * structure_PK).sum(1)
             found_P2 = np.stack([structure_P, (_centred(detail(cut_PSS)) * detail_PK).sum(1)], axis=1)
             is_better_P = found_P2.sum(1) > best_P2.sum(1)
@@ -247,16 +263,24 @@ def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarra
 
 def _cut(whole_PSS: np.ndarray, at_P3: np.ndarray) -> np.ndarray:
     """A part of each picture, brought to its full size."""
-    rows_PSS, columns_PSS = (_windows(at_P3[:, 0], at_P3[:, axis] * (1 - at_P3[:, 0])) for axis in (1, 2))
-    return rows_PSS @ whole_PSS @ columns_PSS.transpose(0, 2, 1)
+    return _along(at_P3, 1) @ whole_PSS @ _along(at_P3, 2).transpose(0, 2, 1)
+
+
+def _along(at_P3: np.ndarray, axis: int) -> np.ndarray:
+    """What cuts the parts out along an axis."""
+    return _windows(at_P3[:, 0], at_P3[:, axis] * (1 - at_P3[:, 0]))
 
 
 def _windows(share_P: np.ndarray, start_P: np.ndarray) -> np.ndarray:
     """Matrices that cut a share out of a row of pixels and bring it to the full length, linearly, (p, s, s)."""
     places_PS = (np.arange(SIDE) + 0.5) * share_P[:, None] + start_P[:, None] * SIDE - 0.5
-    # A hat around each place; at the ends the first and last pixel go on.
-    distance_PSS = np.abs(places_PS.clip(0, SIDE - 1)[:, :, None] - np.arange(SIDE))
-    return (1 - distance_PSS).clip(0).astype(np.float32)
+    # The two pixels beside each place share it; at the ends the first and last pixel go on.
+    places_PS1 = places_PS.clip(0, SIDE - 1)[:, :, None]
+    left_PS1 = places_PS1.astype(np.int64)
+    matrix_PSS = np.zeros((len(places_PS), SIDE, SIDE), np.float32)
+    np.put_along_axis(matrix_PSS, np.minimum(left_PS1 + 1, SIDE - 1), places_PS1 - left_PS1, axis=2)
+    np.put_along_axis(matrix_PSS, left_PS1, 1 - (places_PS1 - left_PS1), axis=2)  # after it: the last pixel has no next
+    return matrix_PSS
 
 
 def detail(grey_PSS: np.ndarray) -> np.ndarray:
@@ -285,10 +309,8 @@ PLACES_W3 = np.array(
     np.float32,
 )
 WINDOWS = list(
-    zip(*(_windows(PLACES_W3[:, 0], PLACES_W3[:, axis] * (1 - PLACES_W3[:, 0])) for axis in (1, 2)), strict=True)
+    zip(_along(PLACES_W3, 1), _along(PLACES_W3, 2), strict=True)
 )
-MOVES_M3 = np.array(
-    [(0, 0, 0), *itertools.product((-0.1, 0.1), (-1, 1), (-1, 1)), *itertools.product((0,), (-1, 0, 1), (-1, 0, 1))],
-    np.float32,
-)
+MOVES = [(0, 0, 0), *itertools.product((-0.1, 0.1), (-1, 1), (-1, 1))]
+MOVES += [(0, *move) for move in itertools.product((-1, 0, 1), (-1, 0, 1)) if any(move)]
 STEPS = (0.25, 0.12)  # of a shift; zooms move by a tenth of it

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.picture_copies import SIDE, borders
+from counterpoint.audit.picture_copies import SIDE, borders, per_pixel
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line
 from counterpoint.core.thread_parts import side_by_side
@@ -260,7 +260,7 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
     num, side = len(pixels_BTT3), pixels_BTT3.shape[1]
     values = pixels_BTT3.astype(np.float32)
     grey_BTT = values @ np.array([0.299, 0.587, 0.114], np.float32)
-    small = values.reshape(num, SIDE, 2, SIDE, 2, 3).mean((2, 4))
+    small = sum(values[:, row::2, column::2] for row in (0, 1) for column in (0, 1)) / 4  # whole numbers: exact
     flat = values.reshape(num, -1, 3)
     ring = np.ones((side, side), bool)
     ring[1:-1, 1:-1] = False
@@ -281,7 +281,7 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
         cut_N=_cut_short(values),
         grain_N=_grain(small @ np.array([0.299, 0.587, 0.114], np.float32)),
         sharpness_N=np.log((np.diff(grey_BTT, axis=1).var((1, 2)) + 1) / (grey_BTT.var((1, 2)) + 1)),
-        colourfulness_N=(flat.max(2) - flat.min(2)).mean(1),
+        colourfulness_N=(per_pixel(np.maximum, flat) - per_pixel(np.minimum, flat)).mean(1),
     )
 
 
@@ -305,9 +305,13 @@ def outlines(small_NSS3: np.ndarray) -> np.ndarray:
 
 def _cut_short(values_BTT3: np.ndarray) -> np.ndarray:
     """Share of the rows, from the bottom up, that are the grey of a half; 0 where the top is, too."""
-    is_filled_BT = (np.abs(values_BTT3 - 128).max(3) <= FILLED).mean(2) >= 0.97
-    share_B = is_filled_BT[:, ::-1].cumprod(1).mean(1)
-    return np.where(is_filled_BT[:, 0], 0.0, share_B)
+    def is_filled(rows_BRT3: np.ndarray) -> np.ndarray:
+        return (per_pixel(np.maximum, np.abs(rows_BRT3 - 128)) <= FILLED).mean(2) >= 0.97
+
+    share_B = np.zeros(len(values_BTT3))
+    ids = np.flatnonzero(is_filled(values_BTT3[:, -1:])[:, 0] & ~is_filled(values_BTT3[:, :1])[:, 0])
+    share_B[ids] = is_filled(values_BTT3[ids, ::-1]).cumprod(1).mean(1)
+    return share_B
 
 
 def _grain(grey_BSS: np.ndarray) -> np.ndarray:
