@@ -7,7 +7,7 @@ import sys
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
-from counterpoint.cli.main import exit_code, prepare_process
+from counterpoint.cli.main import exit_code
 from counterpoint.cli.parsers import Parser
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null, read_json
@@ -41,7 +41,6 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = Parser(prog=PROG, description=TEACH)
     add_flags(parser)
     flags = parser.parse_strictly(sys.argv[1:] if words is None else words)
-    prepare_process()
     return exit_code(PROG, lambda: run(flags))
 
 

@@ -308,9 +308,7 @@ PLACES_W3 = np.array(
     [(zoom, *shifts) for zoom in ZOOMS for shifts in (itertools.product(SHIFTS, SHIFTS) if zoom < 1 else [(0.0, 0.0)])],
     np.float32,
 )
-WINDOWS = list(
-    zip(_along(PLACES_W3, 1), _along(PLACES_W3, 2), strict=True)
-)
+WINDOWS = list(zip(_along(PLACES_W3, 1), _along(PLACES_W3, 2), strict=True))
 MOVES = [(0, 0, 0), *itertools.product((-0.1, 0.1), (-1, 1), (-1, 1))]
 MOVES += [(0, *move) for move in itertools.product((-1, 0, 1), (-1, 0, 1)) if any(move)]
 STEPS = (0.25, 0.12)  # of a shift; zooms move by a tenth of it
