@@ -99,13 +99,20 @@ def _shard(folder: Path, **options: object) -> Path:
 
 def _table(folder: Path, name: str) -> Path:
     import pyarrow as pa  # deferred: the extra `search` may be absent
-    from pyarrow import parquet  # deferred: as above
+    from pyarrow import feather, parquet  # deferred: as above
 
     images = [{"bytes": shard_files.picture(_draw(), form="PNG"), "path": None} for _ in range(NUM_IMAGES)]
     labels = pa.array([number % 2 for number in range(NUM_IMAGES)], pa.int64())
     table = pa.table({"image": pa.array(images), "label": labels})
     path = folder / name
-    parquet.write_table(table, path, row_group_size=4)
+    if path.suffix == ".parquet":
+        parquet.write_table(table, path, row_group_size=4)
+    elif path.suffix == ".feather":
+        feather.write_feather(table, str(path))  # packed with lz4
+    else:
+        new = pa.ipc.new_stream if "stream" in name else pa.ipc.new_file
+        with new(str(path), table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
     return path
 
 
@@ -147,6 +154,9 @@ SEEDS: Mapping[str, Make] = {
     "tar": _shard,
     "gnu tar": lambda folder: _shard(folder, format=tarfile.GNU_FORMAT),  # else pax
     "parquet": lambda folder: _table(folder, "x.parquet"),
+    "arrow": lambda folder: _table(folder, "x.arrow"),
+    "arrow stream": lambda folder: _table(folder, "stream.arrow"),
+    "feather": lambda folder: _table(folder, "x.feather"),
     "embeddings npz": lambda folder: _embeddings(folder, "e.npz"),
     "embeddings csv": lambda folder: _embeddings(folder, "e.csv"),
     "embeddings parquet": lambda folder: _embeddings(folder, "e.parquet"),

@@ -1,4 +1,4 @@
-"""Tables of images and vectors: rows are read at random, damage is named."""
+"""Tables of images and vectors: every format gives the same samples, rows are read at random, damage is named."""
 
 import json
 import sys
@@ -30,11 +30,31 @@ def open_rows(path: Path, **settings: object) -> Source:
     return open_table(path, SourceSettings(**{"image_size": 16, **settings}), silent)
 
 
-def write_parquet(table: Any, path: Path, **options: Any) -> Path:
-    parquet.write_table(table, path.with_suffix(".parquet"), row_group_size=5, **options)
+def write_parquet(table: Any, path: Path) -> Path:
+    parquet.write_table(table, path.with_suffix(".parquet"), row_group_size=5)
     return path.with_suffix(".parquet")
 
 
+def write_file(table: Any, path: Path) -> Path:
+    with pa.ipc.new_file(path.with_suffix(".arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    return path.with_suffix(".arrow")
+
+
+def write_stream(table: Any, path: Path) -> Path:
+    with pa.ipc.new_stream(path.with_suffix(".arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    return path.with_suffix(".arrow")
+
+
+def write_feather(table: Any, path: Path) -> Path:
+    options = pa.ipc.IpcWriteOptions(compression="lz4")  # as Feather compresses by default
+    with pa.ipc.new_file(path.with_suffix(".feather"), table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=5)
+    return path.with_suffix(".feather")
+
+
+FORMS = {each.__name__: each for each in (write_parquet, write_file, write_stream, write_feather)}
 FEATURES = {"image": {"_type": "Image"}, "label": {"names": NAMES, "_type": "ClassLabel"}}
 
 
@@ -52,11 +72,13 @@ def image_table(contents: list[bytes], *, has_names: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("is_in_memory", [True, False])
-def test_a_table_gives_images_and_labels(
-    tmp_path: Path, is_in_memory: bool, contents: list[bytes], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.sampled(9)
+def test_every_form_gives_the_same_images_and_labels(
+    tmp_path: Path, form: str, is_in_memory: bool, contents: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 1 << 30 if is_in_memory else 0)
-    path = write_parquet(image_table(contents), tmp_path / "table")
+    path = FORMS[form](image_table(contents), tmp_path / "table")
     source = open_rows(path)
     assert (len(source), source.kind, source.shape) == (NUM_ROWS, "images", (3, 16, 16))
     expected = torch.stack([decode_square(content, 16) for content in contents])
@@ -76,7 +98,7 @@ def test_a_table_gives_images_and_labels(
 
 def test_labels_without_names_and_plain_bytes(tmp_path: Path, contents: list[bytes]) -> None:
     table = image_table(contents, has_names=False)
-    assert open_rows(write_parquet(table, tmp_path / "a")).class_names == ("0", "1", "2")  # -1 is no class
+    assert open_rows(write_file(table, tmp_path / "a")).class_names == ("0", "1", "2")  # -1 is no class
     plain = pa.table({"picture": contents, "other": contents, "class": [NAMES[i % 3] for i in range(NUM_ROWS)]})
     source = open_rows(write_parquet(plain, tmp_path / "b"))
     assert source.class_names == ("ant", "mole", "zebra")
@@ -101,7 +123,7 @@ def test_vectors(tmp_path: Path, is_fixed: bool, rng: np.random.Generator) -> No
 def test_vectors_that_do_not_fit_are_refused_by_row(tmp_path: Path, odd: Any) -> None:
     table = pa.table({"vector": pa.array([[1.0, 2.0], odd, [3.0, 4.0]], pa.list_(pa.float32()))})
     with pytest.raises(DataError, match=r"row 1|sample 1"):
-        open_rows(write_parquet(table, tmp_path / "v"))
+        open_rows(write_file(table, tmp_path / "v"))
 
 
 def test_bad_rows_are_skipped_and_named(tmp_path: Path, contents: list[bytes]) -> None:
@@ -109,7 +131,7 @@ def test_bad_rows_are_skipped_and_named(tmp_path: Path, contents: list[bytes]) -
     table[2]["image"]["bytes"] = contents[2][:50]
     table[9]["image"] = None
     table[11]["image"] = {"bytes": None, "path": "/etc/passwd"}
-    path = write_parquet(pa.Table.from_pylist(table, image_table(contents).schema), tmp_path / "bad")
+    path = write_stream(pa.Table.from_pylist(table, image_table(contents).schema), tmp_path / "bad")
     source = open_rows(path, max_bad=0.5)
     reasons = {item.name: item.reason for item in source.skipped}
     assert set(reasons) == {"2", "9", "11"}
@@ -119,7 +141,7 @@ def test_bad_rows_are_skipped_and_named(tmp_path: Path, contents: list[bytes]) -
 
 
 def test_a_changed_cell_is_noticed(tmp_path: Path, contents: list[bytes]) -> None:
-    path = write_parquet(image_table(contents), tmp_path / "a", compression="none")
+    path = write_file(image_table(contents), tmp_path / "a")
     open_rows(path)
     place = path.read_bytes().index(contents[8]) + len(contents[8]) // 2
     files.flip_bit(path, place)
@@ -129,19 +151,20 @@ def test_a_changed_cell_is_noticed(tmp_path: Path, contents: list[bytes]) -> Non
 
 
 def test_damaged_tables_are_one_line(tmp_path: Path, contents: list[bytes], rng: np.random.Generator) -> None:
-    path = write_parquet(image_table(contents), tmp_path / "whole")
-    whole = path.read_bytes()
-    for content in (b"", b"PAR1", rng.bytes(300), whole[: len(whole) // 2], whole[len(whole) // 2 :]):
-        path.unlink()
-        path.write_bytes(content)
-        with pytest.raises(DataError) as caught:
-            open_rows(path, max_bad=0.0)
-        assert "\n" not in str(caught.value)
-        assert str(path) in str(caught.value)
+    for write in (write_parquet, write_file, write_stream):
+        path = write(image_table(contents), tmp_path / write.__name__)
+        whole = path.read_bytes()
+        for content in (b"", b"PAR1", rng.bytes(300), whole[: len(whole) // 2], whole[len(whole) // 2 :]):
+            path.unlink()
+            path.write_bytes(content)
+            with pytest.raises(DataError) as caught:
+                open_rows(path, max_bad=0.0)
+            assert "\n" not in str(caught.value)
+            assert str(path) in str(caught.value)
 
 
 def test_columns_and_parts_that_are_not_there(tmp_path: Path, contents: list[bytes]) -> None:
-    path = write_parquet(image_table(contents), tmp_path / "a")
+    path = write_file(image_table(contents), tmp_path / "a")
     for settings, message in (
         ({"image_column": "imag"}, "did you mean 'image'"),
         ({"image_column": "size"}, "holds integer, not image or bytes or vector"),
@@ -152,7 +175,7 @@ def test_columns_and_parts_that_are_not_there(tmp_path: Path, contents: list[byt
         with pytest.raises(UsageError, match=message):
             open_rows(path, **settings)
     with pytest.raises(DataError, match=r"no column of images or vectors .columns: size"):
-        open_rows(write_parquet(pa.table({"size": [1]}), tmp_path / "b"))
+        open_rows(write_file(pa.table({"size": [1]}), tmp_path / "b"))
 
 
 def test_without_pyarrow_one_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

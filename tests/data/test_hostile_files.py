@@ -35,7 +35,7 @@ def open_data(path: Path, **settings: object) -> Source:
     return open_source(path, SourceSettings(**{"max_bad": 0.9, **settings}), progress=silent)
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.tar", "x.parquet"])
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.tar", "x.parquet", "x.arrow", "x.feather"])
 def test_a_pipe_or_a_device_in_place_of_a_file_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     os.mkfifo(path)
@@ -218,11 +218,12 @@ def test_a_shard_that_is_a_hole_is_not_searched(tmp_path: Path) -> None:
 def test_a_table_has_no_more_rows_than_bytes(
     lengths: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
-    arrow_files.require_arrow("this test").parquet.write_table(arrow.table({"x": [1]}), tmp_path / "x.parquet")
-    monkeypatch.setattr(arrow_files, "_group_lengths", lambda file: lengths)
+    pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+    (tmp_path / "x.arrow").write_bytes(b"some bytes")
+    chunks = arrow_files._Chunks(None, lengths, lambda chunk, name: None, 0)
+    monkeypatch.setattr(arrow_files, "_ipc_chunks", lambda arrow, path: chunks)
     with pytest.raises(DataError, match="it claims"):
-        arrow_files.TableFile(tmp_path / "x.parquet")
+        arrow_files.TableFile(tmp_path / "x.arrow")
 
 
 # --- memory of pictures

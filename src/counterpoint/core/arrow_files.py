@@ -1,4 +1,4 @@
-"""Parquet tables on disk, read by row: the one module that imports pyarrow (extra ``search``)."""
+"""Arrow and Parquet tables on disk, read by row: the one module that imports pyarrow (extra ``search``)."""
 
 # D features
 
@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ def require_arrow(what: str) -> Any:
     """
     try:
         import pyarrow  # deferred: the extra `search` may be absent
+        import pyarrow.ipc  # deferred: as above
         import pyarrow.parquet  # deferred: as above
     except ImportError:
         raise UsageError(f"{what} needs pyarrow; install it with: pip install 'counterpoint[search]'") from None
@@ -78,16 +80,16 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
 
 
 class TableFile:
-    """One table on disk, memory-mapped; rows are read chunk by chunk, which are its row groups.
+    """One table on disk, memory-mapped; rows are read chunk by chunk (record batch or row group).
 
     Args:
-        path: of a Parquet file.
+        path: .parquet, or an Arrow file or stream of any other suffix.
 
     Attributes:
         kinds: kind of each column, in order; an image is a struct of bytes and path.
         class_names: names of the classes of integer columns, where Hugging Face's metadata has them.
-        num_chunks: number of its row groups.
-        chunk_bytes: bytes that must be unpacked to reach one row.
+        num_chunks: number of its row groups or record batches.
+        chunk_bytes: bytes that must be unpacked to reach one row; 0 where rows are reached directly.
 
     Raises:
         UsageError: pyarrow is missing.
@@ -101,23 +103,19 @@ class TableFile:
         arrow = require_arrow(path.suffix)
         self._errors = (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException)
         try:
-            self._file = arrow.parquet.ParquetFile(_mapped(arrow, path))
-            lengths = _group_lengths(self._file)
-            num_rows, num_bytes = sum(lengths), path.stat().st_size
+            self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
+            num_rows, num_bytes = sum(self._chunks.lengths), path.stat().st_size
             # Each row gets a name, before any of them is read.
-            if min(lengths, default=0) < 0 or num_rows > num_bytes:
+            if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
                 raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
-            columns = self._file.schema_arrow
-            metadata = columns.metadata or {}
-            groups = map(self._file.metadata.row_group, range(len(lengths)))
-            self.chunk_bytes = max((group.total_byte_size for group in groups), default=0)
+            columns, metadata = self._chunks.schema, self._chunks.schema.metadata or {}
             self.kinds: dict[str, ColumnKind] = {field.name: _kind(arrow.types, field.type) for field in columns}
             self.class_names = {name: each for name, each in _class_names(metadata).items() if name in self.kinds}
         except self._errors as error:
             raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
-        self.num_chunks = len(lengths)
+        self.num_chunks, self.chunk_bytes = len(self._chunks.lengths), self._chunks.unpacked_bytes
         # Rows of chunk c are ends[c] to ends[c + 1] - 1.
-        self._ends = np.cumsum([0, *lengths])
+        self._ends = np.cumsum([0, *self._chunks.lengths])
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -177,8 +175,7 @@ class TableFile:
         with self._lock:
             if (chunk, name) not in self._kept:
                 try:
-                    # A row group may come in several pieces.
-                    column = self._file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
+                    column = self._chunks.load(chunk, name)
                     # A damaged offset would be followed out of the buffer, which ends the process without a word.
                     column.validate(full=True)
                 except self._errors as error:
@@ -190,9 +187,44 @@ class TableFile:
             return self._kept[chunk, name]
 
 
-def _group_lengths(file: Any) -> list[int]:
-    """Rows of each row group, as the file claims."""
-    return [file.metadata.row_group(number).num_rows for number in range(file.metadata.num_row_groups)]
+@dataclass(frozen=True)
+class _Chunks:
+    """How one format is read: rows of each chunk, and a function that loads a column of one."""
+
+    schema: Any
+    lengths: Sequence[int]
+    load: Callable[[int, str], Any]
+    unpacked_bytes: int
+
+
+def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
+    """Row groups of a Parquet file."""
+    file = arrow.parquet.ParquetFile(_mapped(arrow, path))
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+
+    def load(chunk: int, name: str) -> Any:
+        # A row group may come in several pieces.
+        return file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
+
+    largest = max((group.total_byte_size for group in groups), default=0)
+    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], load, largest)
+
+
+def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
+    """Record batches of an Arrow file (random access) or stream (read through once; its bytes stay mapped)."""
+    mapped = _mapped(arrow, path)
+    # Which of the two forms a file has, only its content says.
+    try:
+        reader = arrow.ipc.open_file(mapped)
+    except arrow.ArrowInvalid:
+        mapped.seek(0)
+        stream = arrow.ipc.open_stream(mapped)
+        batches = list(stream)
+        lengths, schema, get = [batch.num_rows for batch in batches], stream.schema, batches.__getitem__
+    else:
+        numbers = range(reader.num_record_batches)
+        lengths, schema, get = [reader.get_batch(n).num_rows for n in numbers], reader.schema, reader.get_batch
+    return _Chunks(schema, lengths, lambda chunk, name: get(chunk).column(name), 0)
 
 
 def _mapped(arrow: Any, path: Path) -> Any:

@@ -50,8 +50,6 @@ GONE = {
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
     "protocol": "docs/evaluation.md has the metrics and layers of each published table",
     "runs --where": "`counterpoint runs --json` has every value for jq or Python to choose by",
-    "--data FILE.arrow": "pyarrow writes it as Parquet (docs/training.md), which is read",
-    "--data FILE.feather": "pyarrow writes it as Parquet (docs/training.md), which is read",
 }
 
 

@@ -156,7 +156,7 @@ class TrainSettings(Settings):
 
     data: str | None = option(
         "a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
-        ".npy, .npz, .tar, .parquet"
+        ".npy, .npz, .tar, .parquet, .arrow"
     )
     recipe: str | None = option(
         "settings of a published table, see `counterpoint list recipes`, or a .yaml file of that form; "

@@ -80,8 +80,6 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
     for form in _forms_by_name(path):
         if form.fits is None or form.fits(path):
             return form.open(path, settings, progress)
-    if said := gone(f"--data FILE{path.suffix}"):
-        raise UsageError(said)
     raise UsageError(f"{path} is neither a folder of images nor a file of a known form; data can be {_known_forms()}")
 
 

@@ -21,7 +21,9 @@ from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 
 SECONDS, MEMORY_MB = 20, 512
-TABLES = [form for form in SEEDS if any(word in form for word in ("tar", "csv", "parquet", "saved"))]
+TABLES = [
+    form for form in SEEDS if any(word in form for word in ("tar", "csv", "parquet", "arrow", "feather", "saved"))
+]
 MAX_KEPT_BYTES = 1 << 16  # of a damaged file that is kept with its case
 
 

@@ -174,7 +174,11 @@ def _table(path: Path, samples: list[Sample]) -> None:
 
     images = [{"bytes": each.png, "path": None} for each in samples]
     table = pa.table({"image": pa.array(images), "label": pa.array([each.label for each in samples], pa.int64())})
-    parquet.write_table(table, path, row_group_size=4)
+    if path.suffix == ".parquet":
+        return parquet.write_table(table, path, row_group_size=4)
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    return None
 
 
 UNLABELLED = "npy"
@@ -184,6 +188,7 @@ FORMS: dict[str, tuple[str, Callable[[Path, list[Sample]], object]]] = {
     "npz": ("data.npz", _npz),
     "tar": ("data.tar", _tar),
     "parquet": ("data.parquet", _table),
+    "arrow": ("data.arrow", _table),
 }
 
 

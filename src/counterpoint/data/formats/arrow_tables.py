@@ -1,4 +1,4 @@
-"""Parquet tables as sources."""
+"""Tables as sources: Parquet, Arrow files and streams, and Feather."""
 
 # N samples, D features
 
@@ -53,7 +53,7 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     source = open_listing(str(path), listing, settings, progress)
     if isinstance(source.store, MemoryStore) or file.chunk_bytes < SLOW_CHUNK_BYTES:
         return source
-    note = f"a sample takes unpacking a row group of {file.chunk_bytes >> 20} MiB; write smaller ones (row_group_size=)"
+    note = f"a sample takes unpacking a row group of {file.chunk_bytes >> 20} MiB; an uncompressed .arrow would not"
     return replace(source, notes={**source.notes, "source.table": note})
 
 
@@ -148,7 +148,7 @@ def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[Colum
 FORMS = (
     FileForm(
         "a table",
-        (".parquet",),
+        (".parquet", ".arrow", ".feather"),
         open_table,
         reads=("image_column", "label_column", "max_bad", "altered"),
     ),
