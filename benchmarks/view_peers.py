@@ -124,18 +124,22 @@ def torchvision_batches(work: Work) -> Step:
     return step
 
 
-def kornia_batches(work: Work) -> Step:
-    """Batches of floats, each image with its own draw."""
+def kornia_recipe(side: int) -> torch.nn.Module:
+    """The recipe in kornia's augmentations, of float batches."""
     import kornia.augmentation as augment  # deferred: may be missing
 
-    recipe = torch.nn.Sequential(
-        augment.RandomResizedCrop((work.side, work.side), scale=SCALE),
+    return torch.nn.Sequential(
+        augment.RandomResizedCrop((side, side), scale=SCALE),
         augment.RandomHorizontalFlip(),
         augment.ColorJitter(*JITTER, p=JITTERED),
         augment.RandomGrayscale(p=GREY),
         augment.Normalize(torch.tensor(MEAN), torch.tensor(STD)),
     )
-    batches = work.images_B3HW.split(work.batch_size)
+
+
+def kornia_batches(work: Work) -> Step:
+    """Batches of floats, each image with its own draw."""
+    recipe, batches = kornia_recipe(work.side), work.images_B3HW.split(work.batch_size)
 
     def step() -> None:
         for images in batches:
