@@ -42,8 +42,6 @@ STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512
 
 
 class _PerVector(NamedTuple):
-    """What the sums S say."""
-
     value: Tensor
     factor_V: Tensor  # s dL/dS
     pull: Tensor  # s times how strongly vectors attract their positives
@@ -70,7 +68,8 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
-        strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel()
+        # Three steps wake a thread each, which did not pay for 512 vectors of 128 features.
+        strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel() // 4
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
