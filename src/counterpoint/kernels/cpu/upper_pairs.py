@@ -68,7 +68,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
-        # Three steps wake a thread each, which did not pay for 512 vectors of 128 features.
+        # A quarter: three steps wake a thread each, which did not pay for 512 vectors of 128 features.
         strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel() // 4
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
