@@ -1,5 +1,7 @@
 """Benchmarks run and print their tables; that of losses refuses what differs, and its instruments read right."""
 
+import csv
+import io
 import os
 import re
 import subprocess
@@ -153,3 +155,12 @@ def test_extra_memory_is_the_peak_of_the_call_alone() -> None:
     method, extra_mib = said.stdout.strip().split("|")
     assert method == "VmHWM set back"
     assert 63 < float(extra_mib) < 72
+
+
+def test_the_grid_of_pair_losses_is_a_csv(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_losses, "COMPILED", {"nt-xent": {}})  # compiling takes longer than all the rest
+    threads, *part = str(torch.get_num_threads()), "--sizes", "8", "--features", "4", "--temperatures", "0.5"
+    assert pair_losses.main(["--grid", *part, "--threads", threads]) == 0
+    header, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert tuple(header) == pair_losses.GRID_HEADER
+    assert {"counterpoint", "dense torch", "lightly"} <= {row[5] for row in rows if float(row[6]) > 0}

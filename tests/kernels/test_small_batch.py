@@ -73,8 +73,13 @@ def test_far_vectors_at_a_small_temperature_are_exact() -> None:
         value = loss(z0, z1)
     assert [choice.name for choice in choices] == ["small batch", "dense"]
     assert_close(value, torch.tensor(3.0).log(), dtype=torch.float32)
+    with use("tiled"):
+        in_tiles = loss(z0, z1)
     with use("dense"):
-        assert_close(torch.autograd.grad(value, z0)[0], torch.autograd.grad(loss(z0, z1), z0)[0])
+        expected = torch.autograd.grad(loss(z0, z1), z0)[0]
+    assert_close(in_tiles, value)
+    assert_close(torch.autograd.grad(value, z0)[0], expected)
+    assert_close(torch.autograd.grad(in_tiles, z0)[0], expected)
 
 
 def test_it_steps_aside_where_it_would_be_wrong_or_slow() -> None:

@@ -8,7 +8,6 @@ from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor
 
 from counterpoint.kernels.cpu import tile_sums, tiles, upper_pairs
-from counterpoint.losses import supervised
 from counterpoint.losses.supervised import SupCon
 from tolerances import LOW_PRECISION_RATIO, assert_close
 
@@ -39,7 +38,7 @@ def route(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if "few calls" in request.param:
         monkeypatch.setattr(upper_pairs, "STRIP", 4)
     else:
-        monkeypatch.setattr(supervised, "LARGEST_KEPT", 0)
+        monkeypatch.setattr(upper_pairs, "LARGEST_KEPT", 0)
         monkeypatch.setattr(tiles, "TILE_ROWS", 3)
         monkeypatch.setattr(tiles, "TILE_COLUMNS", 3)
     if "large" in request.param:

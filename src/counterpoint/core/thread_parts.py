@@ -56,7 +56,7 @@ def in_turn(
 
     def serve() -> None:
         # Both modes belong to a thread, and are not passed on to those of the pool.
-        with torch.inference_mode(is_inference), _only_values():
+        with torch.inference_mode(is_inference), only_values():
             turns.serve(start())
 
     # A mode that watches operations watches those of its own thread.
@@ -279,22 +279,16 @@ class _Turns(Generic[Task]):
 
 
 @contextmanager
-def normal_numbers() -> Iterator[None]:
-    """Numbers too small to be normal count as zero in this thread, which spares the processor its slow path."""
+def only_values() -> Iterator[None]:
+    """No derivatives, and no subnormal numbers, in this thread."""
     # torch has no call that tells the mode: the least subnormal times 1 is 0 where they are flushed.
     were_flushed = LEAST_NUMBER * 1.0 == 0.0
     torch.set_flush_denormal(True)
     try:
-        yield
+        with torch.no_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(False):
+            yield
     finally:
         torch.set_flush_denormal(were_flushed)
-
-
-@contextmanager
-def _only_values() -> Iterator[None]:
-    """No derivatives, and no subnormal numbers, in this thread."""
-    with normal_numbers(), torch.no_grad(), torch.autograd.forward_ad._set_fwd_grad_enabled(False):
-        yield
 
 
 @cache

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL
-from counterpoint.kernels.cpu.one_operation import is_small
 from counterpoint.kernels.cpu.upper_pairs import supervised_loss
 from counterpoint.kernels.differentiable import reduce
-from counterpoint.kernels.select import LARGEST_KEPT
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.inputs import can_read, check_temperature, check_views, lift, prepare_views
@@ -92,10 +90,10 @@ class SupCon(Loss):
             # Each sample is its own class: one positive, and the kernels of InfoNCE take the pairs.
             return self.nt_xent(z0, z1, part=part)
         check_views(z0, z0 if z1 is None else z1, labels)
-        scale, num_vectors = 1.0 / self.temperature, len(z0) * (1 if z1 is None else 2)
+        scale = 1.0 / self.temperature
         # A small batch takes a few calls. One set without labels is refused by the general route.
         loss = None
-        if part is None and labels is not None and can_read(z0) and is_small(num_vectors**2, LARGEST_KEPT):
+        if part is None and labels is not None and can_read(z0):
             x_MD = lift(z0) if z1 is None else torch.cat([lift(z0), lift(z1)])
 
             def general(x_MD: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.numerics import take_radial
-from counterpoint.core.thread_parts import alone, blocks, each_block, joined, normal_numbers, own_rows
+from counterpoint.core.thread_parts import alone, blocks, each_block, joined, only_values, own_rows
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
@@ -42,8 +42,6 @@ STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512
 
 
 class _PerVector(NamedTuple):
-    """What the sums S say."""
-
     value: Tensor
     factor_V: Tensor  # s dL/dS
     pull: Tensor  # s times how strongly vectors attract their positives
@@ -70,7 +68,8 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]
-        strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel()
+        # A quarter: three steps wake a thread each, which did not pay for 512 vectors of 128 features.
+        strips, num_products = blocks(num, 2, STRIP), num * unit_VD.numel() // 4
         # A tensor for each strip: an allocator keeps small ones for the next call, and hands large ones back.
         kept = {rows.start: unit_VD.new_empty(rows.stop - rows.start, num - rows.start) for rows in strips}
 
@@ -95,7 +94,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
             take_radial(along_HD, own_rows(unit_VD, rows))
             return along_HD.div_(own_rows(self.length_V1, rows))
 
-        with normal_numbers(), alone() if len(strips) == 1 else nullcontext():
+        with only_values(), alone() if len(strips) == 1 else nullcontext():
             found = each_block(strips, exponentials, num_products)
             with alone():
                 sum_V = joined([sums[0] for sums in found])
@@ -215,7 +214,7 @@ def _hessian(route: _TwoViews) -> Product:
         return both_VV
 
     # What all products share.
-    with alone(), normal_numbers(), torch.no_grad():
+    with alone(), only_values():
         exp_VV = vectors.exponentials(unit_VD, unit_VD, unit_VD.new_empty(len(unit_VD), len(unit_VD)))
         route.erase(exp_VV, rows_of_all)
         sum_V = exp_VV.sum(1)
@@ -226,7 +225,7 @@ def _hessian(route: _TwoViews) -> Product:
         inward_V1 = (along_VD * unit_VD).sum(1, keepdim=True)
 
     def product(tangents: Sequence[Tensor]) -> Sequence[Tensor]:
-        with alone(), normal_numbers():
+        with alone(), only_values():
             tangent_VD = torch.cat(list(tangents))
             # Along x / |x|: nothing along the unit vector, the rest over the length.
             radial_V1 = (tangent_VD * unit_VD).sum(1, keepdim=True)
@@ -261,9 +260,9 @@ def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tenso
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:
     """The supervised loss of raw vectors and their labels; None where only the general route is right.
 
-    See ``ordinary_lengths``; they are few enough (``is_small``).
+    See ``is_small`` and ``ordinary_lengths``.
     """
-    length_V1 = ordinary_lengths(x_VD.detach())
+    length_V1 = ordinary_lengths(x_VD.detach()) if is_small(len(x_VD) ** 2, LARGEST_KEPT) else None
     if length_V1 is None:
         return None
     with alone():
