@@ -305,6 +305,7 @@ def outlines(small_NSS3: np.ndarray) -> np.ndarray:
 
 def _cut_short(values_BTT3: np.ndarray) -> np.ndarray:
     """Share of the rows, from the bottom up, that are the grey of a half; 0 where the top is, too."""
+
     def is_filled(rows_BRT3: np.ndarray) -> np.ndarray:
         return (per_pixel(np.maximum, np.abs(rows_BRT3 - 128)) <= FILLED).mean(2) >= 0.97
 
