@@ -16,7 +16,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import Metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import unit_doubles, unit_rows
 from counterpoint.diagnostics.evidence import Interval
 
 Z_95 = 1.959963984540054
@@ -66,16 +66,17 @@ def class_geometry(z_ND: Tensor, labels_N: Tensor) -> ClassGeometry:
     check_features(z_ND, "z", min_rows=1)
     check_labels(labels_N, len(z_ND))
     is_known_N = labels_N >= 0
-    unit_ND = unit_rows(z_ND[is_known_N].double())
+    rows_ND = unit_doubles(z_ND[is_known_N])
     labels_C, place_N, counts_C = labels_N[is_known_N].long().unique(return_inverse=True, return_counts=True)
     # Taken away first, so that sums over a class round at the size of what samples differ by.
-    common_D = unit_ND.sum(dim=0) / max(len(unit_ND), 1)
-    rows_ND = unit_ND - common_D
+    common_D = rows_ND.sum(dim=0) / max(len(rows_ND), 1)
+    rows_ND -= common_D
     sums_CD = rows_ND.new_zeros(len(counts_C), rows_ND.shape[1]).index_add_(0, place_N, rows_ND)
     means_CD = sums_CD / counts_C[:, None]
     shift_D = means_CD.sum(dim=0) / max(len(counts_C), 1)
     noise = max(rows_ND.shape) * torch.finfo(torch.float64).eps
-    return ClassGeometry(rows_ND - shift_D, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
+    rows_ND -= shift_D
+    return ClassGeometry(rows_ND, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
 
 
 def class_cosines(classes: ClassGeometry) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import unit_doubles, unit_rows
 from counterpoint.diagnostics.evidence import Concept
 from counterpoint.diagnostics.scales import num_uncommon, ordered_values
 
@@ -142,7 +142,7 @@ def feature_correlation(z_ND: Tensor) -> float:
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    columns_DN = unit_rows(unit_rows(z_ND.double()).T.contiguous())
+    columns_DN = unit_rows(unit_doubles(z_ND).T.contiguous())
     cosine_DD = columns_DN @ columns_DN.T
     # A silent column has no direction: its cosines of 0 would flatter the mean.
     num_live = int((cosine_DD.diagonal() > 0).sum())
