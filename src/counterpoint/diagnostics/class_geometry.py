@@ -16,7 +16,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import Metric
-from counterpoint.core.numerics import unit_doubles, unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
 from counterpoint.diagnostics.evidence import Interval
 
 Z_95 = 1.959963984540054
@@ -155,7 +155,11 @@ def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor])
     value = float(found.detach())
     if not bool((classes.counts_C > 1).any()) or not bool(torch.isfinite(slope_CD).all()):
         return Interval(value, None, None)
-    moves_N = ((classes.rows_ND - classes.means_CD[classes.place_N]) * slope_CD[classes.place_N]).sum(dim=1)
+    moves_N = rowwise(
+        lambda rows_ND, place_N: ((rows_ND - classes.means_CD[place_N]) * slope_CD[place_N]).sum(dim=1),
+        classes.rows_ND,
+        classes.place_N,
+    )
     counts_C = classes.counts_C.double()
     weight_C = 1 / (counts_C * (counts_C - 1).clamp_min(1))
     error = Z_95 * math.sqrt(float(weight_C[classes.place_N] @ moves_N.square()))
@@ -182,9 +186,13 @@ def within_share(classes: ClassGeometry) -> float:
     num_classes = len(classes.counts_C)
     if not 2 <= num_classes < len(classes.place_N):  # else there is no scatter of both kinds
         return math.nan
-    within_ND = classes.rows_ND - classes.means_CD[classes.place_N]
+    square_N = rowwise(
+        lambda rows_ND, place_N: (rows_ND - classes.means_CD[place_N]).square().sum(dim=1),
+        classes.rows_ND,
+        classes.place_N,
+    )
     weight_N = 1 / (num_classes * classes.counts_C[classes.place_N].double())
-    total = float(weight_N @ within_ND.square().sum(dim=1))
+    total = float(weight_N @ square_N)
     s_R = torch.linalg.svdvals(classes.means_CD / math.sqrt(num_classes))
     if not bool((s_R > classes.noise).any()):
         return 1.0 if total > classes.noise**2 else math.nan

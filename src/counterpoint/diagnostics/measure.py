@@ -183,7 +183,8 @@ def measure_place(
     """
     num_samples, outliers = len(z_ND), look_for_outliers(z_ND, labels)
     is_kept_N = torch.ones(num_samples, dtype=torch.bool).index_fill(0, outliers.rows_R, False)
-    z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
+    if len(outliers.rows_R):
+        z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
     subject = MeasuredFeatures(z_ND, views, labels, threshold, outliers)
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     is_all = len(chosen) == len(CATALOGUE)

@@ -45,7 +45,7 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     # Differs from directclr2022, Eq. 1, which divides by N: the authors' code takes numpy.cov, with N - 1.
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
     lambda_D = torch.linalg.eigvalsh(covariance_DD).flip(0)  # symmetric and >= 0: eigenvalues are singular values
-    return without_rounding(lambda_D, float(z_ND.square().sum(dim=1).mean()))
+    return without_rounding(lambda_D, float(row_dots(z_ND, z_ND).mean()))
 
 
 def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
