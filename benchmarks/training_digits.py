@@ -1,7 +1,7 @@
 """Training from Python and by the command beside other work: `cp.train(data="digits", method="ncl")`, epoch by epoch.
 
     python benchmarks/training_digits.py                     # about four minutes on 2 cores
-    python benchmarks/training_digits.py --loads idle        # under one load
+    python benchmarks/training_digits.py --loads idle --ways "cp.train" "counterpoint train"
 
 Each way runs in a fresh process that knows no variable of OpenMP. The peer is the same call with waiting switched off
 by hand (`OMP_WAIT_POLICY=PASSIVE`). A call is an epoch of 1,437 digits.
@@ -18,7 +18,7 @@ from pathlib import Path
 from beside_load import LOADS, compare
 
 WAYS = ("cp.train", "cp.train, torch first", "counterpoint train", "cp.train, PASSIVE by hand", "cp.train, TUNE=0")
-EPOCHS = 16
+EPOCHS = 10
 
 
 def train(way: str) -> list[float]:
@@ -46,12 +46,13 @@ def main() -> None:
     """Print the table, or in a fresh process the seconds of one way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS), help="what runs beside it")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="who is compared, ours first")
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.way:
         print(json.dumps({"seconds": train(arguments.way)}))
         return
-    commands = {way: (Path(__file__), ("--way", way)) for way in WAYS}
+    commands = {way: (Path(__file__), ("--way", way)) for way in arguments.ways}
     print(compare("An epoch of NCL on 1,437 digits", commands, arguments.loads))
 
 

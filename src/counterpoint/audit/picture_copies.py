@@ -36,7 +36,7 @@ OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their sh
 CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
 GAINS = (0.4, 2.5)  # contrast of one over that of the other
 FRAME_LEVELS, FRAME_SHARE = 16, 0.97  # how far, and in what share of a row, a border may differ from its mean
-CHUNK = 512  # pairs that are compared at once
+CHUNK = 128  # pairs that are compared at once, by matrices that stay in the cache
 GREY_3 = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -180,6 +180,7 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     # Either may be the crop of the other.
     for whole_PSS3, part_PSS3 in ((first_PSS3, second_PSS3), (second_PSS3, first_PSS3)):
         whole_PSS, part_PSS = whole_PSS3 @ GREY_3, part_PSS3 @ GREY_3
+        whole_PSS -= whole_PSS.mean((1, 2), keepdims=True)  # else little would be left of sums of squares
         rough_P, at_P3 = _rough_place(whole_PSS, part_PSS)
         near = np.flatnonzero(rough_P >= ROUGH)
         score_P2, at_P3 = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near])
@@ -230,20 +231,25 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
 
 def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Correlation of structure and of detail of pictures and the best cut of others, (p, 2), and its place, (p, 3)."""
+
+    def with_blurred(matrix_PSS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return matrix_PSS, BLUR_SS @ matrix_PSS
+
     structure_PK, detail_PK = _centred(part_PSS), _centred(detail(part_PSS))
     best_P2, at_P3 = np.full((len(part_PSS), 2), -1.0, np.float32), at_P3.copy()
     for step in STEPS:
+        # Each with its blurred form: what is cut out and then blurred on both sides is the product of the blurred.
         centre_P3, rows, columns = at_P3.copy(), {}, {}
         for zoom, down, right in MOVES:
             tried_P3 = (centre_P3 + step * np.array((zoom, down, right), np.float32)).clip([min(ZOOMS), 0, 0], 1)
             tried_P3 = tried_P3.astype(np.float32)
             if (zoom, down) not in rows:
-                rows[zoom, down] = _along(tried_P3, 1) @ whole_PSS
+                rows[zoom, down] = [each @ whole_PSS for each in with_blurred(_along(tried_P3, 1))]
             if (zoom, right) not in columns:
-                columns[zoom, right] = _along(tried_P3, 2).transpose(0, 2, 1)
-            cut_PSS = rows[zoom, down] @ columns[zoom, right]
-            structure_P = (_centred(cut_PSS) * structure_PK).sum(1)
-            found_P2 = np.stack([structure_P, (_centred(detail(cut_PSS)) * detail_PK).sum(1)], axis=1)
+                columns[zoom, right] = [each.transpose(0, 2, 1) for each in with_blurred(_along(tried_P3, 2))]
+            cut_PSS, blurred_PSS = map(np.matmul, rows[zoom, down], columns[zoom, right])
+            found = _correlation(cut_PSS, structure_PK), _correlation(cut_PSS - blurred_PSS, detail_PK)
+            found_P2 = np.stack(found, axis=1)
             is_better_P = found_P2.sum(1) > best_P2.sum(1)
             best_P2[is_better_P], at_P3[is_better_P] = found_P2[is_better_P], tried_P3[is_better_P]
     return best_P2, at_P3
@@ -251,13 +257,11 @@ def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -
 
 def _rough_place(whole_PSS: np.ndarray, part_PSS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Best correlation of pictures of half the side with cuts of others, (p,), and their zoom and shifts, (p, 3)."""
-    small_PK = _centred(HALF_TS @ part_PSS @ HALF_TS.T)
-    found_WP = np.stack(
-        [
-            (_centred((HALF_TS @ rows) @ whole_PSS @ (HALF_TS @ columns).T) * small_PK).sum(1)
-            for rows, columns in WINDOWS
-        ]
-    )
+    small_PK, found = _centred(HALF_TS @ part_PSS @ HALF_TS.T), []
+    for windows in WINDOWS:
+        cut = [window_TS @ whole_PSS for window_TS in windows]
+        found += [_correlation(rows_PTS @ each_TS.T, small_PK) for rows_PTS in cut for each_TS in windows]
+    found_WP = np.stack(found)
     return found_WP.max(0), PLACES_W3[found_WP.argmax(0)]
 
 
@@ -295,6 +299,13 @@ def _centred(grey_PSS: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-6)
 
 
+def _correlation(grey_PSS: np.ndarray, unit_PK: np.ndarray) -> np.ndarray:
+    """With rows of mean 0 and unit length, (p,), without a copy of either; right to 1e-5."""
+    rows_PK = grey_PSS.reshape(unit_PK.shape)
+    square_P = np.einsum("pk,pk->p", rows_PK, rows_PK) - unit_PK.shape[1] * rows_PK.mean(1) ** 2
+    return np.einsum("pk,pk->p", rows_PK, unit_PK) / np.sqrt(np.maximum(square_P, 1e-12))
+
+
 def _running_mean(width: int) -> np.ndarray:
     """Matrix of a running mean over so many pixels, whose window is cut at both ends."""
     distance_SS = np.abs(np.arange(SIDE)[:, None] - np.arange(SIDE))
@@ -308,7 +319,11 @@ PLACES_W3 = np.array(
     [(zoom, *shifts) for zoom in ZOOMS for shifts in (itertools.product(SHIFTS, SHIFTS) if zoom < 1 else [(0.0, 0.0)])],
     np.float32,
 )
-WINDOWS = list(zip(_along(PLACES_W3, 1), _along(PLACES_W3, 2), strict=True))
+# For each zoom, along one axis, with the means of two pixels.
+WINDOWS = [
+    [HALF_TS @ _along(np.array([[zoom, shift, 0]], np.float32), 1)[0] for shift in (SHIFTS if zoom < 1 else [0.0])]
+    for zoom in ZOOMS
+]
 MOVES = [(0, 0, 0), *itertools.product((-0.1, 0.1), (-1, 1), (-1, 1))]
 MOVES += [(0, *move) for move in itertools.product((-1, 0, 1), (-1, 0, 1)) if any(move)]
 STEPS = (0.25, 0.12)  # of a shift; zooms move by a tenth of it

@@ -79,7 +79,7 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
         return (vectors := to_samples(samples, "vectors", name=name)), torch.ones(len(vectors), dtype=torch.bool)
     is_finite_N = samples.isfinite().all(dim=1)
     # Where hardly anything is left, the error of the whole names the rows.
-    kept = samples[is_finite_N] if int(is_finite_N.sum()) > 1 else samples
+    kept = samples[is_finite_N] if 1 < int(is_finite_N.sum()) < len(samples) else samples
     return to_samples(kept, "vectors", name=name), is_finite_N
 
 

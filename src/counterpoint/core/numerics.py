@@ -166,6 +166,11 @@ def rowwise(function: Callable[..., Tensor], *inputs_ND: Tensor, pull: Pull | No
     return _Rowwise.apply(function, pull, *inputs_ND)  # pyright: ignore[reportReturnType]
 
 
+def unit_doubles(z_ND: Tensor) -> Tensor:
+    """Rows at unit length, float64; the only copy of such a size that is made."""
+    return rowwise(lambda rows: unit_rows(rows.double()), z_ND)
+
+
 def row_dots(left_ND: Tensor, right_ND: Tensor) -> Tensor:
     """Inner product of each row with the same row of another matrix, (n,).
 

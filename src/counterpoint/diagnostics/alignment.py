@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
 from counterpoint.diagnostics.evidence import ColourShortcut
 
 MAX_PAIR_SAMPLES = 2048  # pairs are counted among this many samples, at most
@@ -32,7 +32,7 @@ def alignment(z0_ND: Tensor, z1_ND: Tensor) -> float:
     """
     _check_views(z0_ND, z1_ND, min_rows=1)
     # wang2020, section 4.1, with alpha = 2.
-    return float((unit_rows(z0_ND.double()) - unit_rows(z1_ND.double())).square().sum(dim=1).mean())
+    return float(rowwise(lambda a, b: (unit_doubles(a) - unit_doubles(b)).square().sum(dim=1), z0_ND, z1_ND).mean())
 
 
 def uniformity(z_ND: Tensor) -> float:
@@ -62,7 +62,7 @@ def mean_cosine(z_ND: Tensor) -> float:
     0.0
     """
     check_features(z_ND, "z")
-    unit = unit_rows(z_ND.double())
+    unit = unit_doubles(z_ND)
     # |sum|^2 - sum|.|^2 is the sum over all ordered pairs, without forming any of them.
     num_samples = len(unit)
     return float((unit.sum(dim=0).square().sum() - unit.square().sum()) / (num_samples * (num_samples - 1)))
@@ -89,7 +89,7 @@ def cosine_histogram(z0_ND: Tensor, z1_ND: Tensor) -> CosineHistogram:
     """Count both kinds of cosine in equal bins."""
     _check_views(z0_ND, z1_ND)
     # Clamped: rounding carries a cosine beyond 1, and ``histogram`` drops what lies outside its edges.
-    positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1).clamp(-1.0, 1.0)
+    positive = view_cosines(z0_ND, z1_ND).clamp(-1.0, 1.0)
     negative = _pair_cosines(z0_ND).clamp(-1.0, 1.0)
     edges = torch.linspace(-1.0, 1.0, NUM_BINS + 1, dtype=torch.float64)
     counts = [torch.histogram(values, edges).hist.long() for values in (positive, negative)]
@@ -107,7 +107,7 @@ def overlap(z0_ND: Tensor, z1_ND: Tensor) -> float:
     1.0
     """
     _check_views(z0_ND, z1_ND)
-    positive = (unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1)
+    positive = view_cosines(z0_ND, z1_ND)
     negative = _pair_cosines(z0_ND).sort().values
     # Of equal cosines one half.
     below = torch.searchsorted(negative, positive, right=False) + torch.searchsorted(negative, positive, right=True)
@@ -166,7 +166,7 @@ def same_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     1.0
     """
     _check_views(z0_ND, z1_ND)
-    return float(((unit_rows(z0_ND.double()) * unit_rows(z1_ND.double())).sum(dim=1) > SAME).double().mean())
+    return float((view_cosines(z0_ND, z1_ND) > SAME).double().mean())
 
 
 def stray_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
@@ -186,6 +186,11 @@ def stray_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
     stray = 2 * float((rank_N > 0.5).double().mean())
     between = float(((rank_N > 0.1) & (rank_N <= 0.5)).double().mean())
     return min(stray, 1.0) if between <= 0.6 * stray else 0.0  # evenly spread ranks would have 0.4 of it
+
+
+def view_cosines(z0_ND: Tensor, z1_ND: Tensor) -> Tensor:
+    """Cosine of the two views of each sample, float64 (N,)."""
+    return rowwise(lambda a, b: (unit_doubles(a) * unit_doubles(b)).sum(dim=1), z0_ND, z1_ND)
 
 
 def _pair_cosines(z_ND: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
 from counterpoint.diagnostics.evidence import Interval
 
 Z_95 = 1.959963984540054
@@ -66,16 +66,17 @@ def class_geometry(z_ND: Tensor, labels_N: Tensor) -> ClassGeometry:
     check_features(z_ND, "z", min_rows=1)
     check_labels(labels_N, len(z_ND))
     is_known_N = labels_N >= 0
-    unit_ND = unit_rows(z_ND[is_known_N].double())
+    rows_ND = unit_doubles(z_ND[is_known_N])
     labels_C, place_N, counts_C = labels_N[is_known_N].long().unique(return_inverse=True, return_counts=True)
     # Taken away first, so that sums over a class round at the size of what samples differ by.
-    common_D = unit_ND.sum(dim=0) / max(len(unit_ND), 1)
-    rows_ND = unit_ND - common_D
+    common_D = rows_ND.sum(dim=0) / max(len(rows_ND), 1)
+    rows_ND -= common_D
     sums_CD = rows_ND.new_zeros(len(counts_C), rows_ND.shape[1]).index_add_(0, place_N, rows_ND)
     means_CD = sums_CD / counts_C[:, None]
     shift_D = means_CD.sum(dim=0) / max(len(counts_C), 1)
     noise = max(rows_ND.shape) * torch.finfo(torch.float64).eps
-    return ClassGeometry(rows_ND - shift_D, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
+    rows_ND -= shift_D
+    return ClassGeometry(rows_ND, place_N, means_CD - shift_D, common_D + shift_D, counts_C, labels_C, noise)
 
 
 def class_cosines(classes: ClassGeometry) -> Tensor:
@@ -154,7 +155,11 @@ def mean_interval(classes: ClassGeometry, statistic: Callable[[Tensor], Tensor])
     value = float(found.detach())
     if not bool((classes.counts_C > 1).any()) or not bool(torch.isfinite(slope_CD).all()):
         return Interval(value, None, None)
-    moves_N = ((classes.rows_ND - classes.means_CD[classes.place_N]) * slope_CD[classes.place_N]).sum(dim=1)
+    moves_N = rowwise(
+        lambda rows_ND, place_N: ((rows_ND - classes.means_CD[place_N]) * slope_CD[place_N]).sum(dim=1),
+        classes.rows_ND,
+        classes.place_N,
+    )
     counts_C = classes.counts_C.double()
     weight_C = 1 / (counts_C * (counts_C - 1).clamp_min(1))
     error = Z_95 * math.sqrt(float(weight_C[classes.place_N] @ moves_N.square()))
@@ -181,9 +186,13 @@ def within_share(classes: ClassGeometry) -> float:
     num_classes = len(classes.counts_C)
     if not 2 <= num_classes < len(classes.place_N):  # else there is no scatter of both kinds
         return math.nan
-    within_ND = classes.rows_ND - classes.means_CD[classes.place_N]
+    square_N = rowwise(
+        lambda rows_ND, place_N: (rows_ND - classes.means_CD[place_N]).square().sum(dim=1),
+        classes.rows_ND,
+        classes.place_N,
+    )
     weight_N = 1 / (num_classes * classes.counts_C[classes.place_N].double())
-    total = float(weight_N @ within_ND.square().sum(dim=1))
+    total = float(weight_N @ square_N)
     s_R = torch.linalg.svdvals(classes.means_CD / math.sqrt(num_classes))
     if not bool((s_R > classes.noise).any()):
         return 1.0 if total > classes.noise**2 else math.nan

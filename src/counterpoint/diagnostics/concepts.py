@@ -13,11 +13,13 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
+from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.evidence import Concept
 from counterpoint.diagnostics.scales import num_uncommon, ordered_values
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
+SUMMED = 1 << 14  # samples whose activations are counted at once
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
 REPEATED = 0.99  # correlation from which on two dimensions say the same
 FEWEST_ACTIVE = 10  # samples on which a dimension must differ from its commonest value
@@ -37,7 +39,7 @@ def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
     0.5
     """
     # ncl2024, Fig. 3b, with its level of 1e-5.
-    return 1.0 - float(is_active(z_ND, threshold).double().mean())
+    return 1.0 - int(is_active(z_ND, threshold).sum()) / z_ND.numel()
 
 
 def check_threshold(threshold: float) -> None:
@@ -54,7 +56,7 @@ def is_active(z_ND: Tensor, threshold: float = SPARSITY_THRESHOLD) -> Tensor:
     """Which entries of the unit-length features exceed ``threshold`` in absolute value; bool (n, d)."""
     check_features(z_ND, "z", min_rows=1)
     check_threshold(threshold)
-    return unit_rows(z_ND).abs() > threshold
+    return rowwise(lambda rows_ND: unit_rows(rows_ND).abs() > threshold, z_ND)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     num_classes = int(labels_N.max()) + 1 if len(labels_N) else 1  # without labels, one class that nobody is in
     one_hot_NC = torch.nn.functional.one_hot(labels_N, num_classes).double()
     # Counts as a product; whole numbers are exact in float64.
-    counts_DC = active_ND.double().T @ one_hot_NC
+    counts_DC = one_hot_NC.new_zeros(z_ND.shape[1], num_classes)
+    for part in row_slices(len(active_ND), SUMMED):
+        counts_DC += active_ND[part].double().T @ one_hot_NC[part]
     total_D = counts_DC.sum(dim=1)
     # ncl2024, Fig. 3a, per dimension; 0 / 0 = NaN where nothing activates it, which ``is_live`` takes out below.
     share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)
@@ -142,7 +146,7 @@ def feature_correlation(z_ND: Tensor) -> float:
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    columns_DN = unit_rows(unit_rows(z_ND.double()).T.contiguous())
+    columns_DN = unit_rows(unit_doubles(z_ND).T.contiguous())
     cosine_DD = columns_DN @ columns_DN.T
     # A silent column has no direction: its cosines of 0 would flatter the mean.
     num_live = int((cosine_DD.diagonal() > 0).sum())

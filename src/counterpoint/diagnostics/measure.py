@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import loaded_metrics
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import unit_doubles
 from counterpoint.core.paired_shares import Z_95, jackknife_half_width
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram
+from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram, view_cosines
 from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.crowding import hub_rows, largest_hub, neighbour_counts
@@ -68,7 +68,7 @@ class MeasuredFeatures:
     labels_N: Tensor | None
     threshold: float
     outliers: OutlierSamples
-    unit_ND = cached_property(lambda my: unit_rows(my.z_ND.double()))
+    unit_ND = cached_property(lambda my: unit_doubles(my.z_ND))
     spectrum_D = cached_property(lambda my: covariance_spectrum(my.unit_ND))
     sigma_K = cached_property(lambda my: singular_values(my.unit_ND))
     first_N = cached_property(lambda my: distinct_rows(my.z_ND))
@@ -130,7 +130,7 @@ def figure_intervals(unit_ND: Tensor, views: tuple[Tensor, Tensor] | None) -> In
     """
     found = spectral_intervals(unit_ND) if unit_ND.shape[1] <= MOST_DIMS and len(unit_ND) >= 2 * GROUPS else {}
     if views is not None and len(views[0]) > 1:
-        cosines_N = (unit_rows(views[0].double()) * unit_rows(views[1].double())).sum(dim=1)
+        cosines_N = view_cosines(*views)
         mean, error = float(cosines_N.mean()), float(cosines_N.std()) / math.sqrt(len(cosines_N))
         found["positive_cosine"] = (max(mean - Z_95 * error, -1.0), min(mean + Z_95 * error, 1.0))
     return found
@@ -183,7 +183,8 @@ def measure_place(
     """
     num_samples, outliers = len(z_ND), look_for_outliers(z_ND, labels)
     is_kept_N = torch.ones(num_samples, dtype=torch.bool).index_fill(0, outliers.rows_R, False)
-    z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
+    if len(outliers.rows_R):
+        z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
     subject = MeasuredFeatures(z_ND, views, labels, threshold, outliers)
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     is_all = len(chosen) == len(CATALOGUE)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles
 from counterpoint.diagnostics.spectra import (
     covariance_spectrum,
     effective_rank,
@@ -25,6 +25,7 @@ FEWEST_SAMPLES = 20
 FAR = 3.0  # median distances from the median
 SPREAD_OUT = 3.0  # times the logarithm of the 90 % quantile of distances over their median
 GAP = 1.5  # from the nearest outlier to the farthest other sample
+COLUMNS = 64  # whose entries are sorted at once
 MOST_DISTANT = 0.01  # of the samples, or of the entries, whose weight is told
 
 
@@ -55,7 +56,8 @@ def median_distances(z_ND: Tensor) -> Tensor:
     >>> median_distances(torch.tensor([[0.0], [1.0], [5.0]])).tolist()
     [1.0, 0.0, 4.0]
     """
-    return torch.linalg.vector_norm(z_ND.double() - z_ND.median(dim=0).values, dim=1)
+    median_D = z_ND.median(dim=0).values
+    return rowwise(lambda rows: torch.linalg.vector_norm(rows.double() - median_D, dim=1), z_ND)
 
 
 def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
@@ -104,7 +106,7 @@ def look_for_outliers(z_ND: Tensor, labels_N: Tensor | None = None) -> OutlierSa
     if len(rows_R) == 0:
         return OutlierSamples(rows_R)
     square_N = median_distances(z_ND).square()
-    unit_ND = unit_rows(z_ND.double())
+    unit_ND = unit_doubles(z_ND)
     spectrum_D = covariance_spectrum(unit_ND)
     return OutlierSamples(
         rows_R,
@@ -132,19 +134,26 @@ def entry_tail_share(z_ND: Tensor) -> float:
 
     8 % of a Gaussian, 25 % of Laplace's law, 30 % of Student's with 3 degrees of freedom.
     """
-    centred_ND = z_ND.double() - z_ND.median(dim=0).values
     if float(z_ND.min()) >= 0:  # a dimension that is 0 on most samples has no tail for that
         entries = z_ND[z_ND > 0].double()
         return _top_share((entries - entries.median()).square()[:, None]) if len(entries) else torch.nan
-    return _top_share(centred_ND.square())
+    parts = (_top_shares((part.double() - part.median(dim=0).values).square()) for part in z_ND.split(COLUMNS, dim=1))
+    return _median(torch.cat(list(parts)))
 
 
-def _top_share(square_ND: Tensor) -> float:
-    """Share of the largest hundredth in the sum of each column, in the median column."""
+def _top_share(square_N1: Tensor) -> float:
+    return _median(_top_shares(square_N1))
+
+
+def _median(share_D: Tensor) -> float:
+    return float(share_D.median()) if len(share_D) else torch.nan
+
+
+def _top_shares(square_ND: Tensor) -> Tensor:
+    """Share of the largest hundredth in the sum of each column that is not 0."""
     top_KD = square_ND.topk(max(round(MOST_DISTANT * len(square_ND)), 1), dim=0).values
     total_D = square_ND.sum(dim=0)
-    share_D = (top_KD.sum(dim=0) / total_D)[total_D > 0]
-    return float(share_D.median()) if len(share_D) else torch.nan
+    return (top_KD.sum(dim=0) / total_D)[total_D > 0]
 
 
 METRICS = (

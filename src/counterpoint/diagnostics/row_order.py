@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles
 
 NUM_BLOCKS = 10
 FEWEST_SAMPLES = 100
@@ -35,9 +35,9 @@ def order_share(z_ND: Tensor, labels_N: Tensor | None = None) -> float:
     """
     if len(z_ND) < FEWEST_SAMPLES:
         return math.nan
-    length_N1 = torch.linalg.vector_norm(z_ND.double(), dim=1, keepdim=True)
+    length_N1 = rowwise(lambda rows: torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True), z_ND)
     log_N1 = length_N1.clamp(min=1e-12 * float(length_N1.max()) + 1e-300).log()
-    return max(_block_share(part, labels_N) for part in (unit_rows(z_ND.double()), log_N1))
+    return max(_block_share(part, labels_N) for part in (unit_doubles(z_ND), log_N1))
 
 
 def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
@@ -45,7 +45,8 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
     if labels_N is not None:
         class_N = labels_N.unique(return_inverse=True)[1]
         sums = torch.zeros(int(class_N.max()) + 1, z_ND.shape[1], dtype=z_ND.dtype).index_add_(0, class_N, z_ND)
-        z_ND = z_ND - (sums / torch.bincount(class_N)[:, None])[class_N]
+        means = sums / torch.bincount(class_N)[:, None]
+        z_ND = rowwise(lambda rows, of: rows - means[of], z_ND, class_N)
     total = float(z_ND.square().sum())
     blocks = z_ND.tensor_split(NUM_BLOCKS)
     between = sum(len(block) * float(block.mean(dim=0).square().sum()) for block in blocks)

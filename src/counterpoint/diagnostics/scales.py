@@ -64,8 +64,9 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
     >>> measure_scales(z, ordered_values(z), 1000).standard_vanished
     0
     """
-    mean_D = z_ND.double().mean(dim=0)
-    centred_ND = z_ND.double() - mean_D
+    centred_ND = z_ND.to(torch.float64, copy=True)
+    mean_D = centred_ND.mean(dim=0)
+    centred_ND -= mean_D
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
     deviation_D = covariance_DD.diagonal().sqrt()
     varied_D = num_uncommon(ordered_DS) >= min(FEWEST_VARIED, ordered_DS.shape[1] - 1)

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import unit_rows
+from counterpoint.core.numerics import row_dots, rowwise, unit_rows
+from counterpoint.core.stored_rows import row_slices
 
 RANKME_EPS = 1e-7  # garrido2023, for float32
 LIDAR_DELTA, LIDAR_EPS = 1e-4, 1e-8  # of stable-pretraining
 ROUNDING = torch.finfo(torch.float64).eps
+SUMMED = 1 << 14  # samples of which products are made at once
 REFERENCE_SAMPLES = 2000  # for the isotropic reference, enough for its effective rank to within a percent
 
 
@@ -43,7 +45,7 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     # Differs from directclr2022, Eq. 1, which divides by N: the authors' code takes numpy.cov, with N - 1.
     covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
     lambda_D = torch.linalg.eigvalsh(covariance_DD).flip(0)  # symmetric and >= 0: eigenvalues are singular values
-    return without_rounding(lambda_D, float(z_ND.square().sum(dim=1).mean()))
+    return without_rounding(lambda_D, float(row_dots(z_ND, z_ND).mean()))
 
 
 def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
@@ -204,16 +206,22 @@ def lidar(*views_ND: Tensor) -> float:
     """
     for number, view_ND in enumerate(views_ND):
         check_features(view_ND, f"view {number}")
-    unit_QND = torch.stack([unit_rows(view_ND.double()) for view_ND in views_ND])
-    num_views, num_samples, num_dims = unit_QND.shape
-    mu_ND = unit_QND.mean(dim=0)
+
+    def unit(*views_ND: Tensor) -> Tensor:
+        return torch.stack([unit_rows(view_ND.double()) for view_ND in views_ND])
+
+    num_views, (num_samples, num_dims) = len(views_ND), views_ND[0].shape
+    mu_ND = rowwise(lambda *part: unit(*part).mean(dim=0), *views_ND)
     between_ND = mu_ND - mu_ND.mean(dim=0)
-    size = float(mu_ND.square().sum(dim=1).mean())
+    size = float(row_dots(mu_ND, mu_ND).mean())
     # Means that differ by rounding only: their directions say nothing.
     if float(between_ND.square().sum(dim=1).mean()) <= num_dims * (8 * ROUNDING) ** 2 * size:
         return 0.0
-    within_MD = (unit_QND - mu_ND).flatten(0, 1)
-    sigma_w_DD = within_MD.T @ within_MD / (num_samples * (num_views - 1))
+    sigma_w_DD = mu_ND.new_zeros(num_dims, num_dims)
+    for part in row_slices(num_samples, SUMMED):
+        within_MD = (unit(*(view_ND[part] for view_ND in views_ND)) - mu_ND[part]).flatten(0, 1)
+        sigma_w_DD += within_MD.T @ within_MD
+    sigma_w_DD /= num_samples * (num_views - 1)
     sigma_w_DD.diagonal().add_(LIDAR_DELTA)
     # With Sigma_w = L L^T the matrix L^-1 Sigma_b L^-T has the same eigenvalues, at a fraction of the time.
     white_DN = torch.linalg.solve_triangular(torch.linalg.cholesky(sigma_w_DD), between_ND.T, upper=False)

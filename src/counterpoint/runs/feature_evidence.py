@@ -85,7 +85,7 @@ def given_features(
         raise DataError(str(error).replace("labels", "groups")) from None
     return GivenFeatures(
         z_ND=z_ND,
-        other_ND=None if other_ND is None else other_ND[is_finite_N],
+        other_ND=other_ND if other_ND is None or is_finite_N.all() else other_ND[is_finite_N],
         labels=numbered and replace(numbered, numbers=numbered.numbers[is_finite_N]),
         names=tuple(kept),
         not_finite=tuple(odd),
