@@ -173,5 +173,8 @@ def test_verb_prints_json_and_refuses_in_one_line(
     assert "same-views" in capsys.readouterr().out
     assert main([*words, "--json"]) in (0, None)
     assert '"likely_best"' in capsys.readouterr().out
+    np.save(tmp_path / "some.npy", np.where(np.arange(200) < 60, load_digits().target[:200], -1))
+    assert main([*words, "--json", "--labels", str(tmp_path / "some.npy")]) in (0, None)
+    assert '"num_labelled": 60' in capsys.readouterr().out
     assert main(["select", str(runs["usual"].path), "--data", str(tmp_path / "x.npy"), "-q"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
