@@ -4,6 +4,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +136,7 @@ def test_a_run_names_held_out_pictures_from_elsewhere_and_pictures_that_were_alt
     (said,) = [finding for finding in turned.findings if finding.name == "altered-input"]
     assert said.level == "warning"
     assert "blue, green, red" in said.title
-    asked = {"metrics": ("knn",), "layers": ("embedding",)}
+    asked: dict[str, Any] = {"metrics": ("knn",), "layers": ("embedding",)}
     other = {"data": given[..., ::-1].copy(), "labels": LABELS}
     for samples in (other, {f"test_{name}": value for name, value in other.items()}):
         cp.evaluate(run, **samples, **asked)
