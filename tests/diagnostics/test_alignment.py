@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.diagnostics import alignment as module
-from counterpoint.diagnostics.alignment import NUM_BINS, alignment, cosine_histogram, mean_cosine, uniformity
+from counterpoint.diagnostics.alignment import (
+    NUM_BINS,
+    alignment,
+    cosine_histogram,
+    identified,
+    mean_cosine,
+    uniformity,
+)
 from oracles import feature_measures as oracle
 from oracles.number_checks import assert_numbers
 
@@ -118,3 +125,20 @@ def test_views_that_are_not_finite_are_named(measure: Callable[[Tensor, Tensor],
 def test_uniformity_of_one_sample_is_refused() -> None:
     with pytest.raises(ValueError, match=r"z must have at least 2 rows, got 1"):
         uniformity(torch.ones(1, 3))
+
+
+def test_samples_are_identified_as_far_as_views_leave_directions_alone() -> None:
+    """Scale, shift and turn change nothing; noise, few directions and collapse do."""
+    z = draw(60, 40, 0)
+    noisy = [(z + size * draw(60, 40, 1), z + size * draw(60, 40, 2)) for size in (0.0, 0.3, 10.0)]
+    shares = [identified(z, *views) for views in noisy]
+    assert shares[0] == 1
+    assert shares[0] >= shares[1] > 0.5
+    assert shares[2] < 0.2
+    turn = torch.linalg.qr(draw(40, 40, 3)).Q
+    moved = [(1e-3 * each + 5) @ turn for each in (z, *noisy[1])]
+    assert identified(*moved) == shares[1]
+    assert identified(z[:, :1], noisy[1][0][:, :1], noisy[1][1][:, :1]) < 0.2
+    assert identified(*(torch.ones(60, 40) for _ in range(3))) == 1 / 60
+    with pytest.raises(ValueError, match="same shape"):
+        identified(z, z[:30], z[:30])

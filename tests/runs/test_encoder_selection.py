@@ -95,7 +95,7 @@ def test_order_of_the_runs_does_not_matter(runs: dict[str, cp.Run]) -> None:
 
 def test_labels_decide_where_they_are_given(runs: dict[str, cp.Run], pictures: np.ndarray) -> None:
     """Those that the data bring are not looked at; of some samples they are, and of the others they are missing."""
-    both, digits = [runs["usual"].path, runs["same-views"].path], load_digits().target[:200]
+    both, digits = [runs["usual"].path, runs["same-views"].path], load_digits(return_X_y=True)[1][:200]
     some = np.where(np.arange(200) < 120, digits, -1)
     plain, labelled = (cp.select(both, data=pictures, labels=each, quiet=True) for each in (None, some))
     assert (plain.num_labelled, labelled.num_labelled) == (0, 120)
@@ -173,5 +173,8 @@ def test_verb_prints_json_and_refuses_in_one_line(
     assert "same-views" in capsys.readouterr().out
     assert main([*words, "--json"]) in (0, None)
     assert '"likely_best"' in capsys.readouterr().out
+    np.save(tmp_path / "some.npy", np.where(np.arange(200) < 60, load_digits(return_X_y=True)[1][:200], -1))
+    assert main([*words, "--json", "--labels", str(tmp_path / "some.npy")]) in (0, None)
+    assert '"num_labelled": 60' in capsys.readouterr().out
     assert main(["select", str(runs["usual"].path), "--data", str(tmp_path / "x.npy"), "-q"]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

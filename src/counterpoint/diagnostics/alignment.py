@@ -128,6 +128,7 @@ def identified(z_ND: Tensor, z0_ND: Tensor, z1_ND: Tensor) -> float:
     >>> identified(torch.eye(3), torch.eye(3), torch.eye(3)[[1, 2, 0]])
     0.5
     """
+    _check_views(z_ND, z0_ND)
     _check_views(z0_ND, z1_ND)
     # Differs from wu2018: nothing is trained, and the classifier never sees a view.
     mean_D = z_ND.double().mean(dim=0)

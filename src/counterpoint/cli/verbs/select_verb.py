@@ -34,5 +34,6 @@ def run(flags: SelectFlags, settings: dict[str, Any]) -> None:
     from counterpoint.runs.selection import select  # deferred: loads torch
 
     look = {**given(flags, LookSettings), **settings.get("source", {})}
-    found = select(flags.runs, data=array_or_name(flags.data), labels=flags.labels, **look, quiet=flags.quiet)
-    print_found(found, as_json=flags.as_json)
+    data = array_or_name(flags.data)
+    labels = flags.labels if data is flags.data else array_or_name(flags.labels)  # a file goes with named data
+    print_found(select(flags.runs, data=data, labels=labels, **look, quiet=flags.quiet), as_json=flags.as_json)
