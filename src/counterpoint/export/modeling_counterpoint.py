@@ -1,4 +1,4 @@
-"""Loads an encoder that Counterpoint exported. Needs torch and safetensors, and timm for encoders of timm.
+"""Loads an encoder that Counterpoint exported. Needs torch and safetensors.
 
     from modeling_counterpoint import CounterpointEncoder
 
@@ -10,7 +10,6 @@ This file is copied into each exported folder as it is, and imports nothing of C
 """
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +19,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 FORMAT = 1
-LIBRARIES = ("timm",)  # whose models are built by the library itself
-LIBRARY_ARGUMENTS = ("num_classes", "in_chans", "img_size")  # others could name files to read
 TORCH_LAYERS = (
     "Conv2d", "Linear", "BatchNorm1d", "BatchNorm2d", "LayerNorm", "MaxPool2d", "AdaptiveAvgPool2d", "Flatten", "GELU",
     "LeakyReLU", "ReLU", "SiLU", "Tanh", "Sigmoid", "Identity",
@@ -161,19 +158,7 @@ def _built(plan: dict[str, Any]) -> nn.Module:
         return chain
     if kind == "block":
         return Block(_built(rest["residual"]), _built(rest["shortcut"]))
-    if kind == "library":
-        return _of_library(**rest)
     return {"mean": Mean, "low-rank": LowRank, "diagonal": Diagonal}[kind](**rest)
-
-
-def _of_library(library: str, name: str, arguments: dict[str, Any]) -> nn.Module:
-    """A model of a library, untrained."""
-    if library not in LIBRARIES:
-        raise ValueError(f"library must be one of {LIBRARIES}, got {library!r}")
-    if ":" in name or not set(arguments) <= set(LIBRARY_ARGUMENTS):  # timm would read hubs and folders by such a name
-        raise ValueError(f"a model of {library} has a plain name and {LIBRARY_ARGUMENTS}, got {name!r}, {arguments}")
-    known = {argument: _tupled(value) for argument, value in arguments.items()}
-    return import_module(library).create_model(name, pretrained=False, **known)
 
 
 def _tupled(value: Any) -> Any:

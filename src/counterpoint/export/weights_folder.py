@@ -15,7 +15,7 @@ from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.export.onnx_format import BOTH, Answer
 from counterpoint.nn.classifier import save_classifier
-from counterpoint.nn.encoders import TIMM_PREFIX, Pooled
+from counterpoint.nn.encoders import Pooled
 from counterpoint.nn.heads import Diagonal, LowRank
 from counterpoint.nn.resnet import ResidualBlock, ResNet
 from counterpoint.nn.trained import Encoder, load_encoder, save_encoder
@@ -44,15 +44,13 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
         UsageError: a module that the configuration cannot describe.
     """
     card = encoder.card
-    is_timm = card.architecture.startswith(TIMM_PREFIX)
-    describe = timm_plan(card.architecture, card.in_shape, encoder.backbone) if is_timm else None
     config = {
         "format": CONFIG_FORMAT,
         "kind": card.kind,
         "in_shape": list(card.in_shape),
         "mean": list(card.mean),
         "std": list(card.std),
-        "backbone": describe or plan_of(encoder.backbone, "backbone"),
+        "backbone": plan_of(encoder.backbone, "backbone"),
         "projector": plan_of(encoder.projector, "projector"),
         "output": {"d0": card.d0, "nonnegative": card.nonnegative},
     }
@@ -127,24 +125,6 @@ def plan_of(module: nn.Module, place: str) -> Plan:
         f"the format folder cannot describe module {place} ({type(module).__name__}): it knows layers of torch in "
         "sequence and around shortcuts; export it as onnx or safetensors"
     )
-
-
-def timm_plan(architecture: str, in_shape: tuple[int, ...], body: nn.Module) -> Plan:
-    """Describe a model of timm, which builds it itself.
-
-    Args:
-        architecture: ``timm:NAME``.
-        in_shape: (channels, height, width).
-        body: the model, perhaps with pooling around it.
-    """
-    channels, height, width = in_shape
-    model: Any = body.body if isinstance(body, Pooled) else body
-    arguments: Plan = {"num_classes": 0, "in_chans": channels}
-    if hasattr(getattr(model, "patch_embed", None), "img_size"):
-        arguments["img_size"] = [height, width]  # its position embeddings are of this size
-    plan: Plan = {"type": "library", "library": "timm", "name": architecture.removeprefix(TIMM_PREFIX)}
-    plan["arguments"] = arguments
-    return _pooled(plan, body.axes) if isinstance(body, Pooled) else plan
 
 
 def _chain(children: Mapping[str, nn.Module], place: str) -> Plan:
