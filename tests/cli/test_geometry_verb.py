@@ -106,10 +106,11 @@ def test_rebalancing_samples_with_what_the_solver_finds_near_the_simplex(capsys:
     solved = deviation(told(capsys, *(repr(share) for share in sampled))["geometry"]["gram"])
     assert 0.049 < solved <= 0.05
     assert plan["sampling"]["deviation"] == pytest.approx(solved, abs=1e-6)
+    assert plan["weighting"]["deviation"] == pytest.approx(deviation(plan["weighting"]["gram"]))
     assert main(["geometry", *map(str, shares), "--rebalance", "--deviation", "0.1"]) == 0
     said = capsys.readouterr().out
     assert "the optimum is 0.475 from the simplex (0.1 allowed)" in said
-    assert "sample in proportion to lambda^" in said
+    assert "or weigh anchors by class" in said
 
 
 @pytest.mark.parametrize(("flags", "one", "infinite"), [([], 0.8075, 0.9002), (["--supervised"], 0.6915, 0.7511)])
@@ -137,6 +138,10 @@ def test_the_phase_diagram_holds_thresholds_and_the_solvers_cosines(
 
 
 BAD = {
+    "shares too far apart to be weighed": (
+        "10 0.177 1e30 --negatives 512 --normalize --rebalance",
+        ["proportions from 1.77e-31 to 1", "leave out the smallest classes"],
+    ),
     "nothing": ("", ["SHARE"]),
     "one class": ("1", ["2"]),
     "dimensions without number": (f"0.5 0.5 --dimension 1{25 * '0'}", ["dimension must be at most 1,000,000"]),

@@ -24,7 +24,7 @@ class GeometryFlags(VerbFlags):
     nonnegative: bool = option("the embedding has no negative entries", False)
     tolerance: float = option("relative duality gap to stop at", 1e-8)
     threshold: bool = option("also the share of one majority class above which the others, all equal, merge", False)
-    rebalance: bool = option("also how to sample the classes to get the simplex back", False)
+    rebalance: bool = option("also how to sample the classes, or weigh their anchors, to get the simplex back", False)
     deviation: float | None = option(
         "with --rebalance: distance of a cosine from the simplex's that it may leave (0.05)",
     )
