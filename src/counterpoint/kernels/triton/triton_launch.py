@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.kernels.triton import triton_programs as programs
-from counterpoint.kernels.triton.triton_programs import is_interpreted, tl
+from counterpoint.kernels.triton.triton_language import is_interpreted, tl
 from counterpoint.kernels.triton.triton_records import (
     Direction,
     GradientOut,

@@ -1,29 +1,13 @@
 """Device code: the statistic of each owner, the gradient of each owner, and the weights of a slab of pairs.
 
-The only import of triton, which is optional: modules that need it are imported when a CUDA kernel first runs. A pair
-that does not count scores minus infinity, where every psi here and its slope are taken to be 0.
+A pair that does not count scores minus infinity, where every psi here and its slope are taken to be 0.
 """
 
 # pyright: reportInvalidTypeForm=false
 
 # O owners of a tile, K others of a tile, D features
 
-from typing import Any
-
-import triton
-from triton import knobs
-
-from counterpoint.kernels.triton.triton_psi import slope, value
-
-# Device code is a language of its own that looks like Python: a type checker has nothing to say about it.
-jit: Any = triton.jit
-tl: Any = triton.language
-
-
-def is_interpreted() -> bool:
-    """Programs run as NumPy on the CPU (``TRITON_INTERPRET=1`` when triton was imported)."""
-    return bool(knobs.runtime.interpret)
-
+from counterpoint.kernels.triton.triton_language import jit, slope, tl, value
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LARGEST_BOUND = tl.constexpr(57.0)  # in units of ln 2: e^80 = 2^115 is a number of float32

@@ -4,13 +4,7 @@
 
 # R rows of a block, D features
 
-from typing import Any
-
-import triton
-
-# Device code is a language of its own that looks like Python: a type checker has nothing to say about it.
-jit: Any = triton.jit
-tl: Any = triton.language
+from counterpoint.kernels.triton.triton_language import jit, tl
 
 
 @jit

@@ -1,14 +1,23 @@
-"""Device code of the known psi and their slopes, without overflow and to full relative precision in either tail."""
+"""What device code is written with, and the known psi with their slopes, to full relative precision in either tail.
+
+The only import of triton, which is optional: modules that need it are imported when a CUDA kernel first runs.
+"""
 
 # pyright: reportInvalidTypeForm=false
 
 from typing import Any
 
 import triton
+from triton import knobs
 
 # Device code is a language of its own that looks like Python: a type checker has nothing to say about it.
 jit: Any = triton.jit
 tl: Any = triton.language
+
+
+def is_interpreted() -> bool:
+    """Programs run as NumPy on the CPU (``TRITON_INTERPRET=1`` when triton was imported)."""
+    return bool(knobs.runtime.interpret)
 
 
 @jit
