@@ -133,7 +133,7 @@ def test_llvms_runtime_is_told_while_work_is_done(monkeypatch: pytest.MonkeyPatc
     told = [200]
     runtime = SimpleNamespace(kmp_get_blocktime=lambda: told[-1], kmp_set_blocktime=told.append)
     monkeypatch.setattr(process_setup, "_openmp_libraries", lambda: [runtime])
-    monkeypatch.setattr(process_setup._Work, "is_late", True)
+    monkeypatch.setattr(process_setup._AtWork, "is_late", True)
     monkeypatch.delenv(SWITCH, raising=False)
     with at_work(), at_work():
         assert told == [200, 0]

@@ -32,7 +32,7 @@ CGROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _LOCK = threading.Lock()
 
 
-class _Work:
+class _AtWork:
     """What this process is at: calls at work, what ends with the last of them, runtimes that were loaded first."""
 
     depth = 0
@@ -47,7 +47,7 @@ def prepare_process() -> None:
     if is_left_alone() or given:
         return
     os.environ.update(PASSIVE)  # processes that are started from here read it, too
-    _Work.is_late = not {"torch", "sklearn"}.isdisjoint(sys.modules)
+    _AtWork.is_late = not {"torch", "sklearn"}.isdisjoint(sys.modules)
 
 
 def is_left_alone() -> bool:
@@ -60,7 +60,7 @@ def thread_waiting() -> str:
     if is_left_alone():
         return f"as they were ({SWITCH}=0)"
     given = [f"{name}={os.environ[name]}" for name in WAITING if name in os.environ]
-    if not _Work.is_late:
+    if not _AtWork.is_late:
         return ", ".join(given)
     how = "briefly, while work is done" if _openmp_libraries() else "as torch has it"
     return f"{how} (torch was loaded before counterpoint)"
@@ -69,9 +69,9 @@ def thread_waiting() -> str:
 def thread_remark(number: int) -> str | None:
     """What was chosen for as many threads, in one line, once per process; None where nothing differs from the usual."""
     is_limited = number == processors() < min(os.cpu_count() or 1, runnable_processors())
-    if _Work.is_told or is_left_alone() or not (_Work.is_late or is_limited):
+    if _AtWork.is_told or is_left_alone() or not (_AtWork.is_late or is_limited):
         return None
-    _Work.is_told = True
+    _AtWork.is_told = True
     share = ", the container's share of processors" if is_limited else ""
     return f"threads: {number}{share}; they wait {thread_waiting()}; {SWITCH}=0 leaves them as they were"
 
@@ -83,18 +83,18 @@ def at_work() -> Iterator[None]:
     Afterwards the process is as it was: the memory goes back to the system.
     """
     with _LOCK:
-        _Work.depth += 1
-        if _Work.depth == 1 and not is_left_alone():
-            _keep_freed_memory(_Work.ending)
-            if _Work.is_late:
-                _wait_briefly(_Work.ending)
+        _AtWork.depth += 1
+        if _AtWork.depth == 1 and not is_left_alone():
+            _keep_freed_memory(_AtWork.ending)
+            if _AtWork.is_late:
+                _wait_briefly(_AtWork.ending)
     try:
         yield
     finally:
         with _LOCK:
-            _Work.depth -= 1
-            if _Work.depth == 0:
-                _Work.ending.close()
+            _AtWork.depth -= 1
+            if _AtWork.depth == 0:
+                _AtWork.ending.close()
 
 
 def threads_to_take(number: int) -> int:

@@ -64,7 +64,7 @@ class _OneOperation(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return None, None, *(upstream[0] * kept for kept in ctx.saved_tensors[ctx.num_inputs :])
         if ctx.hessian is not None:
-            return None, None, *_Slope.apply(ctx.route, ctx.hessian, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
+            return None, None, *_KeptGradient.apply(ctx.route, ctx.hessian, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
         return None, None, *_general_gradient(ctx.route, upstream[0], ctx.saved_tensors[: ctx.num_inputs])[1]
 
 
@@ -79,7 +79,7 @@ def _general_gradient(
         return given, torch.autograd.grad(route.general(*given[1:]), given[1:], given[0], create_graph=True)
 
 
-class _Slope(torch.autograd.Function):
+class _KeptGradient(torch.autograd.Function):
     """The gradient, whose own derivative is in closed form; any further one by the general route."""
 
     @staticmethod
