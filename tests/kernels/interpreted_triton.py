@@ -30,7 +30,7 @@ from counterpoint.losses import InfoNCE, Loss, inputs
 from counterpoint.losses.family import SoftTriplet
 from oracles import pair_reductions as oracle
 from oracles.number_checks import assert_numbers
-from tolerances import assert_close, assert_low_precision
+from tolerances import assert_close, assert_low_precision, relative_error
 
 assert os.environ.get("TRITON_INTERPRET") == "1", "to be run by test_triton_pairs.py"
 
@@ -359,3 +359,18 @@ def widened(terms: ScoreTerms) -> ScoreTerms:
     """Half-precision vectors, all else in float32."""
     given = {n: v.float() for n, v in vars(terms).items() if v is not None and n not in ("anchors_ND", "keys_MD")}
     return replace(terms, **given)
+
+
+@pytest.mark.usefixtures("as_on_a_gpu")
+def test_float16_gradients_of_a_small_loss_are_not_lost() -> None:
+    z = torch.randn(2, 37, 20, generator=torch.Generator().manual_seed(3))
+    views = [z[0].half(), (z[0] + 0.01 * z[1]).half()]
+
+    def slopes(z0: torch.Tensor, z1: torch.Tensor) -> torch.Tensor:
+        z0 = z0.clone().requires_grad_()
+        value = InfoNCE(0.03)(z0, z1)
+        return torch.autograd.grad(value, z0, torch.full_like(value, 2.0**24))[0]  # as a scaler of gradients has it
+
+    exact = slopes(*(view.double() for view in views))
+    # A cosine is rounded by half a place, and divided by the temperature.
+    assert relative_error(slopes(*views), exact) <= torch.finfo(torch.float16).eps / 2 / 0.03

@@ -300,10 +300,13 @@ def _centred(grey_PSS: np.ndarray) -> np.ndarray:
 
 
 def _correlation(grey_PSS: np.ndarray, unit_PK: np.ndarray) -> np.ndarray:
-    """With rows of mean 0 and unit length, (p,), without a copy of either; right to 1e-5."""
+    """With rows of mean 0 and unit length, (p,), without a copy of either; 0 for a picture of one colour."""
     rows_PK = grey_PSS.reshape(unit_PK.shape)
-    square_P = np.einsum("pk,pk->p", rows_PK, rows_PK) - unit_PK.shape[1] * rows_PK.mean(1) ** 2
-    return np.einsum("pk,pk->p", rows_PK, unit_PK) / np.sqrt(np.maximum(square_P, 1e-12))
+    power_P = np.einsum("pk,pk->p", rows_PK, rows_PK)
+    square_P = power_P - unit_PK.shape[1] * rows_PK.mean(1) ** 2
+    along_P = np.einsum("pk,pk->p", rows_PK, unit_PK) / np.sqrt(np.maximum(square_P, 1e-12))
+    # Where nearly all is the mean, float32 has no digits left of the rest.
+    return np.where(square_P > 1e-4 * power_P, along_P, 0)
 
 
 def _running_mean(width: int) -> np.ndarray:

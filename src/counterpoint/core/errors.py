@@ -48,6 +48,7 @@ GONE = {
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
+    "list protocols": "docs/evaluation.md has the metrics and layers of each published table",
     "protocol": "docs/evaluation.md has the metrics and layers of each published table",
     "runs --where": "`counterpoint runs --json` has every value for jq or Python to choose by",
 }

@@ -80,15 +80,16 @@ def thread_remark(number: int) -> str | None:
 def at_work() -> Iterator[None]:
     """Within, threads wait briefly, are no more than processors, and freed memory stays with the process.
 
-    Afterwards the process is as it was: the memory goes back to the system.
+    Afterwards threads wait as before, the memory goes back to the system, and glibc has its usual thresholds.
     """
     with _LOCK:
         _AtWork.depth += 1
-        if _AtWork.depth == 1 and not is_left_alone():
-            _keep_freed_memory(_AtWork.ending)
-            if _AtWork.is_late:
-                _wait_briefly(_AtWork.ending)
+        is_first = _AtWork.depth == 1 and not is_left_alone()
     try:
+        if is_first:
+            _keep_freed_memory(_AtWork.ending)
+        if is_first and _AtWork.is_late:
+            _wait_briefly(_AtWork.ending)
         yield
     finally:
         with _LOCK:
@@ -102,7 +103,8 @@ def threads_to_take(number: int) -> int:
 
     A number that torch does not come to by itself is the user's.
     """
-    by_itself = (os.cpu_count(), (os.cpu_count() or 1) // 2)  # with and without the second thread of each core
+    # With and without the second thread of each core, of the machine or of what this process may run on.
+    by_itself = [count // share for count in (os.cpu_count() or 1, runnable_processors()) for share in (1, 2)]
     if is_left_alone() or any(name in os.environ for name in NUMBERS) or number not in by_itself:
         return number
     return min(number, processors())
@@ -180,8 +182,10 @@ def _idle_team(library: Any) -> Callable[[], None]:
     is_there, is_over = threading.Event(), threading.Event()
 
     def hold() -> None:
-        library.GOMP_parallel(nothing, None, library.omp_get_num_procs() + 1, 0)
-        is_there.set()
+        try:
+            library.GOMP_parallel(nothing, None, library.omp_get_num_procs() + 1, 0)
+        finally:
+            is_there.set()
         is_over.wait()  # a team lasts as long as the thread that made it
 
     threading.Thread(target=hold, name="idle-team", daemon=True).start()

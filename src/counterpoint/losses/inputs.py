@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_dense, check_features, check_held, check_labels, check_positive
-from counterpoint.core.numerics import ORDINARY_LENGTHS, holding, rowwise, take_radial, unit_rows
+from counterpoint.core.dist import world_size
+from counterpoint.core.numerics import ORDINARY_LENGTHS, holding, is_transformed, rowwise, take_radial, unit_rows
 
 READS_ARE_FREE = ("cpu",)
 
@@ -73,7 +74,8 @@ def gathering(function: Callable[[], Tensor]) -> Tensor:
     if _gathered.get() is not None:
         return function()
     value, unmet = _tried(function)
-    if unmet:
+    if unmet and world_size() == 1:
+        del value, unmet  # what the first try holds would take as much memory again
         with holding(_is_careful, True):
             value, unmet = _tried(function)
     for is_met, complain in unmet:
@@ -99,7 +101,9 @@ def _tried(function: Callable[[], Tensor]) -> tuple[Tensor, list[Condition]]:
 
 def may_begin_anew(like: Tensor) -> bool:
     """A way that is right for ordinary rows only may be tried: ``gathering`` takes another if a condition fails."""
-    return _gathered.get() is not None and not _is_careful.get() and not is_captured(like)
+    is_open = _gathered.get() is not None and not _is_careful.get() and not is_captured(like)
+    # Under a transform no condition is read; of several processes one alone would begin its collectives anew.
+    return is_open and not is_transformed() and world_size() == 1
 
 
 def is_captured(like: Tensor) -> bool:

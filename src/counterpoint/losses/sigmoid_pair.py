@@ -17,6 +17,7 @@ from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
 from counterpoint.kernels.cpu.one_operation import Found, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.select import SMALL_BATCH, note
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
@@ -192,6 +193,7 @@ class _AllPairs:
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found:
         z0, z1, scale, bias = inputs
+        note(SMALL_BATCH)
         with alone():
             x_ND, y_ND = z0 / self.lengths[0], z1 / self.lengths[1]
             scaled_ND, weight_NN = scale * x_ND, x_ND.new_empty(len(x_ND), len(x_ND))

@@ -174,6 +174,8 @@ def changed_since(folder: RunFolder, settings: TrainSettings, further: Continuat
     then = _facts(folder).get("resolved")
     if then is None:
         return ""
+    if then.get("engine", {}).get("average", "none") != "none":  # which nothing would go on with
+        return "engine.average, which is no more"
     known = (*continuations_of(folder), *([further] if further else []))
     before = _continued(settings_of(then, str(folder.checkpoints)), known).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))

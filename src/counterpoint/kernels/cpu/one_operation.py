@@ -13,7 +13,7 @@ from torch._C._functorch import is_legacy_batchedtensor
 
 from counterpoint.core.numerics import ORDINARY_LENGTHS, is_transformed
 from counterpoint.core.thread_parts import alone
-from counterpoint.kernels.select import LARGEST_SMALL, SMALL_BATCH, is_free, note
+from counterpoint.kernels.select import LARGEST_SMALL, is_free
 
 Product = Callable[[Sequence[Tensor]], Sequence[Tensor]]  # of the Hessian with a change of the inputs
 
@@ -54,7 +54,8 @@ class _OneOperation(torch.autograd.Function):
                 leaves = [each.detach().requires_grad_(wants_gradient) for each in inputs]
                 value = route.general(*leaves)
             found = Found(value.detach(), torch.autograd.grad(value, leaves) if wants_gradient else ())
-        ctx.route, ctx.hessian, ctx.num_inputs = route, found.hessian, len(inputs)
+        # Not the route itself, which holds vectors that nothing asks for once the gradient is there.
+        ctx.general, ctx.hessian, ctx.num_inputs = route.general, found.hessian, len(inputs)
         ctx.save_for_backward(*inputs, *found.gradients)
         return found.value
 
@@ -64,19 +65,20 @@ class _OneOperation(torch.autograd.Function):
         if not torch.is_grad_enabled():
             return None, None, *(upstream[0] * kept for kept in ctx.saved_tensors[ctx.num_inputs :])
         if ctx.hessian is not None:
-            return None, None, *_KeptGradient.apply(ctx.route, ctx.hessian, ctx.num_inputs, upstream[0], *ctx.saved_tensors)
-        return None, None, *_general_gradient(ctx.route, upstream[0], ctx.saved_tensors[: ctx.num_inputs])[1]
+            how = ctx.general, ctx.hessian, ctx.num_inputs
+            return None, None, *_KeptGradient.apply(*how, upstream[0], *ctx.saved_tensors)
+        return None, None, *_general_gradient(ctx.general, upstream[0], ctx.saved_tensors[: ctx.num_inputs])[1]
 
 
 def _general_gradient(
-    route: Route, upstream: Tensor, inputs: Sequence[Tensor]
+    general: Callable[..., Tensor], upstream: Tensor, inputs: Sequence[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """What the gradient by the general route is made of, and the gradient, differentiable in turn."""
     with torch.enable_grad():
         # Nodes of their own stop the inner pass here: one input may be a function of the other.
         given = [value.view_as(value) for value in (upstream, *inputs)]
         given = [value if value.requires_grad else value.detach().requires_grad_() for value in given]
-        return given, torch.autograd.grad(route.general(*given[1:]), given[1:], given[0], create_graph=True)
+        return given, torch.autograd.grad(general(*given[1:]), given[1:], given[0], create_graph=True)
 
 
 class _KeptGradient(torch.autograd.Function):
@@ -84,9 +86,14 @@ class _KeptGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, route: Route, hessian: Callable[[], Product], num_inputs: int, upstream: Tensor, *saved: Tensor
+        ctx: Any,
+        general: Callable[..., Tensor],
+        hessian: Callable[[], Product],
+        num_inputs: int,
+        upstream: Tensor,
+        *saved: Tensor,
     ) -> tuple[Tensor, ...]:
-        ctx.route, ctx.product, ctx.num_inputs = route, hessian(), num_inputs
+        ctx.general, ctx.product, ctx.num_inputs = general, hessian(), num_inputs
         ctx.save_for_backward(upstream, *saved)
         return tuple(upstream * kept for kept in saved[num_inputs:])
 
@@ -97,7 +104,7 @@ class _KeptGradient(torch.autograd.Function):
         inputs, kept = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
         nothing = (None,) * len(kept)
         if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, tangents)):
-            given, gradients = _general_gradient(ctx.route, upstream, inputs)
+            given, gradients = _general_gradient(ctx.general, upstream, inputs)
             by_upstream, *products = torch.autograd.grad(
                 gradients, given, tangents, create_graph=torch.is_grad_enabled()
             )
@@ -115,10 +122,7 @@ def is_small(num_pairs: int, most: int = LARGEST_SMALL) -> bool:
 
 
 def ordinary_lengths(vectors_VD: Tensor) -> Tensor | None:
-    """Length of each vector along the last dimension, which stays; None if one is zero, extreme or not finite.
-
-    With lengths the shortcut is taken, which is noted as the choice of a kernel is; without, the general route.
-    """
+    """Length of each vector along the last dimension, which stays; None if one is zero, extreme or not finite."""
     # Split over threads, operations as small as these would wait for the other cores.
     with alone():
         length_V1 = torch.linalg.vector_norm(vectors_VD, dim=-1, keepdim=True)
@@ -126,5 +130,4 @@ def ordinary_lengths(vectors_VD: Tensor) -> Tensor | None:
     # NaN fails every comparison: asked like this, it takes the general route, which names it.
     if not (ORDINARY_LENGTHS[0] < shortest.item() and longest.item() < ORDINARY_LENGTHS[1]):
         return None
-    note(SMALL_BATCH)
     return length_V1

@@ -36,7 +36,7 @@ from counterpoint.core.thread_parts import alone, blocks, each_block, joined, on
 from counterpoint.kernels.contract import Elementwise, softplus
 from counterpoint.kernels.cpu.one_operation import Found, Product, is_small, one_operation, ordinary_lengths
 from counterpoint.kernels.cpu.tile_sums import common_reference, exponentials_, is_exact
-from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL
+from counterpoint.kernels.select import LARGEST_KEPT, LARGEST_SMALL, SMALL_BATCH, note
 
 STRIP = 256  # most rows of a strip: 128 and 512 took as long or longer from 512 to 4,096 vectors
 
@@ -103,6 +103,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
                     sum_V[rows.stop :] += sums[1]
                 if self.reference and not is_exact(sum_V.log(), num):
                     return None
+                note(SMALL_BATCH)
                 value, factor_V, pull = loss.of_sums(sum_V)
             if not wants_gradient:
                 return Found(value)

@@ -9,7 +9,7 @@ from counterpoint.kernels.triton.triton_language import jit, tl
 
 @jit
 def unit_pairs(views, out, num_pairs, shortest, longest, tiling: tl.constexpr):
-    """Rows at unit length, their lengths, and the cosine of each pair: NaN where a length is not an ordinary one."""
+    """Rows at unit length, and the cosine of each pair: NaN where a length is not an ordinary one."""
     i_R, place_RD, is_inside_RD = places(num_pairs, tiling)
     first_RD, first_R = loaded(views.first_ND, place_RD, is_inside_RD)
     second_RD, second_R = loaded(views.second_ND, place_RD, is_inside_RD)
@@ -19,8 +19,6 @@ def unit_pairs(views, out, num_pairs, shortest, longest, tiling: tl.constexpr):
     is_ordinary_R = (first_R > shortest) & (first_R < longest) & (second_R > shortest) & (second_R < longest)
     cosine_R = tl.where(is_ordinary_R, tl.sum(first_RD * second_RD, 1), float("nan"))
     tl.store(out.cosine_N + i_R, cosine_R, mask=i_R < num_pairs)
-    tl.store(out.length_V + i_R, first_R, mask=i_R < num_pairs)
-    tl.store(out.length_V + num_pairs + i_R, second_R, mask=i_R < num_pairs)
     below_RD = place_RD + num_pairs.to(tl.int64) * tiling.num_features
     dtype = out.unit_VD.dtype.element_ty
     tl.store(out.unit_VD + place_RD, first_RD.to(dtype), mask=is_inside_RD)

@@ -49,7 +49,6 @@ class UnitOut(NamedTuple):
     """Where ``unit_pairs`` writes."""
 
     unit_VD: Tensor
-    length_V: Tensor
     cosine_N: Tensor
 
 
@@ -134,7 +133,7 @@ class FusedTwoViews:
     def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found:
         (n, d), loss, shared = z0.shape, self.loss, shared_memory(z0.device)
         new = z0.new_empty(0, dtype=torch.float32)
-        unit = UnitOut(z0.new_empty(2 * n, d, dtype=self.dtype), new.new_empty(2 * n), new.new_empty(n))
+        unit = UnitOut(z0.new_empty(2 * n, d, dtype=self.dtype), new.new_empty(n))
         self._run("unit_pairs", Views(z0, z1), unit, n, *ORDINARY_LENGTHS)
         factor = new.new_full((), loss.scale * LOG2_E)
         bound = factor if loss.scale > 0 else -factor  # no score is farther from 0
@@ -148,6 +147,10 @@ class FusedTwoViews:
         if not wants_gradient:
             return Found(value)
         slope_V = loss.slope_of_log(r_V)
+        most = None
+        if self.dtype == torch.float16:  # whose numbers end at 6e-8
+            most = torch.linalg.vector_norm(slope_V, torch.inf).clamp_min(torch.finfo(torch.float32).tiny)
+            slope_V = slope_V / most
         own = Direction(log_sum_V * -LOG2_E, None, slope_V, None)
         pairs = pairs._replace(first=own, second=flipped(own))
         program = self._program(gradient_shape(d, self.dtype, shared))
@@ -155,7 +158,7 @@ class FusedTwoViews:
         gradients = Views(torch.empty_like(z0, dtype=torch.float32), torch.empty_like(z1, dtype=torch.float32))
         given = PullSums(sums.total_OD, slope_V)
         self._run("pull_pairs", Views(z0, z1), given, gradients, n, loss.scale * self.weight)
-        return Found(value, gradients)
+        return Found(value, gradients if most is None else [gradient * most for gradient in gradients])
 
     def _program(self, shape: Any) -> Any:
         return _launch().Program("exp", self.precision, False, True, shape)
