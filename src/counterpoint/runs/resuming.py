@@ -177,8 +177,9 @@ def changed_since(folder: RunFolder, settings: TrainSettings, further: Continuat
     if then.get("engine", {}).get("average", "none") != "none":  # which nothing would go on with
         return "engine.average, which is no more"
     known = (*continuations_of(folder), *([further] if further else []))
-    before = _continued(settings_of(then, str(folder.checkpoints)), known).model_dump(mode="json")
-    differing = differing_settings(before, settings.model_dump(mode="json"))
+    # Both, as in `recorded_settings`: a run that was killed as it went on has not written how far.
+    before, now = (_continued(each, known) for each in (settings_of(then, str(folder.checkpoints)), settings))
+    differing = differing_settings(before.model_dump(mode="json"), now.model_dump(mode="json"))
     # What had no effect in the run, and what its version did not know, was "auto" to it.
     differing = {path: pair for path, pair in differing.items() if pair[0] != "auto" and path not in HARMLESS}
     return _named(differing, "the newest checkpoint")
