@@ -87,3 +87,16 @@ def test_alike_in_layout_is_not_alike_in_detail(rng: np.random.Generator) -> Non
 def test_what_is_not_looked_at_is_in_no_pair(rng: np.random.Generator) -> None:
     found = found_among([scene(rng)] * 4, np.array([True, False, True, False]))
     assert found.pairs_P2.tolist() == [[0, 2]]
+
+
+def test_a_picture_of_which_a_part_is_plain_is_most_like_itself(rng: np.random.Generator) -> None:
+    """Cuts of one colour have no detail to correlate, and must not stand for the true place."""
+    images = []
+    for _ in range(60):
+        picture = np.full((96, 96, 3), rng.integers(40, 220, 3), np.uint8)
+        top = rng.integers(0, 90)
+        picture[top : top + 6] = rng.integers(0, 256, (6, 96, 3))
+        images += [Image.fromarray(picture)] * 2
+    found = found_among(images)
+    pairs = {tuple(sorted(pair)) for pair in found.pairs_P2.tolist()}
+    assert pairs == {(2 * number, 2 * number + 1) for number in range(60)}

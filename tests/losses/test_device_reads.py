@@ -117,3 +117,27 @@ def test_zero_rows_are_as_they_are_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
     found = with_gradient(InfoNCE(), (z0, z1))
     monkeypatch.setattr(inputs, "READS_ARE_FREE", ("cpu",))
     assert_same(found, with_gradient(InfoNCE(), (z0, z1)))
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_zero_row_under_vmap_is_as_without() -> None:
+    """Under a transform no condition is read, so that no way for ordinary rows alone may be tried."""
+    z0, z1 = (z.detach().repeat(2, 1, 1) for z in draw_views())
+    z0[0, 1] = 0.0
+    together = torch.func.vmap(InfoNCE(0.5))(z0, z1)
+    assert_close(together, torch.stack([InfoNCE(0.5)(*pair) for pair in zip(z0, z1, strict=True)]))
+
+
+@pytest.mark.usefixtures("waiting")
+def test_one_of_several_ranks_calls_no_loss_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its collectives would have no partners."""
+    calls = []
+    monkeypatch.setattr(inputs, "world_size", lambda: 2)
+
+    def function() -> Tensor:
+        calls.append(1)
+        inputs.require(torch.tensor(False), lambda: None, "")
+        return torch.zeros(())
+
+    inputs.gathering(function)
+    assert len(calls) == 1

@@ -14,6 +14,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, read_yaml_mapping
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.runs import resuming
 from counterpoint.runs.resuming import HARMLESS, changed_since, continued_settings, settings_hash
 from counterpoint.runs.training import train_from
 from counterpoint.runs.user_inputs import Given
@@ -96,3 +97,11 @@ def test_a_setting_that_the_newest_checkpoint_has_not_is_named(run: RunFolder) -
     engine = settings.engine.model_copy(update={"workers": 7})
     assert changed_since(run, settings.model_copy(update={"engine": engine})) == ""
     assert changed_since(run, settings.model_copy(update={"seed": 1})).startswith("seed 1 (the newest checkpoint has")
+
+
+def test_a_run_with_averaged_weights_is_not_gone_on_with(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_resolved(run)
+    then = settings.model_dump(mode="json")
+    then["engine"]["average"] = "ema"
+    monkeypatch.setattr(resuming, "_facts", lambda _: {"resolved": then})
+    assert "engine.average" in changed_since(run, settings)
