@@ -62,6 +62,12 @@ def test_train_ends_with_the_sentence_that_diagnose_and_runs_begin_with(capsys: 
     assert list_runs(Path("run")).lines[0].verdict is None
 
 
+def test_train_prints_json_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--out", "run", "--json", "-q"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"path": "run", "runs": [{"run": "run", "verdict": cp.diagnose("run", quiet=True).verdict}]}
+
+
 def test_a_run_of_each_seed_gets_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN, "--out", "run", "--seeds", "2"]) == 0
     said = capsys.readouterr().err.splitlines()[-2:]
