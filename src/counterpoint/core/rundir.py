@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
 from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
+from counterpoint.core.log_lines import Lines, keep_lines, log_hash, read_lines
 from counterpoint.core.run_lock import is_locked
-from counterpoint.core.sealed_lines import Lines, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
 
 if TYPE_CHECKING:
@@ -73,10 +73,6 @@ class RunFolder:
         """Where the encoder of the second kind of sample lies, in runs that have one."""
         return RunFolder(self.path / "second")
 
-    def of_epochs(self, num_epochs: int) -> "RunFolder":
-        """Where the encoder of an earlier end lies, with what was found out about it, once the run has gone on."""
-        return RunFolder(self.path / f"epochs-{num_epochs}")
-
     @property
     def holds_seeds(self) -> bool:
         """Whether it is a folder of ours with the runs of several seeds."""
@@ -96,9 +92,8 @@ class RunFolder:
 
     @property
     def home(self) -> "RunFolder":
-        """The run itself, where this is the folder of its second encoder or of an earlier end."""
-        is_part = self.path.name == "second" or self.path.name.startswith("epochs-")
-        return RunFolder(self.path.parent).home if is_part and not self.status.exists() else self
+        """The run itself, where this is the folder of its second encoder."""
+        return RunFolder(self.path.parent) if self.path.name == "second" and not self.status.exists() else self
 
     @property
     def run_id(self) -> str | None:
@@ -176,24 +171,19 @@ class RunFolder:
         """All lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out.
 
         Raises:
-            RunError: a line was changed or lost after it was written.
+            RunError: a line is damaged, or a finished run had others at its end.
         """
         # By step, not by line: the two files are written one after the other, and a kill may leave one line
         # more in one.
         timings = {_step(record): record for record in self._records(self.timings)}
         records = self._records(self.metrics)
-        status = self.read_status() if self.status.exists() else None
-        # One that goes on after it was finished takes epochs again whose checkpoints were damaged.
-        num_epochs = status.num_epochs if status is not None and status.status == "finished" else None
-        if num_epochs is not None and len(records) < num_epochs:
-            raise RunError(f"{self.metrics} is damaged: it holds {len(records)} of {num_epochs} epochs")
         return [{**timings.get(_step(record), {}), **record} for record in records]
 
     def truncate_metrics(self, last_step: int) -> None:
         """Drop the lines after a step, so that a resumed run logs each epoch once.
 
         Raises:
-            RunError: a line was changed or lost after it was written; nothing is dropped then.
+            RunError: a line is damaged; nothing is dropped then.
         """
         found = {path: self.read_lines(path) for path in (self.metrics, self.timings)}
         for path, lines in found.items():
@@ -210,11 +200,24 @@ class RunFolder:
                 return Lines(lines.good[:number], f"line {number + 1} is of another run than {self.status.name}")
         return lines
 
+    def change_since_end(self, path: Path) -> str:
+        """How one of the two files differs from what it was when the run was finished; empty where it does not."""
+        status = self.read_status() if self.status.exists() else None
+        if status is None or status.status != "finished":
+            return ""
+        if path.name in status.figures:
+            return "" if log_hash(path) == status.figures[path.name] else "it was changed after the run was finished"
+        # Of an earlier version, which kept the number of epochs alone.
+        held, num_epochs = len(self.read_lines(self.metrics).good), status.num_epochs or 0
+        return f"it holds {held} of {num_epochs} epochs" if path == self.metrics and held < num_epochs else ""
+
     def _records(self, path: Path) -> list[dict[str, Any]]:
         """The lines of one of the two files, without the id of the run."""
         lines = self.read_lines(path)
-        if lines.problem:
-            raise RunError(f"{path} is damaged: {lines.problem}")
+        # Those of times may be missing: nothing is computed from them.
+        problem = lines.problem or (self.change_since_end(path) if path.exists() or path == self.metrics else "")
+        if problem:
+            raise RunError(f"{path} is damaged: {problem}")
         return [{name: value for name, value in line.values.items() if name != RUN} for line in lines.good]
 
 
