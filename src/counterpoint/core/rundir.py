@@ -212,7 +212,6 @@ class RunFolder:
         return f"it holds {held} of {num_epochs} epochs" if path == self.metrics and held < num_epochs else ""
 
     def _records(self, path: Path) -> list[dict[str, Any]]:
-        """The lines of one of the two files, without the id of the run."""
         lines = self.read_lines(path)
         # Those of times may be missing: nothing is computed from them.
         problem = lines.problem or (self.change_since_end(path) if path.exists() or path == self.metrics else "")

@@ -223,7 +223,6 @@ def dump_yaml(value: Any) -> str:
 
 
 def _option_words(option: Any) -> str:
-    """Words for one member of a union."""
     if get_origin(option) is Literal:
         return " | ".join(str(value) for value in get_args(option))
     if get_origin(option) is Annotated:

@@ -185,7 +185,6 @@ _OF_MLP = _read_by("projector.kind", "mlp")
 
 
 def _output_norm(facts: Facts) -> str | None:
-    """BatchNorm after the last layer of a projector."""
     norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
     return _OF_MLP(facts) or (
         "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
@@ -193,7 +192,6 @@ def _output_norm(facts: Facts) -> str | None:
 
 
 def _needs_ranks(facts: Facts) -> str | None:
-    """A setting of several processes."""
     return None if facts.num_ranks > 1 else "one process trains; it is for several ranks, as torchrun starts them"
 
 

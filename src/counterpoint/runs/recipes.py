@@ -193,7 +193,6 @@ def _files() -> list[Path]:
 
 @cache
 def _read(path: Path) -> RecipeFile:
-    """One file, checked."""
     values = read_yaml_mapping(path)
     if values.get("version") != VERSION:
         raise UsageError(

@@ -254,7 +254,6 @@ def usual_batch(num_train: int) -> tuple[int, str]:
 
 
 def _epochs(batches_per_epoch: int) -> tuple[int, str]:
-    """Enough epochs for about ``TARGET_STEPS`` updates."""
     low, high = EPOCH_RANGE
     epochs = min(high, max(low, math.ceil(TARGET_STEPS / batches_per_epoch)))
     return epochs, f"about {TARGET_STEPS} updates at {batches_per_epoch} per epoch, between {low} and {high} epochs"

@@ -143,7 +143,6 @@ def banner(assembled: Assembled) -> list[str]:
 
 
 def _samples(assembled: Assembled) -> str:
-    """What is trained on."""
     source, settings = assembled.source, assembled.settings
     samples = f"{len(source):,} {source.kind} {'x'.join(map(str, source.shape))}"
     held_out = f", {len(assembled.part.split.held_out):,} held out" if len(assembled.part.split.held_out) else ""

@@ -126,7 +126,6 @@ def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str
 
 
 def _chosen(judged: Subject) -> Tensor:
-    """Samples whose two views are taken."""
     return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
 
 

@@ -87,7 +87,6 @@ def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
 
 
 def _measurements(assembled: Assembled) -> tuple[Measurement, ...]:
-    """What joins each epoch's record."""
     every = assembled.settings.engine.knn_every
     if every == "none":
         return ()
@@ -97,7 +96,6 @@ def _measurements(assembled: Assembled) -> tuple[Measurement, ...]:
 
 
 def _facts(assembled: Assembled) -> dict[str, Any]:
-    """What a checkpoint should say about the run."""
     return {
         "seed": assembled.settings.seed,
         "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told

@@ -209,7 +209,6 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
 
 
 def _train_seed(folder: RunFolder, settings: TrainSettings, seed: int, start: Start) -> Run:
-    """Train the run of one seed, or go on with it."""
     try:
         return train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), start)
     except InterruptedRunError as error:
@@ -231,7 +230,6 @@ def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:
-    """The settings of one seed's run."""
     return settings.model_copy(update={"seed": seed, "out": str(folder.of_seed(seed).path)})
 
 
@@ -246,7 +244,6 @@ def _way(folder: RunFolder, start: Start) -> str:
 
 
 def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: str, start: Start) -> SeedsRecord:
-    """What ``seeds.json`` says."""
     return SeedsRecord(
         seeds=seeds,
         settings=settings.model_dump(mode="json", exclude_unset=True, exclude={"out"}),

@@ -182,7 +182,6 @@ def _weights(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
 
 
 def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = False) -> str:
-    """Weights that are saved for users."""
     if is_classifier:
         path, card, is_sound = folder.classifier_weights, folder.classifier_card, is_classifier_sound(folder)
     else:
@@ -208,7 +207,6 @@ def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = Fa
 
 
 def _settings(folder: RunFolder, found: list[_Replayable]) -> str:
-    """``resolved.yaml`` against what the newest checkpoint was computed with."""
     recorded_settings(folder)  # holds them against the checkpoint, as `resume` does
     read_resolved(folder)  # as every other verb does
     if not found or "resolved" not in found[0].snapshot.facts:
@@ -227,7 +225,6 @@ def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
 
 
 def _metrics(folder: RunFolder, found: list[_Replayable]) -> str:
-    """One whole line per finished epoch."""
     epochs = found[0].snapshot.position.epoch if found else 0
     told = [record.get("epoch") for record in folder.read_metrics()]
     # Lines beyond the newest checkpoint are those of a run that was stopped after them.

@@ -189,11 +189,9 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
 
 
 def _of_run(name: str, folder: RunFolder) -> WarmStart:
-    """The encoder that a run saved."""
     saved = read_saved(folder)
     return WarmStart(name, saved.sha256, saved.tensors, saved.card, (saved.card.mean, saved.card.std))
 
 
 def _of_file(name: str, path: Path) -> WarmStart:
-    """Weights that some program wrote."""
     return WarmStart(name, sha256_of(path), read_weights(path))
