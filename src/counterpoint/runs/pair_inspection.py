@@ -1,4 +1,4 @@
-"""Look at the pairs of a run: its own loss in batches of its own size, other temperatures, and the closest samples."""
+"""Look at the pairs of a run: its own loss in batches of its own size, and the closest samples."""
 
 # N samples looked at, D features
 
@@ -24,7 +24,6 @@ from counterpoint.diagnostics.pair_attention import (
     drawn_batches,
     near_samples,
     over_batches,
-    temperature_table,
 )
 from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
@@ -84,19 +83,8 @@ def pairs_of_run(
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size) // settings.engine.accumulate
     batches = _batches(views, labels_N, near, run_batch, settings.seed)
-    at_temperature = _temperature(settings, loss)
     record = _weighed(loss, near, nearest, batches, run_batch)
-    if at_temperature is None:
-        return record
-    is_nonnegative = judged.encoder.card.nonnegative != "none"
-
-    def loss_at(temperature: float) -> WeighingLoss:
-        return cast(
-            WeighingLoss, _inner(settings_loss(judged, settings.model_copy(update={"temperature": temperature})))
-        )
-
-    table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
-    return record.model_copy(update={"temperature": at_temperature, "temperatures": table})
+    return record.model_copy(update={"temperature": _temperature(settings, loss)})
 
 
 def pairs_of_features(
