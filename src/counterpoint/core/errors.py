@@ -15,6 +15,8 @@ GONE = {
     "geometry --out": "the answer is text, or JSON with --json; cp.theory returns the records to draw from",
     "engine.average": "the encoder has the weights of the last update",
     "calibrate": "`python benchmarks/calibrate_diagnosis.py` of the source tree takes the same words",
+    "pretrained_weights": "`--encoder timm:NAME --init FILE` takes the file",
+    "pretrained-weights": "`--encoder timm:NAME --init FILE` takes the file",
     "resume --epochs": "`train --init RUN --out NEW --epochs N` begins another run with its weights",
     "resume --allow-changed": "what no weight depends on is taken over, and named",
     "train --allow-changed": "what no weight depends on is taken over, and named",

@@ -73,7 +73,8 @@ def read_lines(path: Path) -> Lines:
             values = None
         if not isinstance(values, dict):
             return Lines(tuple(good), f"line {number} holds no named values" if number <= len(lines) else "")
-        values.pop("seal", None)  # of version 0.2.0
+        for name in ("seal", "run"):  # of version 0.2.0
+            values.pop(name, None)
         good.append(LogLine(line, values))
     return Lines(tuple(good), "")
 

@@ -39,16 +39,7 @@ FILES = (
 )
 FOLDERS = ("checkpoints/.step-*", f"indexes/.*{TEMPORARY}", "wandb")  # ours as a whole
 # Folders of these files, which go once they are empty: those within before those around them.
-EMPTIED = (
-    "checkpoints/step-*",
-    "epochs-[0-9]*/*",
-    "epochs-[0-9]*",
-    "indexes/*",
-    "indexes",
-    "second",
-    "evaluations",
-    "tensorboard",
-)
+EMPTIED = sorted({str(place) for name in FILES for place in Path(name).parents[:-1]}, key=len, reverse=True)
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:

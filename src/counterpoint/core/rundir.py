@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
 from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
-from counterpoint.core.log_lines import Lines, keep_lines, log_hash, read_lines
+from counterpoint.core.log_lines import keep_lines, log_hash, read_lines
 from counterpoint.core.run_lock import is_locked
 from counterpoint.core.user_files import read_text
 
@@ -185,20 +185,12 @@ class RunFolder:
         Raises:
             RunError: a line is damaged; nothing is dropped then.
         """
-        found = {path: self.read_lines(path) for path in (self.metrics, self.timings)}
+        found = {path: read_lines(path) for path in (self.metrics, self.timings)}
         for path, lines in found.items():
             if lines.problem:
                 raise RunError(f"{path} is damaged: {lines.problem}")
         for path, lines in found.items():
             keep_lines(path, [line for line in lines.good if _step(line.values) <= last_step])
-
-    def read_lines(self, path: Path) -> Lines:
-        """The lines of ``metrics.jsonl`` or ``timings.jsonl``; from the first one of another run on none is good."""
-        lines, run_id = read_lines(path), self.run_id
-        for number, line in enumerate(lines.good):
-            if line.values.get(RUN) != run_id:
-                return Lines(lines.good[:number], f"line {number + 1} is of another run than {self.status.name}")
-        return lines
 
     def change_since_end(self, path: Path) -> str:
         """How one of the two files differs from what it was when the run was finished; empty where it does not."""
@@ -208,16 +200,16 @@ class RunFolder:
         if path.name in status.figures:
             return "" if log_hash(path) == status.figures[path.name] else "it was changed after the run was finished"
         # Of an earlier version, which kept the number of epochs alone.
-        held, num_epochs = len(self.read_lines(self.metrics).good), status.num_epochs or 0
+        held, num_epochs = len(read_lines(self.metrics).good), status.num_epochs or 0
         return f"it holds {held} of {num_epochs} epochs" if path == self.metrics and held < num_epochs else ""
 
     def _records(self, path: Path) -> list[dict[str, Any]]:
-        lines = self.read_lines(path)
+        lines = read_lines(path)
         # Those of times may be missing: nothing is computed from them.
         problem = lines.problem or (self.change_since_end(path) if path.exists() or path == self.metrics else "")
         if problem:
             raise RunError(f"{path} is damaged: {problem}")
-        return [{name: value for name, value in line.values.items() if name != RUN} for line in lines.good]
+        return [line.values for line in lines.good]
 
 
 def _step(values: dict[str, Any]) -> float:

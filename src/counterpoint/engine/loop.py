@@ -240,10 +240,8 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
-    # With the id of the run, which is the same wherever the same is computed.
-    named = {RUN: job.facts[RUN]} if RUN in job.facts else {}
-    append_line(job.folder.metrics, {**record.metrics(), **named})
-    append_line(job.folder.timings, {**record.timings(), **named})
+    append_line(job.folder.metrics, record.metrics())
+    append_line(job.folder.timings, record.timings())
     figures = {**record.metrics(), **record.timings()}
     return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
 

@@ -26,7 +26,7 @@ from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, MethodEntry, method_named
 from counterpoint.methods.wiring import check_loss
-from counterpoint.nn.encoders import TIMM_PREFIX, check_encoder_name, has_stem
+from counterpoint.nn.encoders import check_encoder_name, has_stem
 
 AUTO = "auto"
 DEFAULTS: Mapping[str, Any] = {
@@ -225,11 +225,6 @@ def _shards(facts: Facts) -> tuple[str, ...]:
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "initial": _stem,
-    "pretrained_weights": lambda facts: (
-        None
-        if str(facts.settings.init).startswith(TIMM_PREFIX)
-        else f"init is {facts.settings.init or 'none'}; it is for timm:NAME"
-    ),
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
     "loss.epsilon": lambda facts: facts.lacks_loss_setting("epsilon"),
     "loss.negatives": lambda facts: facts.lacks_loss_setting("negatives"),

@@ -3,7 +3,6 @@
 # N samples, D features, K = min(N - 1, D)
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,15 +27,6 @@ Arrays = dict[str, np.ndarray]
 Advance = Callable[[], None]
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Figures of all layers at one state, their spectra, and what was left out."""
-
-    layers: tuple[LayerFigures, ...]
-    spectra: tuple[Tensor, ...]
-    remarks: tuple[str, ...]
-
-
 def read_layers(judged: Subject, reporter: Reporter) -> tuple[LayersRecord, Arrays]:
     """Measure every layer of an encoder.
 
@@ -52,11 +42,9 @@ def read_layers(judged: Subject, reporter: Reporter) -> tuple[LayersRecord, Arra
         DataError: a layer gives NaN or infinity; it is named with the first samples.
     """
     with reporter.bar("reading layers", -(-len(judged.source) // PIECE)) as advance:
-        found = _read(judged.encoder, judged.source, advance)
-    record = LayersRecord(num_samples=len(judged.source), layers=found.layers, remarks=found.remarks)
-    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(found.spectra)}
-    for place, spectrum_D in enumerate(found.spectra):
-        arrays[f"band/{place}"] = null_band(spectrum_D, len(judged.source))
+        record, spectra = _read(judged.encoder, judged.source, advance)
+    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(spectra)}
+    arrays |= {f"band/{place}": null_band(values, record.num_samples) for place, values in enumerate(spectra)}
     return record, arrays
 
 
@@ -67,8 +55,8 @@ def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
     return (band_2K * mean).numpy()
 
 
-def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
-    """Pass all samples once, and add each layer's vectors to its covariance."""
+def _read(encoder: Encoder, source: Source, advance: Advance) -> tuple[LayersRecord, list[Tensor]]:
+    """Pass all samples once, and add each layer's vectors to its covariance; the record comes with the spectra."""
     tried = source.store.fetch(list(range(min(NUM_TRIED, len(source)))))
     known = layers_of(encoder, tried)
     layers = [layer for layer in known if layer.num_dims <= WIDEST]
@@ -94,12 +82,9 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
             found = with_encoder(encoder, work, pieces[start : start + PIECES])
             for name, stream in streams.items():
                 stream.update(torch.cat([part[name] for part in found]))
-    spectra = tuple(stream.spectrum() for stream in streams.values())
-    figures = [
-        _figures(layer, stream, spectrum_D)
-        for layer, stream, spectrum_D in zip(layers, streams.values(), spectra, strict=True)
-    ]
-    return _Reading(tuple(figures), spectra, tuple(remarks))
+    spectra = [stream.spectrum() for stream in streams.values()]
+    figures = tuple(map(_figures, layers, streams.values(), spectra))
+    return LayersRecord(num_samples=len(source), layers=figures, remarks=tuple(remarks)), spectra
 
 
 def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> LayerFigures:

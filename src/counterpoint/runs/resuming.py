@@ -11,6 +11,7 @@ import torch
 
 from counterpoint.core.errors import RunError, StaleFileError, UsageError
 from counterpoint.core.files import run_named_in
+from counterpoint.core.log_lines import read_lines
 from counterpoint.core.process_setup import runnable_processors
 from counterpoint.core.run_records import RunStatus
 from counterpoint.core.rundir import RUN, RunFolder
@@ -175,7 +176,7 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
 
 def change_of_lines(folder: RunFolder, path: Path, then: Memory | Snapshot | None) -> str:
     """What is wrong with a log, held against a checkpoint; empty if nothing is."""
-    lines = folder.read_lines(path)
+    lines = read_lines(path)
     # Times are no part of a checkpoint, which has the same bytes wherever it is computed.
     if lines.problem or then is None or path != folder.metrics:
         return lines.problem

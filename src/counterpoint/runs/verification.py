@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from counterpoint.core.derived_files import WEIGHTS_SHA256, check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
+from counterpoint.core.log_lines import read_lines
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.tensor_file import read_tensors
@@ -250,10 +251,10 @@ def _timings(folder: RunFolder) -> Iterator[Check]:
     """``timings.jsonl``, which may be missing."""
     name = folder.timings.name
     if folder.timings.exists():
-        lines = folder.read_lines(folder.timings)
+        lines = read_lines(folder.timings)
         problem = lines.problem or folder.change_since_end(folder.timings)
         yield Check(name, "failed" if problem else "ok", problem or f"{len(lines.good)} lines")
-    elif folder.read_lines(folder.metrics).good:
+    elif read_lines(folder.metrics).good:
         yield Check(name, "not checked", "it is missing: times of epochs are not recorded")
 
 
