@@ -10,13 +10,12 @@ import torch
 import counterpoint as cp
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.run import Run
-from counterpoint.diagnostics.pair_record import NearPair, PairRecord
+from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.checkpoint import restore_checkpoint
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.losses import Attention, InfoNCE, SigmoidPair
-from counterpoint.runs.sample_collection import with_thumbnails
 
 LABELS = np.arange(64) % 4
 
@@ -60,25 +59,6 @@ def batches(run: cp.Run) -> list[tuple[torch.Tensor, torch.Tensor]]:
         z0, z1 = (z.double().clone() for z in view_pairs(subject, subject.encoder, ["embedding"], chosen)["embedding"])
     order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
     return [(z0[at].clone(), z1[at].clone()) for at in order.split(16)]
-
-
-@pytest.mark.thorough
-def test_pictures_of_pairs_are_kept(run: cp.Run) -> None:
-    found = look(run)
-    with np.load(run.path / "arrays.npz") as stored:
-        images = stored["thumbnails"]
-    own = pictures()
-    for pair in found.nearest:
-        for place, name in zip(pair.thumbnails, pair.names, strict=True):
-            assert place is not None
-            assert np.array_equal(images[int(place)], own[int(name)])
-
-
-def test_pictures_that_are_kept_already_are_not_kept_twice() -> None:
-    pairs = PairRecord(nearest=(NearPair(thumbnails=(7, 3)), NearPair(thumbnails=(3, 9))))
-    placed, kept = with_thumbnails(pairs, [3, 5])
-    assert kept == [3, 5, 7, 9]
-    assert [pair.thumbnails for pair in placed.nearest] == [(2, 0), (0, 3)]
 
 
 @pytest.mark.thorough

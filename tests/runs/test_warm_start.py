@@ -196,7 +196,7 @@ def test_before_the_first_checkpoint_the_same_weights_are_needed(tmp_path: Path,
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"init": "nowhere"}, "init nowhere does not exist; give a run folder, a file of weights"),
+        ({"init": "nowhere"}, "init nowhere does not exist; give a run folder, or a file of weights"),
         ({"init": "notes.md"}, "no weights can be read from notes.md: neither safetensors nor a file of torch.save"),
         ({"init": "broken.safetensors"}, "no weights can be read from broken.safetensors: "),
         ({"init": "call.pth"}, "call.pth asks to call posix.system, and nothing in a file is ever run"),

@@ -154,6 +154,22 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def flat(model: type[BaseModel], nested: Mapping[str, Any]) -> dict[str, Any]:
+    """What a nested mapping, which may be anything else, says of the settings below a model, by dotted path.
+
+    >>> from counterpoint.core.settings import TrainSettings
+    >>> flat(TrainSettings, {"optim": {"name": "sgd"}, "seed": 1, "loss": 3})
+    {'seed': 1, 'optim.name': 'sgd'}
+    """
+    found = {}
+    for path, _ in leaf_fields(model):
+        section, _, leaf = path.rpartition(".")  # sections hold no sections
+        place = nested.get(section) if section else nested
+        if isinstance(place, Mapping) and leaf in place:
+            found[path] = place[leaf]
+    return found
+
+
 def merge(below: Any, above: Any) -> Any:
     """Lay one nested mapping over another; values above win."""
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):

@@ -16,7 +16,6 @@ class NearPair(Record):
         own: mean cosine of the two views of either.
         names: of both.
         classes: of both; empty where one is not known.
-        thumbnails: places of both among the pictures in ``arrays.npz``; empty without pictures.
         is_copy: they are near-copies.
     """
 
@@ -24,7 +23,6 @@ class NearPair(Record):
     own: Figure = None
     names: Annotated[tuple[Text, ...], Listed] = ()
     classes: Annotated[tuple[Text, ...], Listed] = ()
-    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
     is_copy: bool = False
 
 

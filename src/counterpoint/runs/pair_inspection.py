@@ -58,8 +58,6 @@ def pairs_of_run(
 ) -> PairRecord | None:
     """What the run's loss does to the pairs of its samples, and which samples lie nearest to each other.
 
-    Thumbnails are places among the samples; ``with_thumbnails`` makes them places among the pictures that are kept.
-
     Args:
         judged: the run.
         views: embeddings of both views of at most 2048 samples.
@@ -77,7 +75,7 @@ def pairs_of_run(
     labels_N = None if source.labels is None else source.labels[positions_N]
     labels = None if labels_N is None else Labels(labels_N, source.class_names)
     names = [str(source.sample_names[each]) for each in at]
-    nearest = _nearest(near, names, labels, at if source.kind == "images" else None)
+    nearest = _nearest(near, names, labels)
     loss, why = _weighing_loss(judged, checkpoint)
     if loss is None:
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
@@ -209,10 +207,8 @@ def _temperature_of(loss: Loss) -> float | None:
     return 1 / record.scale if isinstance(record, LogOfSum) else None
 
 
-def _nearest(
-    near: NearSamples, names: Sequence[str], labels: Labels | None, pictures: Sequence[int] | None = None
-) -> tuple[NearPair, ...]:
-    """The closest pairs with names, classes and the places of their pictures."""
+def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> tuple[NearPair, ...]:
+    """The closest pairs with names and classes."""
     found = []
     for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
         numbers = [] if labels is None else labels.numbers[both].tolist()
@@ -221,7 +217,6 @@ def _nearest(
             own=float(own),
             names=tuple(str(names[at]) for at in both),
             classes=tuple(labels.class_names[each] for each in numbers) if labels and min(numbers) >= 0 else (),
-            thumbnails=() if pictures is None else tuple(pictures[at] for at in both),
             is_copy=bool(near.is_copy_NN[both[0], both[1]]),
         )
         found.append(pair)

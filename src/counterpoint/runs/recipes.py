@@ -17,9 +17,7 @@ from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.validation import leaf_fields, merge, nest, read_yaml_mapping
-
-PATHS = tuple(path for path, _ in leaf_fields(TrainSettings))
+from counterpoint.core.validation import flat, merge, nest, read_yaml_mapping
 
 
 class Arm(Settings):
@@ -147,7 +145,8 @@ def with_recipe(asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return asked
     recipe = recipe_named(name)
     settings = {**recipe.settings, **_shortened(recipe, asked.get("epochs"))}
-    return merge(nest({path: value for path, value in settings.items() if not _holds(asked, path)}), asked)
+    said = flat(TrainSettings, asked)
+    return merge(nest({path: value for path, value in settings.items() if path not in said}), asked)
 
 
 def reasons_of(settings: TrainSettings) -> dict[str, str]:
@@ -156,7 +155,7 @@ def reasons_of(settings: TrainSettings) -> dict[str, str]:
         return {}
     recipe = recipe_named(settings.recipe)
     reason = f"recipe {recipe.name} ({recipe.paper}, {', '.join(recipe.reproduces)})"
-    values, shortened = _flat(settings.model_dump()), _shortened(recipe, settings.epochs)
+    values, shortened = flat(TrainSettings, settings.model_dump()), _shortened(recipe, settings.epochs)
     found = {path: reason for path, value in values.items() if _same(recipe.settings.get(path), value)}
     of_epochs = f"{reason}, in proportion to the epochs"
     return found | {path: of_epochs for path, value in shortened.items() if _same(value, values[path])}
@@ -204,22 +203,9 @@ def _recipes_of(path: Path) -> dict[str, Recipe]:
             reproduces=tuple(own.reproduces or file.reproduces),
             follows=follows,
             departures=tuple(each for part in parts for each in part.departures),
-            settings={key: value for part in parts for key, value in _flat(part.settings).items()},
+            settings={key: value for part in parts for key, value in flat(TrainSettings, part.settings).items()},
         )
     return found
-
-
-def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a nested mapping holds, by dotted path."""
-    known = [(path, *path.rpartition(".")[::2]) for path in PATHS if _holds(nested, path)]
-    return {path: (nested[section] if section else nested)[leaf] for path, section, leaf in known}
-
-
-def _holds(nested: Mapping[str, Any], path: str) -> bool:
-    """Whether a nested mapping, which may be anything, says something at a dotted path."""
-    section, _, leaf = path.rpartition(".")
-    place = nested.get(section) if section else nested
-    return isinstance(place, Mapping) and leaf in place
 
 
 def _same(written: Any, value: Any) -> bool:

@@ -118,7 +118,10 @@ def resolve(
     # From here on in order: epochs and rates need the batch, the warm-up needs the epochs.
     fill("batch_size", lambda: usual_batch(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
-    fill("epochs", lambda: _epochs(batches))
+    low, high = EPOCH_RANGE
+    usual = min(high, max(low, math.ceil(TARGET_STEPS / batches)))
+    why = f"about {TARGET_STEPS} updates at {batches} per epoch, between {low} and {high} epochs"
+    fill("epochs", lambda: (usual, why))
     fill("loss.name", lambda: (method.loss, by_method))
     # The paper of the supervised methods has both, and no default.
     is_open = method.wiring == "classification"
@@ -251,9 +254,3 @@ def usual_batch(num_train: int) -> tuple[int, str]:
     quarter = max(2, num_train // 4)
     size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))
     return size, f"a power of two, at most {LARGEST_BATCH} and at most a quarter of {num_train} training samples"
-
-
-def _epochs(batches_per_epoch: int) -> tuple[int, str]:
-    low, high = EPOCH_RANGE
-    epochs = min(high, max(low, math.ceil(TARGET_STEPS / batches_per_epoch)))
-    return epochs, f"about {TARGET_STEPS} updates at {batches_per_epoch} per epoch, between {low} and {high} epochs"

@@ -18,7 +18,7 @@ from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import with_threads
 from counterpoint.core.user_files import read_text
-from counterpoint.core.validation import build, leaf_fields, merge, nest
+from counterpoint.core.validation import build, flat, merge, nest
 from counterpoint.engine.checkpoint import Memory, Snapshot, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, recorded_values, settings_of
@@ -59,8 +59,7 @@ def continued_settings(folder: RunFolder, recorded_before: TrainSettings, asked:
 
 def settings_hash(settings: TrainSettings) -> str:
     """Short hash of every setting that a weight depends on, with every ``auto`` filled in."""
-    values = settings.model_dump(mode="json")
-    known = {path: _at(values, path) for path, _ in leaf_fields(TrainSettings)}
+    known = flat(TrainSettings, settings.model_dump(mode="json"))
     relevant = {path: value for path, value in known.items() if path not in HARMLESS and path not in NAMES}
     # Sorted: the order of fields may change.
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
@@ -69,10 +68,11 @@ def settings_hash(settings: TrainSettings) -> str:
 def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Both values of each setting that differs, by path."""
     # Another "out" is a folder that was moved; a recipe is what its values are; "auto" asks for nothing.
+    old, new = flat(TrainSettings, before), flat(TrainSettings, after)
     return {
-        path: (_at(before, path), _at(after, path))
-        for path, _ in leaf_fields(TrainSettings)
-        if path not in NAMES and _at(after, path) not in ("auto", _at(before, path))
+        path: (old[path], value)
+        for path, value in new.items()
+        if path not in NAMES and value not in ("auto", old[path])
     }
 
 
@@ -250,9 +250,3 @@ def _facts(folder: RunFolder) -> Mapping[str, Any]:
 
 def _named(differing: Mapping[str, tuple[Any, Any]], before: str) -> str:
     return ", ".join(f"{path} {new!r} ({before} has {old!r})" for path, (old, new) in differing.items())
-
-
-def _at(values: Mapping[str, Any], path: str) -> Any:
-    for step in path.split("."):
-        values = values[step]
-    return values

@@ -43,14 +43,12 @@ from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import (
     class_purity,
-    drawn_correlation,
     expected_activation,
     is_active,
     top_concepts,
 )
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import nearest_others
@@ -222,8 +220,8 @@ def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:
 
 def described_concepts(
     z_ND: Tensor, labels: Labels | None, names: Sequence[str], threshold: float
-) -> tuple[tuple[Concept, ...], list[int]]:
-    """Records of single dimensions, and the samples that their thumbnails show.
+) -> tuple[Concept, ...]:
+    """Records of single dimensions.
 
     Args:
         z_ND: features of all samples.
@@ -232,39 +230,17 @@ def described_concepts(
         threshold: above which a feature of a unit-length vector counts as active.
     """
     purity = class_purity(z_ND, labels.numbers, threshold=threshold) if labels else None
-    concepts = top_concepts(z_ND, threshold=threshold)
-    shown = sorted({position for concept in concepts for position in concept.top})
-    # A sample that several dimensions share is stored once.
-    place_of = {position: place for place, position in enumerate(shown)}
     records = []
-    for concept in concepts:
+    for concept in top_concepts(z_ND, threshold=threshold):
         top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
         is_named = purity is not None and bool(purity.is_named_D[concept.dim])
         described = {
             "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
             "top_class": labels.class_names[top_class] if labels and is_named else None,
-            "thumbnails": tuple(place_of[position] for position in concept.top),
             "names": tuple(names[position] for position in concept.top),
         }
         records.append(concept.model_copy(update=described))
-    return tuple(records), shown
-
-
-def with_thumbnails(record: PairRecord, shown: Sequence[int]) -> tuple[PairRecord, list[int]]:
-    """Number the pictures of pairs behind those that are kept already.
-
-    Args:
-        record: from ``pairs_of_run``.
-        shown: samples whose pictures are kept.
-
-    Returns:
-        The record, and all samples whose pictures are kept.
-    """
-    pictures = [[int(at) for at in pair.thumbnails if at is not None] for pair in record.nearest]
-    kept = list(dict.fromkeys([*shown, *(at for both in pictures for at in both)]))
-    places = [tuple(map(kept.index, both)) for both in pictures]
-    nearest = (pair.model_copy(update={"thumbnails": both}) for pair, both in zip(record.nearest, places, strict=True))
-    return record.model_copy(update={"nearest": tuple(nearest)}), kept
+    return tuple(records)
 
 
 def keep_for_page(
@@ -272,8 +248,6 @@ def keep_for_page(
     source: Source,
     findings: Findings,
     known: GatheredEvidence,
-    *,
-    shown: Sequence[int],
     layer_arrays: Arrays,
 ) -> None:
     """Write ``arrays.npz``, ``collection.npz`` and, last, ``findings.json``, which vouches for both.
@@ -283,23 +257,15 @@ def keep_for_page(
         source: its own samples.
         findings: about them.
         known: their features, and measurements with the arrays behind them.
-        shown: samples whose pictures are kept.
         layer_arrays: spectra and matrices of layers, where they were asked for.
     """
-    correlation = drawn_correlation(known.embedding_ND)
-    arrays: Arrays = {
-        **layer_arrays,
-        "correlation/dims": np.array(correlation.dims),
-        "correlation/matrix": correlation.matrix_LL.numpy(),
-    }
+    arrays: Arrays = {**layer_arrays}
     for name, place in known.places.items():
         arrays[f"spectrum/{name}"] = place.spectrum.numpy()
         arrays[f"band/{name}"] = null_band(place.spectrum, place.figures.num_samples)
     cosines = known.places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {f"cosines/{name}": getattr(cosines, name).numpy() for name in ("edges", "positive", "negative")}
-    if source.kind == "images" and shown:
-        arrays["thumbnails"] = thumbnails(source, list(shown))
 
     def write(path: Path) -> None:
         with path.open("wb") as stream:

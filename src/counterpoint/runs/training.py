@@ -204,16 +204,12 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         runs: list[Run] = []
         for number, seed in enumerate(seeds, start=1):
             start.reporter.say(f"seed {seed}, {number} of {num_seeds}")
-            runs.append(_train_seed(folder, settings, seed, one))
+            try:
+                runs.append(train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), one))
+            except InterruptedRunError as error:
+                remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
+                raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
     return SeedRuns(folder.path, tuple(runs))
-
-
-def _train_seed(folder: RunFolder, settings: TrainSettings, seed: int, start: Start) -> Run:
-    try:
-        return train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), start)
-    except InterruptedRunError as error:
-        remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
-        raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
 
 
 def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:

@@ -147,7 +147,7 @@ def out_folder(settings: TrainSettings) -> RunFolder:
     if not out:
         # Not Path.resolve: links may go round.
         stem = Path(os.path.realpath(os.path.expanduser(str(settings.data)))).stem
-        how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+        how = settings.recipe or settings.method
         out = f"runs/{shown_name(stem)}-{how}"
     if shown_name(out) != out:
         raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")

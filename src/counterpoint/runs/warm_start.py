@@ -132,7 +132,7 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
         return _of_run(name, beside)
     if not path.exists():
         raise UsageError(f"init {name} does not exist; give {FORMS}")
-    return _of_file(name, path)
+    return WarmStart(name, sha256_of(path), read_weights(path))
 
 
 def names_weights(name: str) -> bool:
@@ -183,7 +183,3 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
 def _of_run(name: str, folder: RunFolder) -> WarmStart:
     saved = read_saved(folder)
     return WarmStart(name, saved.sha256, saved.tensors, saved.card, (saved.card.mean, saved.card.std))
-
-
-def _of_file(name: str, path: Path) -> WarmStart:
-    return WarmStart(name, sha256_of(path), read_weights(path))
