@@ -83,6 +83,8 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
     rows_M = chosen_rows(len(source), source.labels)
     unit = {place: unit_rows(features[place][rows_M].float()) for place in PLACES}
     scores, chosen_MD = {place: principal_scores(unit_MD) for place, unit_MD in unit.items()}, unit[EMBEDDING]
+    num_nearest = min(NUM_NEIGHBOURS, len(rows_M) - 1)
+    nearest_MK, spare = nearest_others(chosen_MD, num_nearest).positions_QK, (0, NUM_NEIGHBOURS - num_nearest)
     return Collection(
         num_samples=len(source),
         rows_N=rows_M.numpy(),
@@ -91,7 +93,7 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
         class_names=source.class_names if source.labels is not None else (),
         scores={place: scores_MK.double().numpy() for place, (scores_MK, _) in scores.items()},
         variance={place: share_K.double().numpy() for place, (_, share_K) in scores.items()},
-        neighbours_NM=_neighbours(chosen_MD),
+        neighbours_NM=torch.nn.functional.pad(nearest_MK, spare, value=NOBODY).numpy(),
         dominant_N=(dominant_dims(chosen_MD) if is_nonnegative else torch.zeros(0, dtype=torch.int64)).numpy(),
         dims=_dimensions(features[EMBEDDING], source.labels, chosen_MD, threshold),
         sheet=picture_sheet(source, rows_M.tolist()) if source.kind == "images" else None,
@@ -129,13 +131,6 @@ def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
     scores_MK = torch.zeros_like(scores_MK) if is_constant else scores_MK
     spare = (0, max(0, 2 - num_kept))  # a map has two axes, whatever the width
     return torch.nn.functional.pad(scores_MK, spare), torch.nn.functional.pad(share_K, spare)
-
-
-def _neighbours(unit_MD: Tensor) -> np.ndarray:
-    """The nearest others by cosine, (M, ``NUM_NEIGHBOURS``), nearest first; -1 where there are fewer."""
-    num_found = min(NUM_NEIGHBOURS, len(unit_MD) - 1)
-    places_MK = nearest_others(unit_MD, num_found).positions_QK
-    return torch.nn.functional.pad(places_MK, (0, NUM_NEIGHBOURS - num_found), value=NOBODY).numpy()
 
 
 def dominant_dims(unit_MD: Tensor) -> Tensor:
