@@ -23,6 +23,7 @@ NOT_SETTINGS = {
     "--overwrite",
     "--quiet",
     "--no-diagnosis",
+    "--json",
 }
 
 NO_TORCH = f"""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import RunFlags, option
+from counterpoint.cli.arguments import Json, RunFlags, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
@@ -19,6 +19,7 @@ examples:
 class ResumeFlags(RunFlags):
     """How a run goes on."""
 
+    as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
@@ -31,4 +32,4 @@ def run(flags: ResumeFlags) -> None:
 
     quiet = flags.quiet
     runs = resume_seeds(folder, quiet=quiet) if folder.holds_seeds else resume(folder.path, quiet=quiet)
-    print_trained(runs, judged=flags.diagnosis and not flags.quiet)
+    print_trained(runs, judged=flags.diagnosis and (flags.as_json or not quiet), as_json=flags.as_json)
