@@ -6,13 +6,12 @@ A line that a kill tore off while it was written is the last and has no end.
 import hashlib
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import finite_or_null, flush_to_disk, write_atomically, write_file
+from counterpoint.core.files import finite_or_null, flush_to_disk
 from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular
 
 
@@ -22,6 +21,12 @@ class LogLine:
 
     content: bytes
     values: dict[str, Any]
+
+    @property
+    def step(self) -> float:
+        """Updates done; 0 where it does not say."""
+        step = self.values.get("step")
+        return step if isinstance(step, int | float) else 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,10 @@ class Lines:
 
     good: tuple[LogLine, ...]
     problem: str
+
+    def up_to(self, step: int) -> list[bytes]:
+        """The lines up to a step, each with its end."""
+        return [line.content + b"\n" for line in self.good if line.step <= step]
 
 
 def append_line(path: Path, values: dict[str, Any]) -> None:
@@ -77,12 +86,6 @@ def read_lines(path: Path) -> Lines:
             values.pop(name, None)
         good.append(LogLine(line, values))
     return Lines(tuple(good), "")
-
-
-def keep_lines(path: Path, lines: Iterable[LogLine]) -> None:
-    """Let a file hold these lines alone, which are its first ones."""
-    text = b"".join(line.content + b"\n" for line in lines)
-    write_atomically(path, lambda temporary: write_file(temporary, [text]))
 
 
 def _content(path: Path) -> bytes:

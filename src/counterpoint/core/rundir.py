@@ -6,8 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
-from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
-from counterpoint.core.log_lines import keep_lines, log_hash, read_lines
+from counterpoint.core.files import (
+    EXPORT_RECORD,
+    read_json,
+    read_sealed,
+    run_named_in,
+    write_atomically,
+    write_file,
+    write_sealed,
+)
+from counterpoint.core.log_lines import LogLine, log_hash, read_lines
 from counterpoint.core.run_lock import is_locked
 from counterpoint.core.user_files import read_text
 
@@ -175,9 +183,8 @@ class RunFolder:
         """
         # By step, not by line: the two files are written one after the other, and a kill may leave one line
         # more in one.
-        timings = {_step(record): record for record in self._records(self.timings)}
-        records = self._records(self.metrics)
-        return [{**timings.get(_step(record), {}), **record} for record in records]
+        timings = {line.step: line.values for line in self._lines(self.timings)}
+        return [{**timings.get(line.step, {}), **line.values} for line in self._lines(self.metrics)]
 
     def truncate_metrics(self, last_step: int) -> None:
         """Drop the lines after a step, so that a resumed run logs each epoch once.
@@ -190,7 +197,7 @@ class RunFolder:
             if lines.problem:
                 raise RunError(f"{path} is damaged: {lines.problem}")
         for path, lines in found.items():
-            keep_lines(path, [line for line in lines.good if _step(line.values) <= last_step])
+            write_atomically(path, lambda temporary, lines=lines: write_file(temporary, lines.up_to(last_step)))
 
     def change_since_end(self, path: Path) -> str:
         """How one of the two files differs from what it was when the run was finished; empty where it does not."""
@@ -203,19 +210,13 @@ class RunFolder:
         held, num_epochs = len(read_lines(self.metrics).good), status.num_epochs or 0
         return f"it holds {held} of {num_epochs} epochs" if path == self.metrics and held < num_epochs else ""
 
-    def _records(self, path: Path) -> list[dict[str, Any]]:
+    def _lines(self, path: Path) -> tuple[LogLine, ...]:
         lines = read_lines(path)
         # Those of times may be missing: nothing is computed from them.
         problem = lines.problem or (self.change_since_end(path) if path.exists() or path == self.metrics else "")
         if problem:
             raise RunError(f"{path} is damaged: {problem}")
-        return [line.values for line in lines.good]
-
-
-def _step(values: dict[str, Any]) -> float:
-    """Step of a line; one without a step belongs to none."""
-    step = values.get("step")
-    return step if isinstance(step, int | float) else 0
+        return lines.good
 
 
 def exported_folder(path: Any) -> RunFolder | None:

@@ -197,11 +197,6 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     return nest({str(key): child for key, child in value.items()})
 
 
-def as_yaml(settings: BaseModel, *, only_set: bool = False) -> str:
-    """Write settings as YAML; ``only_set`` leaves out what nobody asked for."""
-    return dump_yaml(settings.model_dump(mode="json", exclude_unset=only_set))
-
-
 def parse_yaml(text: str, origin: str) -> Any:
     """Parse YAML text; ``origin`` names it in errors.
 

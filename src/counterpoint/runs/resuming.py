@@ -181,7 +181,7 @@ def change_of_lines(folder: RunFolder, path: Path, then: Memory | Snapshot | Non
     if lines.problem or then is None or path != folder.metrics:
         return lines.problem
     step, kept = then.position.step, then.facts.get("figures")
-    before = [line.content + b"\n" for line in lines.good if (line.values.get("step") or 0) <= step]
+    before = lines.up_to(step)
     if kept is None:  # of an earlier version
         is_same = len(before) >= then.position.epoch
     else:

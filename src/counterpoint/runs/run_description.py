@@ -17,7 +17,7 @@ from counterpoint.core.process_setup import thread_remark, thread_waiting
 from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
+from counterpoint.core.validation import dump_yaml, leaves, read_yaml_mapping
 from counterpoint.data.order import is_thinned
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.queue import QueueContrast
@@ -75,7 +75,7 @@ def command_line() -> str:
 def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
     """Write what is known of a run before the first step."""
     comment = "" if settings.recipe is None else recipe_named(settings.recipe).comment
-    asked = comment + as_yaml(settings, only_set=True)
+    asked = comment + dump_yaml(settings.model_dump(mode="json", exclude_unset=True))
     write_text(folder.config, sealed_text(with_run(asked, status.run_id)))
     from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
     resolution.reasons.update(from_recipe)
