@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -214,15 +214,6 @@ class OwnRule:
     def row_sum(self, num_negatives: int) -> None:
         """See ``alpha_rules.AlphaRule``."""
         return
-
-
-def as_rule(value: object) -> AlphaRule:
-    """A rule as ``AlphaCL`` takes it: one of ours, one like them, or a function, which gets all pairs at once.
-
-    Raises:
-        TypeError: it is none of these.
-    """
-    return cast(AlphaRule, value) if hasattr(value, "can_stream") else OwnRule(cast(Callable[..., Tensor], value))
 
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {"alpha-cl": AlphaCL}
