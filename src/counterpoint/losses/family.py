@@ -17,10 +17,12 @@ from torch import Tensor
 from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
 from counterpoint.losses.inputs import check_temperature
+from counterpoint.losses.loss import shown_by_call
 from counterpoint.losses.pair_loss import PairLoss, Reduction
 from counterpoint.losses.pairs import LINEAR, Negatives, Pairing, Phi, Psi, log_plus
 
 
+@shown_by_call
 def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""MINE as the family has it: phi = log(x), psi = exp(x).
 
@@ -50,6 +52,7 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     )
 
 
+@shown_by_call
 def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Triplet loss over all pairs: a negative counts while it is closer than the positive plus a margin.
 
@@ -82,6 +85,7 @@ def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: b
     )
 
 
+@shown_by_call
 def SoftTriplet(
     temperature: float = 1.0, margin: float = 0.0, negatives: Negatives = "two-view", normalize: bool = True
 ) -> PairLoss:
@@ -116,6 +120,7 @@ def SoftTriplet(
     )
 
 
+@shown_by_call
 def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""(N+1)-tuplet loss: phi = log(1 + x), psi = exp(x).
 
@@ -144,6 +149,7 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
     )
 
 
+@shown_by_call
 def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Lifted structured loss: phi = [log x]_+^2, psi = exp(x + epsilon).
 
@@ -176,6 +182,7 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     )
 
 
+@shown_by_call
 def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Modified triplet loss: phi = x, psi = sigmoid(c x).
 
@@ -205,6 +212,7 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
     )
 
 
+@shown_by_call
 def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so that all pairs weigh alike.
 
