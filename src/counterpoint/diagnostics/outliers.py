@@ -126,7 +126,7 @@ def tail_share(z_ND: Tensor) -> float:
     >>> round(tail_share(torch.randn(5000, 64, generator=torch.Generator().manual_seed(0))), 3)
     0.015
     """
-    return _top_share(median_distances(z_ND).square()[:, None])
+    return _median(_top_shares(median_distances(z_ND).square()[:, None]))
 
 
 def entry_tail_share(z_ND: Tensor) -> float:
@@ -137,13 +137,9 @@ def entry_tail_share(z_ND: Tensor) -> float:
     """
     if float(z_ND.min()) >= 0:  # a dimension that is 0 on most samples has no tail for that
         entries = z_ND[z_ND > 0].double()
-        return _top_share((entries - entries.median()).square()[:, None]) if len(entries) else torch.nan
+        return _median(_top_shares((entries - entries.median()).square()[:, None])) if len(entries) else torch.nan
     parts = (_top_shares((part.double() - part.median(dim=0).values).square()) for part in z_ND.split(COLUMNS, dim=1))
     return _median(torch.cat(list(parts)))
-
-
-def _top_share(square_N1: Tensor) -> float:
-    return _median(_top_shares(square_N1))
 
 
 def _median(share_D: Tensor) -> float:
