@@ -313,11 +313,5 @@ METRICS = (
         low=0.0,
         wording="dimensions",
     ),
-    unshown_metric(
-        name="duplicate_dims",
-        definition="Dimensions whose correlation with an earlier one is above 0.99 by size. They can be left out with "
-        "hardly a change of what the features say.",
-        source="zbontar2021",
-        measure=lambda subject: duplicate_dims(subject.z_ND),
-    ),
+    unshown_metric(name="duplicate_dims", of=duplicate_dims, at="z_ND", source="zbontar2021"),
 )
