@@ -53,7 +53,7 @@ FOLDERS: Mapping[str, str] = {  # links to a folder, and the page that says what
     "reproductions": "papers/index.md",
 }
 CODE = re.compile(r"(^[ ]*```.*?^[ ]*```|`[^`\n]+`)", flags=re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]+)?\)")
+LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?\)")  # its text may be code, which is another part
 
 # Pages of the API: title, modules, and which of their public names (all that no other page has, where none is named).
 FUNCTIONS = ["train", "resume", "load", "evaluate", "evaluate_seeds", "compare", "diagnose", "hessian_spectrum"]

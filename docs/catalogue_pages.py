@@ -165,7 +165,7 @@ def loss_page(name: str) -> str:
         "## Example", f"```python\n{example}\n```", f"```text\n{printed(example)}```", "A run with it:",
         f"```sh\n{command(name)}\n```",
         "## Definition", "```{eval-rst}\n.. currentmodule:: counterpoint.losses\n\n"
-        f".. {kind}:: {build.__name__}\n{'   :members: attention, importance' if kind == 'autoclass' else ''}\n```",
+        f".. {kind}:: {build.__name__}\n{'   :members:' if kind == 'autoclass' else ''}\n```",
     ]) + "\n"  # fmt: skip
 
 
