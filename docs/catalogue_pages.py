@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -151,7 +153,7 @@ def loss_page(name: str) -> str:
     use = re.search(r"^Use it (?:.|\n(?!\n))*", document, flags=re.MULTILINE)
     has_weights = hasattr(loss, "importance")
     caption = "The weight with which a negative is pushed away, by its similarity to the anchor."
-    rows = [[title, cell(getattr(loss.card, field))] for field, title in ROWS.items()]
+    rows = [[title, cell(with_titles(getattr(loss.card, field)))] for field, title in ROWS.items()]
     rows += [[f"chance (all vectors alike, n = {BATCH})", level(loss.chance(BATCH))],
              [f"floor (no embedding is below, n = {BATCH})", level(loss.floor(BATCH))]]  # fmt: skip
     example = program(name)
@@ -167,6 +169,20 @@ def loss_page(name: str) -> str:
         "## Definition", "```{eval-rst}\n.. currentmodule:: counterpoint.losses\n\n"
         f".. {kind}:: {build.__name__}\n{'   :members:' if kind == 'autoclass' else ''}\n```",
     ]) + "\n"  # fmt: skip
+
+
+@cache
+def titles() -> Mapping[str, str]:
+    """The title of each entry of the bibliography."""
+    text = (Path(__file__).parent / "references.bib").read_text(encoding="utf-8")
+    found = re.findall(r"^@\w+\{(\w+),.*?title\s*=\s*\{(.+?)\},?$", text, flags=re.MULTILINE | re.DOTALL)
+    return {key: " ".join(re.sub(r"[{}]", "", title).split()) for key, title in found}
+
+
+def with_titles(text: str) -> str:
+    """Words on sources, followed by what the named works are called."""
+    named = dict.fromkeys(key for key in re.findall(r"\w+", text) if key in titles())
+    return f"{text} ({'; '.join(titles()[key] for key in named)})" if named else text
 
 
 def slug(name: str) -> str:
@@ -200,7 +216,7 @@ def metric_page(metric: Metric, package: str) -> str:
         ["whose samples", ASKS[package]],
         ["needs", NEEDS[metric.needs] or ("labels" if package == "evaluation" else "features")],
         ["95 % interval", cell(metric.interval or "none")],
-        ["source", code(metric.source)],
+        ["source", cell(with_titles(metric.source))],
         ["name in JSON and Python", code(metric.name)],
     ]
     wording = re.sub(r"[\[\]]", "", re.sub(r"\[[^\]]*\{[^\]]*\]", "", metric.wording)).strip()

@@ -32,8 +32,12 @@ COMMON = ("quiet", "as_json")
 
 def cell(text: str) -> str:
     """Text that can stand in a cell of a table, with commands and flags set as code."""
-    text = text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-    return re.sub(r"(?<![`\w-])(--[a-z][\w.-]*)", r"`\1`", " ".join(text.split()))
+    return with_flags(" ".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").split()))
+
+
+def with_flags(text: str) -> str:
+    """Text whose flags are set as code: two hyphens would become a dash."""
+    return re.sub(r"(?<![`\w-])(--[a-z][\w.-]*\w)", r"`\1`", text)
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -67,7 +71,7 @@ def teaching(verb: str) -> tuple[str, list[str], str]:
     """What the help of a verb says: what it does, its examples, what else there is to know."""
     words, _, rest = re.sub(r"\nexamples?:\n", "\0", load_verb(verb).TEACH).partition("\0")
     examples, _, after = rest.partition("\n\n")
-    return words.strip(), [line.strip() for line in examples.splitlines()], after.strip()
+    return with_flags(words.strip()), [line.strip() for line in examples.splitlines()], with_flags(after.strip())
 
 
 def flag_rows(verb: str) -> Iterator[list[str]]:
