@@ -138,7 +138,7 @@ def test_the_blocks_of_a_page_run(page: str, workplace: Path, rng: np.random.Gen
     names = run_blocks(ROOT / page)
     if page == "README.md":
         assert Path(str(names["page"])).stat().st_size > 10_000
-        assert np.shape(names["z"]) == (1797, 128)
+        assert np.shape(names["z"]) == (1, 128)
 
 
 def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
@@ -168,7 +168,7 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         save_weights("r50.pth", "resnet50")
     if page in ("docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
         save_weights("r18.pth", "resnet18")
-    if page == "docs/diagnosis.md":
+    if page in ("README.md", "docs/diagnosis.md"):
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("other-view.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("labels.npy", np.arange(200) % 4)

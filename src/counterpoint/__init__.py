@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from counterpoint.evaluation.protocol import evaluate as evaluate
     from counterpoint.export.export_record import Exported as Exported
     from counterpoint.export.exporting import export as export
+    from counterpoint.export.hub import push_to_hub as push_to_hub
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
     from counterpoint.report.page import report as report
@@ -94,6 +95,7 @@ _DEFERRED = {
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
+    "push_to_hub": "counterpoint.export.hub",
     "recommend": "counterpoint.audit.recommending",
     "report": "counterpoint.report.page",
     "resume": "counterpoint.runs.training",

@@ -24,6 +24,7 @@ NOT_SETTINGS = {
     "--allow-changed",
     "--quiet",
     "--no-diagnosis",
+    "--json",
 }
 
 NO_TORCH = f"""

@@ -50,6 +50,21 @@ def names(top: Path, **how: object) -> list[str]:
     return [line.name for line in list_runs(top, **how).lines]  # pyright: ignore[reportArgumentType]
 
 
+def test_a_narrow_terminal_gets_lines_that_fit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list_runs(runs)
+    wide = str(found).splitlines()
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = str(found).splitlines()
+    assert max(map(len, wide)) > 60 >= max(map(len, narrow))
+    told = " ".join(" ".join(narrow).split())
+    assert all(line.name in told and (line.verdict or "") in told for line in found.lines)
+
+
+def test_a_loss_of_the_users_keeps_its_name(tmp_path: Path) -> None:
+    make(tmp_path / "runs" / "a", own_loss={"name": "MyLoss(w=2.0)"})
+    assert "ncl by MyLoss(w=2.0)" in str(list_runs(tmp_path / "runs"))
+
+
 def test_a_line_says_what_the_files_say(runs: Path) -> None:
     first, _, stopped = list_runs(runs).lines
     assert (first.name, first.status, first.method, first.data, first.encoder) == (

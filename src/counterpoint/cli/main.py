@@ -47,6 +47,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if words[0] in TOLD:
         sys.stdout.write(f"counterpoint {__version__}\n" if words[0] in VERSION else overview())
         return OK
+    if words[0] == "--print-completion":
+        return exit_code("counterpoint", lambda: _print_completion(words[1:]))
     name = words[0]
     if name not in VERBS:
         return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
@@ -118,6 +120,15 @@ def _run(name: str, words: Sequence[str]) -> int:
     _silence_others()
     with at_work():
         return load_verb(name).run(*settings) or OK  # most verbs return nothing
+
+
+def _print_completion(words: Sequence[str]) -> int:
+    from counterpoint.cli.completion import completion  # deferred: loads pydantic
+
+    if len(words) != 1:
+        raise UsageError("give a shell: counterpoint --print-completion bash (or zsh, fish, tcsh)")
+    print(completion(words[0]))
+    return OK
 
 
 def _silence_others() -> None:

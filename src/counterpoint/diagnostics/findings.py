@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from counterpoint.core.markup import preformatted
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.checks import (
     collapse_checks,
@@ -151,6 +152,9 @@ class Findings(Record):
     def limits(self) -> str:
         """One line on what was not looked at; empty where nothing was lacking."""
         return f"Not looked at, as not given or not enough: {', '.join(self.unjudged)}." if self.unjudged else ""
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""

@@ -30,7 +30,7 @@ from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require
-from counterpoint.losses.loss import LossCard, Part
+from counterpoint.losses.loss import LossCard, Part, shown_by_call
 from counterpoint.losses.pairs import ContrastiveLoss, Pairing, own_sample
 
 
@@ -169,6 +169,7 @@ class BinaryContrast(ContrastiveLoss):
         return float(self.attract(p)) + float(self.repel.value(q))
 
 
+@shown_by_call
 def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     r"""MIO, version 1: binary cross-entropy of "is this pair a positive?", positives and negatives weighing alike.
 
@@ -199,6 +200,7 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     return _mio("MIOv1", temperature, normalize, attract=(_softplus_of_minus, "log(1 + exp(-C / tau))"), repel=SOFTPLUS)
 
 
+@shown_by_call
 def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     r"""MIO, version 2: version 1 without the term by which positives, too, repel.
 
@@ -226,6 +228,7 @@ def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     return _mio("MIOv2", temperature, normalize, attract=(torch.neg, "-C / tau"), repel=SOFTPLUS)
 
 
+@shown_by_call
 def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     r"""MIO, version 3, the paper's proposal: negatives cost an exponential.
 

@@ -17,10 +17,12 @@ from torch import Tensor
 from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
 from counterpoint.losses.inputs import check_temperature
+from counterpoint.losses.loss import shown_by_call
 from counterpoint.losses.pair_loss import PairLoss, Reduction
 from counterpoint.losses.pairs import LINEAR, Negatives, Pairing, Phi, Psi, log_plus
 
 
+@shown_by_call
 def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""MINE as the family has it: phi = log(x), psi = exp(x).
 
@@ -53,6 +55,7 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     )
 
 
+@shown_by_call
 def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Triplet loss over all pairs: a negative counts while it is closer than the positive plus a margin.
 
@@ -87,6 +90,7 @@ def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: b
     )
 
 
+@shown_by_call
 def SoftTriplet(
     temperature: float = 1.0, margin: float = 0.0, negatives: Negatives = "two-view", normalize: bool = True
 ) -> PairLoss:
@@ -123,6 +127,7 @@ def SoftTriplet(
     )
 
 
+@shown_by_call
 def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""(N+1)-tuplet loss: phi = log(1 + x), psi = exp(x).
 
@@ -153,6 +158,7 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
     )
 
 
+@shown_by_call
 def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Lifted structured loss: phi = [log x]_+^2, psi = exp(x + epsilon).
 
@@ -187,6 +193,7 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     )
 
 
+@shown_by_call
 def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Modified triplet loss: phi = x, psi = sigmoid(c x).
 
@@ -219,6 +226,7 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
     )
 
 
+@shown_by_call
 def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so that all pairs weigh alike.
 

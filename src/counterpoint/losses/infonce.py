@@ -12,11 +12,12 @@ from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.losses.family import member
 from counterpoint.losses.inputs import check_temperature, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part, first_order
+from counterpoint.losses.loss import Loss, LossCard, Part, first_order, shown_by_call
 from counterpoint.losses.pair_loss import Attention, PairLoss, Reduction
 from counterpoint.losses.pairs import Anchors, ContrastiveLoss, Negatives, Pairing, Psi, log_plus
 
 
+@shown_by_call
 def InfoNCE(
     temperature: float = 0.5,
     epsilon: float = 1.0,
@@ -79,6 +80,7 @@ def InfoNCE(
     )
 
 
+@shown_by_call
 def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Decoupled contrastive learning: InfoNCE without the positive in the denominator.
 

@@ -12,7 +12,7 @@ from counterpoint.core.numerics import into_ball, product
 from counterpoint.kernels.contract import SQUARE
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.loss import Loss, LossCard, Part, shown_by_call
 
 
 class SpectralContrastive(Loss):
@@ -102,6 +102,7 @@ class SpectralContrastive(Loss):
         )
 
 
+@shown_by_call
 def CrossModalSpectral(nonnegative: bool = False, mu: float | None = 1.0) -> SpectralContrastive:
     r"""Spectral contrastive loss between two kinds of data, whose optimum factors their co-occurrence matrix.
 

@@ -34,6 +34,8 @@ def first_status(assembled: Assembled) -> RunStatus:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
     origins: dict[str, Any] = {name: dict(origin) for name, origin in assembled.given.origins.items()}
+    if (loss := assembled.given.loss) is not None:  # a flag names its origin, Python passes the object
+        origins.setdefault("own_loss", {"name": repr(loss)})
     if assembled.start is not None:
         origins[RECORD] = assembled.start.record()
     return RunStatus(

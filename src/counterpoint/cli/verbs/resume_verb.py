@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import RunFlags, option
+from counterpoint.cli.arguments import Json, RunFlags, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
@@ -24,6 +24,7 @@ class ResumeFlags(RunFlags):
 
     epochs: int | None = option("how many there shall be in all (default: as planned)")
     allow_changed: bool = option("go on where something was changed that touches no weight", False)
+    as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
@@ -36,4 +37,4 @@ def run(flags: ResumeFlags) -> None:
     from counterpoint.runs.training import resume, resume_seeds  # deferred: loads torch
 
     runs = resume_seeds(folder, **how) if folder.holds_seeds else resume(folder.path, **how)
-    print_trained(runs, judged=flags.diagnosis and not flags.quiet)
+    print_trained(runs, judged=flags.diagnosis and (flags.as_json or not flags.quiet), as_json=flags.as_json)
