@@ -35,6 +35,7 @@ PLACES: Mapping[str, str] = {
     "docs/theory.md": "explanation/theory.md",
     "docs/curvature.md": "explanation/curvature.md",
     "docs/patterns.md": "explanation/patterns.md",
+    "docs/release-0.3.0.md": "project/release-0.3.0.md",
     "docs/errata.md": "papers/errata.md",
     "docs/papers/README.md": "papers/index.md",
     "docs/architecture.md": "project/architecture.md",
