@@ -62,11 +62,11 @@ FUNCTIONS += ["fine_tune", "embed", "report", "preview", "verify"]
 MEASUREMENTS = ["spectra", "vanished", "alignment", "crowding", "class_geometry"]
 MEASUREMENTS += ["concepts"]
 API: Mapping[str, tuple[str, list[str], list[str]]] = {
-    "functions": ("What can be done", ["counterpoint"], FUNCTIONS),
-    "estimator": ("For scikit-learn", ["counterpoint"], ["ContrastiveEncoder"]),
-    "records": ("What functions return and raise", ["counterpoint"], []),
-    "losses": ("Losses", ["counterpoint.losses"], []),
-    "theory": ("Theory", ["counterpoint.theory"], []),
+    "functions": ("Python functions", ["counterpoint"], FUNCTIONS),
+    "estimator": ("The scikit-learn estimator", ["counterpoint"], ["ContrastiveEncoder"]),
+    "records": ("Records and errors", ["counterpoint"], []),
+    "losses": ("Building blocks of losses", ["counterpoint.losses"], []),
+    "theory": ("Functions of theory", ["counterpoint.theory"], []),
     "measurements": ("Measurements of features", [f"counterpoint.diagnostics.{name}" for name in MEASUREMENTS], []),
 }
 
