@@ -3,13 +3,16 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from counterpoint.cli.arguments import build_parser
+from counterpoint.cli.main import main
 from counterpoint.cli.parsers import VERBS
 from counterpoint.core.metric import described_metrics
 from counterpoint.core.settings import TrainSettings
@@ -42,6 +45,17 @@ def test_every_page_of_a_loss_says_when_to_use_it_and_its_program_runs() -> None
         page = catalogue_pages.loss_page(name)  # runs the program, and reads the command as training does
         assert re.search(r"^## When to use it\n\nUse it \w+", page, flags=re.MULTILINE), name
         assert re.search(r"^```text\n-?\d+\.\d+\n```", page, flags=re.MULTILINE), name
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_command_of_a_loss_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    pictures = generator.integers(0, 256, (40, 16, 16, 3), dtype=np.uint8)
+    np.savez("pairs.npz", images=pictures, captions=generator.normal(size=(40, 8)).astype("float32"))
+    words = shlex.split(catalogue_pages.command(name))[1:]
+    assert main([*words, "--epochs", "1", "--source.holdout", "0.5", "-q"]) == 0
 
 
 def test_every_metric_that_is_shown_has_a_page_of_its_own() -> None:
