@@ -263,6 +263,7 @@ METRICS = (
         "samples a dimension is active on; one that is always active has the share of the largest class. A dimension "
         "is named after a class only where the exact one-sided 95 % lower bound of the share, taken for all classes "
         "and dimensions together, is above the class’s share of all samples.",
+        chance="the share of the commonest class",
         source="ncl2024",
         measure=lambda subject: (
             math.nan
