@@ -21,7 +21,6 @@ NOT_SETTINGS = {
     "--resume",
     "--seeds",
     "--overwrite",
-    "--allow-changed",
     "--quiet",
     "--no-diagnosis",
     "--json",

@@ -131,5 +131,4 @@ def _keep_last_part(match: re.Match[str]) -> str:
 
 
 def _last_part(path: str) -> str:
-    """Name the file or folder a path ends in."""
     return "…/" + re.split(r"[\\/]", path.rstrip("\\/"))[-1]

@@ -52,6 +52,7 @@ class Metric:
         wording: what the figure says. For an evaluation ``{name}`` stands for a setting; a part in brackets goes where
             its setting is missing.
         headline: the place whose figure is a headline number; empty for none.
+        chance: what features that know nothing reach; empty where that depends on the data.
         leads: what a run is called that is ahead in it.
         is_shown: whether reports show it.
         in_parts: whether it reads the bank part by part, so that it need not fit in memory.
@@ -73,6 +74,7 @@ class Metric:
     is_higher_better: bool | None = None
     wording: str = ""
     headline: str = ""
+    chance: str = ""
     leads: str = "has the highest"
     is_shown: bool = True
     in_parts: bool = False
@@ -96,8 +98,9 @@ def accuracy_metric(**fields: Any) -> Metric:
         fields: of ``Metric``; those that all accuracies have alike may be left out.
     """
     interval = "95 % Wilson interval over the queries"
+    chance = "the share of the commonest class"
     alike = {"low": 0.0, "high": 1.0, "unit": "share", "interval": interval, "is_higher_better": True}
-    return Metric(**{**alike, "leads": "is ahead", **fields})
+    return Metric(**{**alike, "chance": chance, "leads": "is ahead", **fields})
 
 
 def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "number") -> Metric:

@@ -273,6 +273,7 @@ METRICS = (
         short="uniformity",
         definition="Logarithm of the mean Gaussian potential between samples on the unit sphere. Lower means more "
         "evenly spread.",
+        chance="0 where all samples are one point; -4 where they are spread evenly over many dimensions",
         source="wang2020",
         measure=lambda subject: uniformity(subject.z_ND),
         low=-8.0,
@@ -285,6 +286,7 @@ METRICS = (
         title="Alignment",
         short="alignment",
         definition="Mean squared distance between two views of one sample, on the unit sphere. 0 is best.",
+        chance="2 for views in unrelated directions, and 0 where all samples are one point",
         source="wang2020",
         measure=lambda subject: alignment(*subject.views) if subject.views else math.nan,
         low=0.0,

@@ -7,7 +7,7 @@ positive is among them.
 # N samples of a batch, A anchors, M keys (A = M = 2N: first view before second), D features
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,12 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.numerics import row_entropy, unit_rows
-from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.evidence import Interval
-from counterpoint.diagnostics.pair_record import PairRecord, TemperatureRow
+from counterpoint.diagnostics.pair_record import PairRecord
 
 HARDEST = 0.01  # of the negatives, at least one
 CONFIDENCE = 0.95
-FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)  # of the run's temperature
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 COPY = 0.03  # of the median distance of two views: nearer samples are near-copies
 ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is no copy, however it is encoded
@@ -144,44 +141,6 @@ def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tup
     n = len(is_it_NN)
     is_it_AM = is_it_NN.repeat(2, 2)[is_anchor_A]
     return float((share_AM * is_it_AM).sum(1).mean()), float(is_it_NN.double().sum()) / (n * (n - 1))
-
-
-def temperature_table(
-    loss_at: Callable[[float], WeighingLoss], temperature: float, batches: Sequence[PairBatch], *, nonnegative: bool
-) -> tuple[TemperatureRow, ...]:
-    """The loss at an eighth to eight times its temperature, on the same embeddings.
-
-    Args:
-        loss_at: the loss at a temperature.
-        temperature: that it has.
-        batches: of one size.
-        nonnegative: the embedding has no negative entries.
-    """
-    rows, size = [], len(batches[0].z0_ND)
-    for factor in FACTORS:
-        loss = loss_at(temperature * factor)
-        found = side_by_side(lambda batch, loss=loss: _measured(loss, batch), batches)
-        effective, value = (over_batches(column).value for column in zip(*found, strict=True))
-        chance, floor = loss.chance(size), loss.floor(size, nonnegative=nonnegative)
-        row = TemperatureRow(
-            temperature=temperature * factor,
-            effective_negatives=effective,
-            loss=value,
-            chance=chance if math.isfinite(chance) else None,
-            floor=floor if math.isfinite(floor) else None,
-        )
-        rows.append(row)
-    return tuple(rows)
-
-
-def _measured(loss: WeighingLoss, batch: PairBatch) -> tuple[float, float]:
-    """Effective negatives and value; NaN where the loss is not finite."""
-    try:
-        effective = float(row_entropy(_shares(loss, batch)[0]).exp().mean())
-        with torch.no_grad():
-            return effective, float(loss(*batch.asked_of(loss)))
-    except NonFiniteError:  # an exponential of 1 / temperature
-        return math.nan, math.nan
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,6 @@ def _finite_floor(loss: Loss, num_pairs: int) -> float | None:
 
 
 def _draws(layer: nn.Module) -> bool:
-    """Whether a layer draws at random in training."""
     share = getattr(layer, "p", getattr(layer, "drop_prob", 0.0))
     is_random = any(part in type(layer).__name__ for part in RANDOM_LAYERS)
     return is_random and isinstance(share, float) and share > 0

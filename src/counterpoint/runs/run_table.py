@@ -248,7 +248,6 @@ def _epochs_done(folder: RunFolder) -> int | None:
 
 
 def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """Of the representation, if the run was evaluated."""
     found: dict[str, Any] = {}
     for row in rows:
         column = PROTOCOLS.get(row.protocol)
@@ -258,7 +257,6 @@ def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
 
 
 def _judged(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """The worst finding and the verdict, if the run was diagnosed."""
     known = _values(folder, folder.findings, is_sealed=False)
     values = {name: known[name] for name in ("findings", "answer", "unjudged") if known.get(name)}
     if not values:
@@ -284,7 +282,6 @@ def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping
 
 
 def _column(name: str) -> str:
-    """The column that a user means."""
     column = ALIASES.get(name, name)
     if column not in COLUMNS:
         raise unknown_name("column", name, [*COLUMNS, *ALIASES])

@@ -213,7 +213,7 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         text=f"The weight of a negative falls by e for each {temperature:g} of cosine, so that the gradient comes "
         f"from the closest ones: one in a hundred has {look.hardest_share or 0:.0%} of it. These are often of the "
         "anchor's own class, and the others are not pushed away.",
-        confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
+        confirm="train a short run at a higher temperature, and see in its diagnosis how many negatives count",
         better="higher",
         cannot_tell="whether so sharp a weighting suits data whose classes are single samples",
     )
@@ -233,7 +233,7 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
         text=f"Cosines that differ by a few times {temperature:g} are all that the loss asks for, so that samples stay "
         f"together: two have cosine {plain(embedding.negative_cosine)} in the mean. What tells them apart is then "
         "small beside rounding and beside what views change.",
-        confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
+        confirm="train a short run at a higher temperature, and see in its diagnosis how many negatives count",
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -259,7 +259,7 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         text=f"A cosine of 1 instead of -1 makes a negative weigh {math.exp(2 / temperature):.2g} times as much, so "
         "the loss pushes close and far samples alike and never separates the close ones. Its value can hardly leave "
         "chance.",
-        confirm=f"the table of {SHOW} has the way from chance to floor at lower temperatures",
+        confirm="train a short run at a lower temperature, and see whether its loss leaves chance",
         cannot_tell="whether uniform weights are wanted, as in an ablation",
     )
 
