@@ -3,7 +3,7 @@
 The pages lie where GitHub readers look for them: in docs/, beside each paper's code, at the root. They are gathered in
 FOLDER-source (build/docs-source) under the names that they have in the site. Links between them are rewritten on the
 way; a linked file that is no page is copied, so that it can be downloaded. The pages of the API are written from
-`__all__`. A page that is new in docs/ needs no line here: it is a guide.
+`__all__`. A new page in docs/ needs no line here: it is a guide, or a reference where its name ends in -reference.
 """
 
 import os
@@ -67,7 +67,8 @@ def pages() -> dict[Path, PurePosixPath]:
     for path in sorted((ROOT / "docs").rglob("*.md")):
         name = path.relative_to(ROOT).as_posix()
         below = name.removeprefix("docs/")
-        found[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"guides/{below}"))
+        room = "reference" if path.stem.endswith("-reference") else "guides"
+        found[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"{room}/{below}"))
     found |= {ROOT / name: PurePosixPath(place) for name, place in PLACES.items() if "/" not in name}
     for path in sorted((ROOT / "reproductions").glob("*/README.md")):
         found[path] = PurePosixPath("papers", f"{path.parent.name}-claims.md")

@@ -12,7 +12,7 @@ FACTOR = 3.0
 VERY_LOW_RATE, VERY_HIGH_RATE = 1e-4, {"adam": 0.01, "adamw": 0.01, "sgd": 0.5, "lars": 5.0}
 # By finding: in how many trainings with a fault its remedy was tried, in how many the mean accuracy of kNN and linear
 # probe on other pictures rose, and by how many points it changed on average. `calibrate_diagnosis.py --trained`, whose
-# table is in docs/diagnosis.md.
+# table is in docs/diagnosis-reference.md.
 TRIED: Mapping[str, tuple[int, int, float]] = {
     "dimensional-collapse": (18, 14, 1.0),
     "temperature-high": (9, 9, 3.0),

@@ -44,7 +44,7 @@ def is_scaled(place: Measurements) -> bool:
 
 
 def check_full_collapse(evidence: Evidence) -> Finding | None:
-    """Do all samples coincide?"""
+    """Do all samples have the same features?"""
     embedding = evidence.places[EMBEDDING]
     is_collapsed = is_full_collapse(embedding)
     mean = f"mean cosine between different samples is {plain(embedding.negative_cosine)}"
@@ -98,7 +98,7 @@ def check_offset(evidence: Evidence) -> Finding | None:
 
 
 def check_uniformity(evidence: Evidence) -> Finding | None:
-    """Has a training on cosines spread the samples over the sphere?"""
+    """Has training left the samples on one side of the sphere?"""
     embedding = evidence.places[EMBEDDING]
     if not evidence.levers or embedding.uniformity <= UNEVEN or is_full_collapse(embedding):
         return None
@@ -173,7 +173,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
 
 
 def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
-    """Do a few directions carry nearly all variance?"""
+    """Do a few directions carry nearly all of the variance?"""
     embedding = evidence.places[EMBEDDING]
     if is_full_collapse(embedding):
         return None
@@ -248,7 +248,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
 
 
 def check_clumps(evidence: Evidence) -> Finding | None:
-    """Do samples coincide within groups?"""
+    """Have groups of samples collapsed to points?"""
     embedding = evidence.places[EMBEDDING]
     if embedding.clumps < IN_CLUMPS:
         return None
@@ -273,7 +273,7 @@ def check_clumps(evidence: Evidence) -> Finding | None:
 
 
 def check_dead_dimensions(evidence: Evidence) -> Finding | None:
-    """Are dimensions silent for every sample?"""
+    """Are dimensions zero for every sample?"""
     embedding = evidence.places[EMBEDDING]
     share = embedding.dead_dims / embedding.num_dims
     if share == 0:

@@ -6,7 +6,7 @@ from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding, plain
 
-# Chosen on drawn features, on runs on digits and on the first set of faults (docs/diagnosis.md).
+# Chosen on drawn features, on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
 MERGED = 0.8  # cosine between the centred means of rare classes, lower end of its interval
 APART = 0.3  # of that cosine above what theory or the frequent classes have
@@ -46,7 +46,7 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
 
 
 def check_minority_collapse(evidence: Evidence) -> Finding | None:
-    """Have the means of rare classes fallen together, where those of others have not?"""
+    """Have the means of rare classes merged while others have not?"""
     classes = evidence.classes
     if classes is None or classes.rare_cosine is None or classes.low is None or classes.imbalance < FEW_TIMES:
         return None

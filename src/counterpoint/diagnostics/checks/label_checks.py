@@ -15,7 +15,7 @@ MOST_NAMED = 5
 
 
 def check_label_noise(evidence: Evidence) -> Finding | None:
-    """Do samples disagree with their neighbours where these are surest?"""
+    """Do labels contradict neighbours that agree with each other?"""
     embedding = evidence.places[EMBEDDING]
     share, ends = embedding.figures.get("label_noise"), embedding.interval("label_noise")
     if share is None or (ends["low"] or 0.0) < NOISE:
@@ -100,7 +100,7 @@ def check_shared_cluster(evidence: Evidence) -> Finding | None:
 
 
 def check_parted_label(evidence: Evidence) -> Finding | None:
-    """Does one label lie in far clusters?"""
+    """Does one label lie in distant clusters?"""
     return _of_classes(
         evidence.classes.parted if evidence.classes else (),
         Finding(
@@ -122,7 +122,7 @@ def _of_classes(names: Sequence[str], note: Finding) -> Finding | None:
 
 
 def check_groups(evidence: Evidence) -> Finding | None:
-    """Do sources or batches show in the features, beyond what classes explain?"""
+    """Do features differ between sources or batches, beyond class differences?"""
     groups, modes = evidence.groups, evidence.places[EMBEDDING].figures.get("hidden_modes")
     if groups is not None and (groups.is_the_classes or groups.agreement is None):
         return Finding(

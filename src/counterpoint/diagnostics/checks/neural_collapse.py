@@ -32,7 +32,7 @@ def is_neural_collapse(evidence: Evidence) -> bool:
 
 
 def check_neural_collapse(evidence: Evidence) -> Finding | None:
-    """Are there about as many directions as classes less one, because the classes are told apart?"""
+    """Has each class collapsed to a point because the classes are well separated?"""
     if not is_neural_collapse(evidence):
         return None
     embedding, classes = evidence.places[EMBEDDING], evidence.classes

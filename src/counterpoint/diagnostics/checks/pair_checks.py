@@ -1,6 +1,6 @@
 """What lies near what (two views of one sample, copies), and whom does the loss look at: few negatives, all, copies?
 
-Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis.md).
+Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 """
 
 import math
@@ -95,7 +95,7 @@ def check_identical_views(evidence: Evidence) -> Finding | None:
 
 
 def check_stray_views(evidence: Evidence) -> Finding | None:
-    """Do the views of some of the samples belong to others?"""
+    """Do some views belong to other samples?"""
     embedding = evidence.places[EMBEDDING]
     share = embedding.figures.get("stray_views")
     if share is None or share < STRAY or is_full_collapse(embedding) or check_related_views(evidence) is not None:
@@ -137,7 +137,7 @@ def check_hiding_views(evidence: Evidence) -> Finding | None:
 
 
 def check_alignment(evidence: Evidence) -> Finding | None:
-    """Are two views of one sample closer than two samples?"""
+    """Are two views of a sample hardly closer than two samples?"""
     embedding = evidence.places[EMBEDDING]
     if embedding.positive_cosine is None or is_full_collapse(embedding) or check_related_views(evidence) is not None:
         return None
@@ -191,7 +191,7 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
 
 
 def check_shortcut(evidence: Evidence) -> Finding | None:
-    """Can the task be solved by colours alone, and is it?"""
+    """Does the encoder match views by colour alone?"""
     shortcut = evidence.shortcut
     if shortcut is None or shortcut.overlap is None or shortcut.followed is None or evidence.is_supervised:
         return None
@@ -266,7 +266,7 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
 
 
 def check_high_temperature(evidence: Evidence) -> Finding | None:
-    """Do all negatives weigh alike, because no cosine makes a difference?"""
+    """Do all negatives get nearly the same weight?"""
     look = _weighing(evidence)
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
@@ -293,7 +293,7 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
 
 
 def check_few_negatives(evidence: Evidence) -> Finding | None:
-    """Has an anchor too few negatives?"""
+    """Are there too few negatives per anchor?"""
     look = _weighing(evidence)
     if look is None or not look.num_negatives or look.num_negatives >= FEW_NEGATIVES:
         return None
@@ -315,7 +315,7 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
 
 
 def check_false_negatives(evidence: Evidence) -> Finding | None:
-    """Are near-copies of the anchor's own sample pushed away?"""
+    """Does the loss push near-copies of the anchor away?"""
     look = _weighing(evidence)
     if look is None or look.copy_mass is None or look.copy_share is None:
         return None

@@ -15,7 +15,7 @@ FEWEST_SAMPLES = 20  # below, nothing is judged
 
 
 def check_gain(evidence: Evidence) -> Finding | None:
-    """Did learning help, compared with not learning, by kNN and by a linear probe?"""
+    """Are the learned features better than raw input and an untrained encoder, by kNN and a linear probe?"""
     known = [gain for gain in gains(evidence.votes) if gain.difference is not None]
     if not known:
         return None
@@ -63,7 +63,7 @@ def _in_pairs(gain: Gain) -> str:
 
 
 def check_classes(evidence: Evidence) -> Finding | None:
-    """Do the features tell the classes apart, by kNN or by a linear probe?"""
+    """Do the features separate the classes, by kNN or by a linear probe?"""
     found = [gain for gain in gains(evidence.votes) if gain.learned.classes and gain.learned.low is not None]
     if not found:
         return None
@@ -100,7 +100,7 @@ def check_classes(evidence: Evidence) -> Finding | None:
 
 
 def check_projector(evidence: Evidence) -> Finding | None:
-    """Does the projector throw away what tells the classes apart?"""
+    """Does the projector discard what separates the classes?"""
     inner, outer = evidence.learned, evidence.vote_of(EMBEDDING)
     lost = inner.minus(outer) if inner and outer else None
     if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
@@ -132,7 +132,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
 
 
 def check_narrow_embedding(evidence: Evidence) -> Finding | None:
-    """Has the embedding far fewer dimensions than the representation before it?"""
+    """Does the embedding have far fewer dimensions than the representation?"""
     embedding, representation = evidence.places.get(EMBEDDING), evidence.places.get(REPRESENTATION)
     if embedding is None or representation is None or is_full_collapse(embedding):
         return None
@@ -160,7 +160,7 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
 
 
 def check_finite(evidence: Evidence) -> Finding | None:
-    """Were rows left out, as they are no numbers?"""
+    """Do rows hold NaN or infinity?"""
     odd = evidence.not_finite
     if not odd:
         return None
@@ -179,7 +179,7 @@ def check_finite(evidence: Evidence) -> Finding | None:
 
 
 def check_evidence(evidence: Evidence) -> Finding | None:
-    """Are there enough samples to say anything?"""
+    """Are there enough samples for these figures?"""
     embedding = evidence.places[EMBEDDING]
     if embedding.num_samples >= max(FEW_SAMPLES, embedding.num_dims):
         return None

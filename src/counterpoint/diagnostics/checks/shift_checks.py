@@ -8,7 +8,7 @@ MUCH_APART = 0.7  # area under the curve, raw input
 
 
 def check_shift(evidence: Evidence) -> Finding | None:
-    """Can held-out samples be told from training samples, by their raw input or by their embedding alone?"""
+    """Do held-out samples differ from training samples, in raw input or only in the embedding?"""
     told = evidence.held_out.told if evidence.held_out else {}
     embedding, raw = told.get(EMBEDDING), told.get(RAW_INPUT)
     if embedding is None or raw is None or not (embedding.is_apart or raw.is_apart):
@@ -47,7 +47,7 @@ def check_shift(evidence: Evidence) -> Finding | None:
 
 
 def check_altered_input(evidence: Evidence) -> Finding | None:
-    """Are these pictures those of training after one change: another order of channels, inverted, scaled?"""
+    """Are these the training pictures after one change: another order of channels, inverted, scaled?"""
     altered = evidence.altered
     if altered is None:
         return None

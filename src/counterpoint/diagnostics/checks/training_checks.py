@@ -40,7 +40,7 @@ def check_moved(evidence: Evidence) -> Finding | None:
 
 
 def check_thrown(evidence: Evidence) -> Finding | None:
-    """Were the weights thrown far away, or is the rate beyond what they can follow?"""
+    """Is the learning rate too high, or did the weights grow far beyond their start?"""
     moved, rate = evidence.weight_change, evidence.values.get("optim.learning_rate")
     most = FAR_ABOVE * remedies.VERY_HIGH_RATE.get(evidence.values.get("optim.name", ""), math.inf)
     is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate >= most
@@ -102,7 +102,7 @@ BELOW = 0.9  # of the limit, for a remedy
 
 
 def check_sharpness(evidence: Evidence) -> Finding | None:
-    r"""Is the largest curvature times the learning rate below the stability limit?
+    r"""Is the learning rate above the stability limit of the largest curvature?
 
     .. math:: \lambda_{max}\,\eta \le 2 (1 + \beta)
 

@@ -1,6 +1,6 @@
 """What distorts every other figure, or is a matter of values and rows: outliers, copies, scales, ends, hubs, order.
 
-Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis.md).
+Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis-reference.md).
 """
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_scaled
@@ -81,7 +81,7 @@ def check_near_copies(evidence: Evidence) -> Finding | None:
 
 
 def check_scales(evidence: Evidence) -> Finding | None:
-    """Have dimensions very different scales?"""
+    """Do dimensions have very different scales?"""
     embedding = evidence.places[EMBEDDING]
     if not is_scaled(embedding) or is_full_collapse(embedding):
         return None
@@ -109,7 +109,7 @@ def check_scales(evidence: Evidence) -> Finding | None:
 
 
 def check_heavy_tails(evidence: Evidence) -> Finding | None:
-    """Do few samples or entries carry most of the variance, also beside those behind a gap?"""
+    """Do a few samples or entries carry most of the variance, even without the outliers?"""
     embedding = evidence.places[EMBEDDING]
     rows, entries = _figure(embedding, "tail_share"), _figure(embedding, "entry_tail_share")
     if embedding.num_samples < FEWEST_SAMPLES:
@@ -137,7 +137,7 @@ def check_heavy_tails(evidence: Evidence) -> Finding | None:
 
 
 def check_quantised(evidence: Evidence) -> Finding | None:
-    """Does a dimension take few values?"""
+    """Do dimensions take only a few distinct values?"""
     embedding = evidence.places[EMBEDDING]
     count = embedding.figures.get("distinct_values")
     if count is None or count > FEW_VALUES or embedding.num_samples < FEWEST_SAMPLES or is_full_collapse(embedding):
@@ -157,7 +157,7 @@ def check_quantised(evidence: Evidence) -> Finding | None:
 
 
 def check_saturated(evidence: Evidence) -> Finding | None:
-    """Do values pile up at the largest or the least value of their dimension?"""
+    """Are values clipped at the ends of their dimension?"""
     embedding = evidence.places[EMBEDDING]
     share = _figure(embedding, "saturated")
     if share < SOME_AT_END or is_full_collapse(embedding):
@@ -176,7 +176,7 @@ def check_saturated(evidence: Evidence) -> Finding | None:
 
 
 def check_hubs(evidence: Evidence) -> Finding | None:
-    """Is one sample in everybody's neighbourhood?"""
+    """Is one sample a neighbour of most others?"""
     embedding = evidence.places[EMBEDDING]
     by_cosine, by_distance = (_figure(embedding, name) for name in ("largest_hub", "distance_hub"))
     share = max(by_cosine, by_distance)
