@@ -28,7 +28,7 @@ BLOCKS = {name_of(page): blocks_of(page) for page in PAGES}
 REASONS = sorted({block.reason for blocks in BLOCKS.values() for block in blocks if block.reason})
 RUNNABLE = {name: [one for one in blocks if one.language in ("sh", "python") and not one.reason]
             for name, blocks in BLOCKS.items()}  # fmt: skip
-CHEAP = {"docs/theory.md", "docs/theory-reference.md", "docs/recipes/which-loss.md"}
+CHEAP = {"docs/losses.md", "docs/theory.md", "docs/theory-reference.md", "docs/recipes/which-loss.md"}
 
 DIGITS = "train --data digits --epochs 1 --out"
 # What has been done before a page begins.

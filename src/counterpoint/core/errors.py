@@ -44,12 +44,12 @@ GONE = {
     "search --export": "docs/search.md shows how the table of `counterpoint embed` goes into a database in a few lines",
     "export_index": "docs/search.md shows how the table of cp.embed(run) goes into a database in a few lines",
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
-    "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
+    "runs --delete": "remove the folder of the run; nothing of it is stored elsewhere",
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
-    "list protocols": "docs/evaluation.md has the metrics and layers of each published table",
-    "protocol": "docs/evaluation.md has the metrics and layers of each published table",
+    "list protocols": "docs/evaluation-reference.md has the metrics and layers of each published table",
+    "protocol": "docs/evaluation-reference.md has the metrics and layers of each published table",
     "runs --where": "`counterpoint runs --json` has every value for jq or Python to choose by",
 }
 

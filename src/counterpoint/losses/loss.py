@@ -22,7 +22,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class LossCard:
-    """What a loss is, in the words of ``losses.explain`` and of the table in ``docs/losses.md``.
+    """What a loss is, in the words of ``losses.explain`` and of the table in ``docs/losses-reference.md``.
 
     Attributes:
         name: as in the catalogue's class or function.

@@ -33,7 +33,7 @@ class SeedRow:
         settings: of the metric, those that all runs have alike.
         values: of each run, in the order of the seeds.
         mean: of the values.
-        deviation: theirs (divided by their number less 1); None of one value.
+        deviation: their standard deviation (n - 1 in the denominator); None for one value.
         low: end of Student's 95 % interval; None where the values do not scatter, as without training.
         high: its other end.
     """
