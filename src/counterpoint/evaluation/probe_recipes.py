@@ -202,8 +202,7 @@ METRICS = (
         name="lars probe",
         title="LARS probe",
         short="LARS probe",
-        definition="Share of queries that a linear classifier, trained by LARS for 50 epochs, classifies "
-        "correctly.",
+        definition="Share of queries that a linear classifier, trained by LARS for 50 epochs, classifies correctly.",
         source="ncl2024",
         measure=lambda known: recipe_score(known, LARS_COSINE),
         wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",
