@@ -209,7 +209,7 @@ def hidden_views() -> Evidence:
 
 FAST = {**VALUES, "optim.learning_rate": 30.0, "optim.name": "sgd"}
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
-    ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
+    ("untrained", evidence(weight_change=1e-7), "severe", "its weights changed by 1e-07 of their norm"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
     (
         "rate-too-high",
@@ -218,7 +218,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
         "The learning rate 30 is far above what sgd is used with",
     ),
     ("hiding-views", hidden_views(), "severe", "untrained, two of one sample are closer in 52% of the cases"),
-    ("rate-too-high", evidence(weight_change=300.0), "severe", "moved by 300 times their length"),
+    ("rate-too-high", evidence(weight_change=300.0), "severe", "changed by 300 times their norm"),
     ("sharpness", evidence(sharpness=sharper(80.0)), "note", "is at what the curvature allows"),
     ("sharpness", evidence(sharpness=sharper(400.0)), "warning", "learning rate 24, limit 3.8 (step 90)"),
     ("full-collapse", embedding(spread=0.004), "severe", "coincide"),
@@ -280,7 +280,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
         "classes",
         evidence(votes=votes(accuracy(0.11), None)),
         "warning",
-        "at chance, 11.0% by kNN; the commonest class has",
+        "at chance, 11.0% by kNN; the largest class has",
     ),
     ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "no, worse by kNN (70.0% against 80.0%)"),
     ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not told apart by kNN (81.0% against"),

@@ -100,7 +100,7 @@ def test_a_finished_run_goes_on_and_says_so(trained: Trained, capsys: pytest.Cap
     before = trained.run.metrics
     cp.resume(trained.run, epochs=4)
     said = capsys.readouterr().err
-    assert "goes on from epoch 2 to 4 (it was to have 2); the learning rate follows its schedule over all 4" in said
+    assert "continues from epoch 2 to 4 (planned before: 2); the learning rate follows its schedule over all 4" in said
     run = trained.run
     assert [record["epoch"] for record in run.metrics] == [1, 2, 3, 4]
     assert run.metrics[:2] == before

@@ -103,7 +103,7 @@ def test_one_run_is_asked_for_one_run(seeds: cp.SeedRuns) -> None:
 def test_a_seed_that_is_not_finished_is_named(seeds: cp.SeedRuns) -> None:
     seeds.runs[1].folder.update_status(status="interrupted")
     shutil.rmtree(seeds.runs[2].path)
-    with pytest.raises(RunError, match=r"seed 1 interrupted, seed 2 not begun\); go on with: counterpoint resume"):
+    with pytest.raises(RunError, match=r"seed 1 interrupted, seed 2 not begun\); continue with: counterpoint resume"):
         cp.evaluate_seeds(seeds, **QUICK)
     assert not list(seeds.path.rglob(NAME))
 

@@ -126,7 +126,7 @@ def test_an_index_that_does_not_fit_is_refused_by_name(run: cp.Run, field: str, 
     good = read_sealed(card)
     try:
         write_sealed(card, {**good, "about": {**good["about"], field: value}})
-        with pytest.raises(RunError, match=f"{complaint}.*; make it again with --rebuild"):
+        with pytest.raises(RunError, match=f"{complaint}.*; rebuild it with --rebuild"):
             cp.search(run, 0, k=1, quiet=True)
         cp.search(run, 0, k=1, rebuild=True, quiet=True)
         cp.search(run, 0, k=1, quiet=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from counterpoint.core.terminal_text import shown
 
 MAX_LINE = 300  # characters of another's message in ours
-# Settings, verbs and formats of earlier versions, and what stands in their place.
+# Settings, verbs and formats of earlier versions, and their replacements.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
     "csv": "--json has everything",
@@ -28,8 +28,8 @@ GONE = {
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
     "search --method": "every row is compared; docs/search.md has a few lines for a graph of usearch",
     "search --exact": "every row is compared",
-    "evaluate --baseline": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
-    "evaluate --baseline-weights": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
+    "evaluate --baseline": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
+    "evaluate --baseline-weights": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
     "evaluate --same-classes": "give the classes one name in both data sets",
     "evaluate --absent-classes": "--source.classes takes the classes that both sides have",
     "evaluate --reference": "the accuracies under corruptions of two evaluations give any ratio",

@@ -89,7 +89,7 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
     if not path.exists() or is_beginning(folder):
         return
     if folder.holds_seeds:
-        raise RunError(f"{path} holds the runs of several seeds; go on with --seeds, or choose another --out")
+        raise RunError(f"{path} holds the runs of several seeds; continue with --seeds, or choose another --out")
     if not folder.is_ours:
         raise RunError(f"{path} exists and is not a run folder, so it will not be touched; choose another --out")
     if not overwrite:

@@ -92,7 +92,7 @@ def _told_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int
 METRICS = (
     unshown_metric(
         name="leaked_dims",
-        definition="Coordinates of the features that give the class away by themselves, while the others do not: a "
+        definition="Coordinates of the features that reveal the class alone, while the others do not: a "
         "label that was written into the features, as one-hot or as a number.",
         source="kaufman2012",
         measure=lambda subject: (

@@ -136,7 +136,9 @@ LOOK_AT_VIEWS = Step("preview", "a look at the views, which may be blank (counte
 MORE_EPOCHS = Step("epochs", "more epochs (--epochs)", _times("epochs", FACTOR))
 FEWER_EPOCHS = Step("epochs", "fewer epochs (--epochs)", _times("epochs", 1 / FACTOR))
 LARGER_BATCH = Step(
-    "batch", "a larger batch, and as many more epochs, so that updates stay as many (--batch-size)", _larger_batch
+    "batch",
+    "a larger batch (--batch-size), with more epochs so that the number of updates stays the same",
+    _larger_batch,
 )
 USUAL_WEIGHTS = Step(
     "loss options", "the usual weights within the loss (--loss.options)", lambda _: {"loss.options": {}}

@@ -198,7 +198,7 @@ def explain(loss: Loss) -> str:
     """Say what a loss is: its phi, psi, alpha, negatives, normalisation and source.
 
     Args:
-        loss: any loss of the catalogue, or a ``PairLoss`` of one's own.
+        loss: any loss of the catalogue, or your own ``PairLoss``.
 
     Returns:
         Lines to print.

@@ -104,7 +104,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if loss is not None and not isinstance(loss, Loss):
         raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}")
     if loss is not None and views is None and labels is None:
-        raise UsageError("loss= needs views= (whom it looks at) or labels= (where it would have the classes)")
+        raise UsageError("loss= needs views= (to weigh negatives) or labels= (to compare class means)")
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
     given = given_features(subject, labels, views, source, groups)
     evidence = evidence_of_features(given, loss, threshold=threshold)

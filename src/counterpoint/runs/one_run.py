@@ -153,7 +153,7 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         if further is not None:
             rate = job.schedule(min(further.from_step, job.schedule.num_steps))
             reporter.say(
-                f"goes on from epoch {further.from_epoch} to {further.to_epoch} (it was to have {further.planned}); "
+                f"continues from epoch {further.from_epoch} to {further.to_epoch} (planned before: {further.planned}); "
                 f"the learning rate follows its schedule over all {further.to_epoch} from here on, and begins with "
                 f"{rate:.1e}"
             )

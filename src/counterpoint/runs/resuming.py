@@ -214,7 +214,7 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter, *, al
         aside = next(name for name in names if not name.exists())
         if not allow_changed:
             raise RunError(
-                f"{path} is damaged: {problem}; no weight depends on it: --allow-changed goes on with the lines that "
+                f"{path} is damaged: {problem}; no weight depends on it: --allow-changed continues with the lines that "
                 f"match and keeps the file as {aside.name}"
             )
         good = folder.read_lines(path).good

@@ -173,7 +173,7 @@ def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
     open_ones = [f"seed {seed} {state}" for seed, state in states.items() if state != "finished"]
     if open_ones:
         raise RunError(
-            f"{folder.path} is not finished ({', '.join(open_ones[:5])}); go on with: counterpoint resume "
+            f"{folder.path} is not finished ({', '.join(open_ones[:5])}); continue with: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"
         )
     first, *others = runs.values()

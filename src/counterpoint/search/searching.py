@@ -33,7 +33,7 @@ NUM_ROWS = 4096  # from which pairs and names of dimensions are found
 MOST_CONCEPTS = 3
 LEAST_SHARE = 0.05  # of the similarity, below which a dimension is not named
 DENSE = (
-    "No dimension of this {layer} has a meaning of its own (entries have both signs, or most are active), so that no "
+    "No single dimension of this {layer} has a meaning (entries have both signs, or most are active), so no "
     "part of a similarity can be named; methods with --output.nonnegative (such as ncl) give such parts."
 )
 SPARSE = "why: dimensions that query and hit share, with their share of the cosine."

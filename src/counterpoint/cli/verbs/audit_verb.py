@@ -9,7 +9,7 @@ from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
 
-PLACE, SUMMARY = 4, "look at data before training: what is there, what is wrong"
+PLACE, SUMMARY = 4, "look at data before training: what they contain, what is wrong"
 TEACH = """Look at data before anything is trained on them: formats and sizes, broken files, classes and their
 counts, copies and near copies (also between training and test part), pictures that show nothing or look like no
 other, classes that colours or file formats give away, and whether there are enough samples for a verdict.

@@ -39,7 +39,7 @@ class EmbedFlags(SubjectFlags, LookSettings):
         "representation",
     )
     overwrite: bool = option("replace the file if it exists", False)
-    shards: int | None = option("write a folder of shards with so many rows each")
+    shards: int | None = option("write a folder of shards with this many rows each")
     share: str | None = option("I/N, of shards: make every N-th, from the I-th on", flag="--part")
 
 
@@ -53,7 +53,7 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
     look = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "quiet": flags.quiet}
     if flags.shards is not None or flags.share is not None:
         if flags.overwrite:
-            raise UsageError("shards are never replaced; choose another --out, or remove the folder to begin anew")
+            raise UsageError("shards are never replaced; choose another --out, or remove the folder to start again")
         if Path(flags.out).is_file():
             raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
         part = part_of_ranks(flags.share)

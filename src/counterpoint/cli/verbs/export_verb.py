@@ -32,7 +32,7 @@ class ExportFlags(RunFlags, ExportSettings):
     to: str = option(f"{', '.join(FORMATS)}, several with commas, or all", ALL)
     out: str = option("folder to make", ...)
     data: str | None = option("samples to compare on, where the run's own have moved or were an array")
-    overwrite: bool = option("replace an export that stands there", False)
+    overwrite: bool = option("replace an existing export", False)
     as_json: Json = False
 
 

@@ -29,7 +29,7 @@ class FineTuneFlags(VerbFlags):
 
     run: str | None = option("run folder; or what else --init of train takes", place="RUN")
     weights: str | None = option("instead of a run, with --encoder: weights of any framework, as evaluate takes")
-    test_data: str | None = option("queries of their own; then all of --data is trained on")
+    test_data: str | None = option("separate queries; all of --data is then used for training")
     test_labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
     config: str | None = option("YAML file with any setting of training; flags win over it")
     overwrite: bool = option("replace the run in --out if there is one", False)

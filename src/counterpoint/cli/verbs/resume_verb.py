@@ -23,7 +23,7 @@ class ResumeFlags(RunFlags):
     """How a run goes on."""
 
     epochs: int | None = option("how many there shall be in all (default: as planned)")
-    allow_changed: bool = option("go on where something was changed that touches no weight", False)
+    allow_changed: bool = option("continue even if settings changed that no weight depends on", False)
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 

@@ -40,7 +40,7 @@ class TrainFlags(VerbFlags):
     resume: bool = option("continue the run in --out if there is one", False)
     overwrite: bool = option("replace the run in --out if there is one", False)
     allow_changed: bool = option("with --resume: take over changed settings that touch no weight", False)
-    seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
+    seeds: int | None = option("number of runs, with --seed and the seeds after it, in seed-* folders of --out")
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 

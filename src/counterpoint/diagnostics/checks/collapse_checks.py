@@ -66,10 +66,10 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
             remedies.LOWER_RATE,
             remedies.HIGHER_TEMPERATURE,
             remedies.LOOK_AT_VIEWS,
-            otherwise="check that the inputs differ, and that what computed these features was trained; if a large "
-            "constant was added to them, subtract the mean",
+            otherwise="check that the inputs differ and that the encoder was trained; if the features have a large "
+            "constant offset, subtract the mean",
         ),
-        cannot_tell="whether inputs, training or a constant that was added made them coincide",
+        cannot_tell="whether inputs, training or an added constant made them equal",
     )
 
 
@@ -81,19 +81,19 @@ def check_offset(evidence: Evidence) -> Finding | None:
     return Finding(
         level="note",  # cosines keep their order, as measured on healthy features whose mean is not zero
         title=f"Samples share an offset {(1 - embedding.spread**2) ** 0.5 / embedding.spread:.2g} times as long as "
-        "what tells them apart",
+        "their spread",
         measured=embedding.spread,
         **embedding.interval("spread"),
         better="higher",
         reference=OFFSET,
         reference_name="a mean twice as long as the spread",
-        text=f"Cosines between different samples are {plain(embedding.negative_cosine)} for that reason alone. Ranks "
-        "and spectra here are of centred features, which an offset does not touch. Features behind a ReLU and of "
-        "untrained networks have one.",
-        confirm="subtract the mean and diagnose again: this finding goes, the ranks stay (counterpoint diagnose "
+        text=f"Cosines between different samples are {plain(embedding.negative_cosine)} because of the offset alone. "
+        "Ranks and spectra here are of centred features, which it does not affect. Features after a ReLU and of "
+        "untrained networks have an offset.",
+        confirm="subtract the mean and diagnose again: this finding disappears, the ranks stay (counterpoint diagnose "
         "CENTRED.npy)",
-        remedy="subtract the mean before cosines are compared, or use Euclidean distances",
-        cannot_tell="whether the common part is noise of the network or something that all samples share",
+        remedy="subtract the mean before you compare cosines, or use Euclidean distances",
+        cannot_tell="whether the common part is an artefact of the network or a property of all samples",
     )
 
 
@@ -110,9 +110,9 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         measured=embedding.uniformity,
         reference=-4 + 8 / embedding.num_dims,
         reference_name="directions spread evenly",
-        text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
-        f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
-        confirm="see how close pairs lie: counterpoint report RUN, section Pairs",
+        text="Negatives should push samples apart until they fill the sphere; here they did not. Different "
+        f"samples have cosine {plain(embedding.negative_cosine)} on average.",
+        confirm="see how close pairs are: counterpoint report RUN, section Pairs",
         **remedies.advice(
             evidence, remedies.USUAL_WEIGHTS, remedies.LOWER_TEMPERATURE, remedies.MORE_EPOCHS, remedies.OTHER_RATE
         ),
@@ -158,8 +158,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
         "isotropic features: no sample differs from another along it. Effective rank: "
-        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} A projector often takes a collapse "
-        "upon itself (directclr2022).",
+        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the projector "
+        "collapses, and the representation does not (directclr2022).",
         confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
         **remedies.advice(
             evidence,
@@ -168,7 +168,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
             *steps,
             otherwise="a wider layer where they end, or features from before it",
         ),
-        cannot_tell="whether the lost directions would have helped: few classes need few of them",
+        cannot_tell="whether the lost directions would have helped: a few classes need only a few",
     )
 
 
@@ -197,15 +197,15 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         reference=1 / max(embedding.rank_ceiling, 1.0) if is_first else embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
         text="Effective rank counts dimensions by how evenly they carry variance; the share of the first direction, "
-        "how much of a distance is one number. Distances are then decided by few directions, whether or not the others "
-        "have vanished. Few classes that are told apart well look like this, too.",
-        confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
-        "linear-probe",
+        "how much of a distance is one number. A few directions then decide distances, whether or not the others have "
+        "vanished. A few well separated classes also look like this.",
+        confirm="fit a linear classifier, which learns a weight for each direction: counterpoint evaluate RUN "
+        "--metrics linear-probe",
         **remedies.advice(
             evidence,
             remedies.LOWER_TEMPERATURE,
             remedies.WEAKER_VIEWS,
-            otherwise="whiten the features, if all directions are to count in distances",
+            otherwise="whiten the features, if all directions should count in distances",
         ),
         cannot_tell="whether the strong directions are those that matter",
     )
@@ -238,12 +238,11 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=untrained.effective_rank,
         reference_name="the same encoder before training",
-        text="An untrained network spreads samples over many directions at random; training gives some up to "
-        "form groups. Keeping less than "
-        "a quarter of them is dimensional collapse that has reached the representation.",
-        confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint STEP",
+        text="An untrained network spreads samples over many directions at random; training loses some when "
+        "it forms groups. If less than a quarter is left, a dimensional collapse has reached the representation.",
+        confirm="follow it over training: counterpoint diagnose RUN --layers --checkpoint STEP",
         **remedies.advice(evidence, remedies.PROJECTOR, remedies.WEAKER_VIEWS, remedies.FEWER_EPOCHS),
-        cannot_tell="whether accuracy suffers: counterpoint evaluate RUN says that",
+        cannot_tell="whether accuracy suffers; counterpoint evaluate RUN measures that",
     )
 
 
@@ -259,8 +258,8 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         reference=IN_CLUMPS,
         reference_name="share of samples in clumps",
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
-        "The groups can be told apart, what is inside them cannot. Learning from labels leads there by design.",
-        confirm="look at what is in a clump: counterpoint report RUN, section Map",
+        "Groups are separated, their members are not. Learning from labels does this by design.",
+        confirm="look at the samples of a clump: counterpoint report RUN, section Map",
         **remedies.advice(
             evidence,
             remedies.REPRESENTATION_INSTEAD,
@@ -268,7 +267,7 @@ def check_clumps(evidence: Evidence) -> Finding | None:
             remedies.FEWER_EPOCHS,
             otherwise="use features of an earlier layer",
         ),
-        cannot_tell="whether the groups are the classes that are wanted",
+        cannot_tell="whether the groups are the classes you want",
     )
 
 
@@ -283,11 +282,11 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         title=f"{embedding.dead_dims} of {embedding.num_dims} embedding dimensions are silent for every sample",
         measured=embedding.dead_dims,
         reference_name="none silent",
-        text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
-        "output some fall silent early and stay so.",
+        text="A silent dimension is zero for every sample and can be dropped without changing any distance. With a "
+        "ReLU output some become silent early and stay so.",
         confirm="leave them out and compare distances: they stay the same (counterpoint embed RUN --out z.npz)",
         **remedies.advice(
             evidence, remedies.RELU_GELU, remedies.FEWER_FEATURES, otherwise="leave them out: no distance changes"
         ),
-        cannot_tell="whether they would be active on other samples",
+        cannot_tell="whether they are active on other samples",
     )
