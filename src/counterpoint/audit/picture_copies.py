@@ -56,7 +56,7 @@ class Alike:
 
     Attributes:
         pairs_P2: positions, the smaller first.
-        similarity_P: correlation of their detail, laid over each other, at most 1 but for rounding.
+        similarity_P: correlation of their detail, laid over each other, at most 1 up to rounding.
         turns: how one has to be turned, a word of ``TURNS`` for each pair.
     """
 

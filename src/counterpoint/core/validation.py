@@ -57,7 +57,7 @@ class _StrictLoader(yaml.SafeLoader):
         counts = Counter(key for key in keys if isinstance(key, Hashable))
         doubled = sorted(str(key) for key, count in counts.items() if count > 1)
         if doubled:
-            raise UsageError(f"YAML key {doubled[0]!r} stands twice; keep one")
+            raise UsageError(f"YAML key {doubled[0]!r} occurs twice; keep one")
         return super().construct_mapping(node, deep=deep)
 
 
@@ -182,7 +182,7 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
 
 
 def as_yaml(settings: BaseModel, *, only_set: bool = False) -> str:
-    """Write settings as YAML; ``only_set`` leaves out what nobody asked for."""
+    """Write settings as YAML; ``only_set`` leaves out what was not set."""
     return dump_yaml(settings.model_dump(mode="json", exclude_unset=only_set))
 
 

@@ -114,7 +114,7 @@ def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
     """The nearest of those found so far and of a later block."""
     if earlier.similarity_QK.shape[1] == 0:
         return later
-    # Earlier ones stand first: ties stay in the order of the bank.
+    # Earlier ones come first: ties stay in the order of the bank.
     similarity_QK = torch.cat([earlier.similarity_QK, later.similarity_QK], dim=1)
     positions_QK = torch.cat([earlier.positions_QK, later.positions_QK], dim=1)
     best = largest(similarity_QK, min(k, similarity_QK.shape[1]))

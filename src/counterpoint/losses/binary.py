@@ -1,4 +1,4 @@
-r"""Losses that judge every pair by itself: is it a positive, yes or no?
+r"""Losses that judge every pair separately: is it a positive, yes or no?
 
 With s the scaled similarity of a pair, :math:`-\log \sigma(s) = \log(1 + e^{-s})` is what a positive costs and
 :math:`-\log(1 - \sigma(s)) = \log(1 + e^s)` what a negative costs. phi is linear, so that every pair's weight is known

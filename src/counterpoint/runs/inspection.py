@@ -55,7 +55,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         views: for features: features of another view of the same samples, so that alignment can be measured.
         groups: for features: one group per sample (sensor, batch, site), which the features should not tell apart.
         loss: for features: one of ``counterpoint.losses`` that they were, or would be, trained with. With views it is
-            asked whom it looks at (in batches of 256), with labels where it would have the class means.
+            asked how it weighs negatives (in batches of 256), and with labels where its optimum has the class means.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
         look: for a run or an encoder: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``,

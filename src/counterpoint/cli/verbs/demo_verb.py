@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PLACE, SUMMARY = 120, "two cases, one where learning pays and one where it does not"
 TEACH = """Train, evaluate and diagnose on two sets, and write a page about each. On drawn patterns learning pays:
 pixels say little of them, and the views change what pixels say. On scikit-learn's handwritten digits it does not, since
-raw pixels do as well; there SimCLR and NCL (non-negative contrastive learning) stand side by side. Takes about two
+raw pixels do as well; there SimCLR and NCL (non-negative contrastive learning) are shown side by side. Takes about two
 minutes on two cores.
 
 example:
