@@ -10,9 +10,9 @@ PLACE, SUMMARY = 20, "continue an interrupted run, or any run to more epochs"
 TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
 as if it had never stopped (same machine, same number of threads).
 
-With --epochs any run goes on to so many in all, a finished one, too. Weights and optimiser go on as they are; the
-learning rate follows its schedule over the new number from there on, and the run records that it was continued.
-Of a folder with several seeds (train --seeds) all runs go on that are not finished.
+--epochs continues any run, finished or not, up to this total. Weights and optimiser are kept; from there on the
+learning rate follows its schedule over the new total, and the run records that it was continued. For a folder with
+several seeds (train --seeds), all unfinished runs continue.
 
 examples:
   counterpoint resume runs/ncl
@@ -22,7 +22,7 @@ examples:
 class ResumeFlags(RunFlags):
     """How a run goes on."""
 
-    epochs: int | None = option("how many there shall be in all (default: as planned)")
+    epochs: int | None = option("total number of epochs (default: as planned)")
     allow_changed: bool = option("continue even if settings changed that no weight depends on", False)
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
