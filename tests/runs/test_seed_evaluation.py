@@ -118,6 +118,6 @@ def test_runs_that_differ_in_more_than_the_seed_have_no_mean(seeds: cp.SeedRuns)
 @pytest.mark.thorough
 def test_runs_that_were_asked_about_other_queries_have_no_mean(seeds: cp.SeedRuns) -> None:
     other = replace(seeds.runs[0], labels=np.arange(NUM_SAMPLES) % 3)
-    with pytest.raises(UsageError, match="were asked about different queries"):
+    with pytest.raises(UsageError, match="were evaluated on different queries"):
         cp.evaluate_seeds(cp.SeedRuns(seeds.path, (other, *seeds.runs[1:])), **QUICK)
     assert not (seeds.path / NAME).exists()
