@@ -152,6 +152,7 @@ METRICS = (
         short="MIG",
         definition="Mean over the factors that generated the data of the information that the best dimension has "
         "about the factor beyond the second best one, as a share of the factor's entropy.",
+        chance="near 0",
         source="chen2018",
         measure=mig_score,
         low=0.0,

@@ -142,6 +142,7 @@ METRICS = (
         short="SEPIN",
         definition="Mean over the dimensions of the information about the sample that only this dimension has, in "
         "nats: how much InfoNCE's estimate of information drops without it.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, None),
         interval="95 % normal interval over the samples",
@@ -155,6 +156,7 @@ METRICS = (
         title="SEPIN@1",
         short="SEPIN@1",
         definition="Information about the sample that only the most informative dimension has, in nats.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 1),
         interval="95 % normal interval over the samples",
@@ -169,6 +171,7 @@ METRICS = (
         short="SEPIN@10",
         definition="Mean over the 10 most informative dimensions of the information about the sample that only "
         "this dimension has, in nats.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 10),
         interval="95 % normal interval over the samples",
@@ -183,6 +186,7 @@ METRICS = (
         short="SEPIN@100",
         definition="Mean over the 100 most informative dimensions of the information about the sample that only "
         "this dimension has, in nats.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 100),
         interval="95 % normal interval over the samples",

@@ -60,15 +60,6 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
         confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
         "numpy.unique(z.round(3), axis=0)",
-        **remedies.advice(
-            evidence,
-            remedies.USUAL_WEIGHTS,
-            remedies.LOWER_RATE,
-            remedies.HIGHER_TEMPERATURE,
-            remedies.LOOK_AT_VIEWS,
-            otherwise="check that the inputs differ and that the encoder was trained; if the features have a large "
-            "constant offset, subtract the mean",
-        ),
         cannot_tell="whether inputs, training or an added constant made them equal",
     )
 
@@ -113,9 +104,6 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         text="Negatives should push samples apart until they fill the sphere; here they did not. Different "
         f"samples have cosine {plain(embedding.negative_cosine)} on average.",
         confirm="see how close pairs are: counterpoint report RUN, section Pairs",
-        **remedies.advice(
-            evidence, remedies.USUAL_WEIGHTS, remedies.LOWER_TEMPERATURE, remedies.MORE_EPOCHS, remedies.OTHER_RATE
-        ),
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -158,8 +146,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
         "isotropic features: no sample differs from another along it. Effective rank: "
-        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the "
-        "projector collapses (directclr2022).",
+        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the projector "
+        "collapses, and the representation does not (directclr2022).",
         confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
         **remedies.advice(
             evidence,
@@ -201,12 +189,6 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         "vanished. A few well separated classes also look like this.",
         confirm="fit a linear classifier, which learns a weight for each direction: counterpoint evaluate RUN "
         "--metrics linear-probe",
-        **remedies.advice(
-            evidence,
-            remedies.LOWER_TEMPERATURE,
-            remedies.WEAKER_VIEWS,
-            otherwise="whiten the features, if all directions should count in distances",
-        ),
         cannot_tell="whether the strong directions are those that matter",
     )
 
@@ -241,7 +223,6 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         text="An untrained network spreads samples over many directions at random; training loses some when "
         "it forms groups. If less than a quarter is left, a dimensional collapse has reached the representation.",
         confirm="follow it over training: counterpoint diagnose RUN --layers --checkpoint STEP",
-        **remedies.advice(evidence, remedies.PROJECTOR, remedies.WEAKER_VIEWS, remedies.FEWER_EPOCHS),
         cannot_tell="whether accuracy suffers; counterpoint evaluate RUN measures that",
     )
 
@@ -260,13 +241,6 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
         "Groups are separated, their members are not. Learning from labels does this by design.",
         confirm="look at the samples of a clump: counterpoint report RUN, section Map",
-        **remedies.advice(
-            evidence,
-            remedies.REPRESENTATION_INSTEAD,
-            remedies.HIGHER_TEMPERATURE,
-            remedies.FEWER_EPOCHS,
-            otherwise="use features of an earlier layer",
-        ),
         cannot_tell="whether the groups are the classes you want",
     )
 
@@ -285,8 +259,5 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         text="A silent dimension is zero for every sample and can be dropped without changing any distance. With a "
         "ReLU output some become silent early and stay so.",
         confirm="leave them out and compare distances: they stay the same (counterpoint embed RUN --out z.npz)",
-        **remedies.advice(
-            evidence, remedies.RELU_GELU, remedies.FEWER_FEATURES, otherwise="leave them out: no distance changes"
-        ),
         cannot_tell="whether they are active on other samples",
     )

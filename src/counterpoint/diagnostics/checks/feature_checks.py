@@ -69,13 +69,6 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
         "which cannot separate them.",
         confirm="counterpoint evaluate RUN --metrics 'balanced knn' (accuracy by class: rare ones are confused with "
         "each other)",
-        **remedies.advice(
-            evidence,
-            remedies.BALANCED_SAMPLING,
-            remedies.LOWER_TEMPERATURE,
-            remedies.MORE_EPOCHS,
-            otherwise="features trained with balanced sampling",
-        ),
         cannot_tell="whether rare classes look alike by nature: two dog breeds among vehicles also share a mean",
     )
 

@@ -121,12 +121,6 @@ def check_projector(evidence: Evidence) -> Finding | None:
         f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector discards "
         "what the loss does not need; some loss is usual, and the reason to use the representation.",
         confirm="compare both by other protocols: counterpoint evaluate RUN --metrics all",
-        **remedies.advice(
-            evidence,
-            remedies.WIDER_PROJECTOR,
-            remedies.REPRESENTATION_INSTEAD,
-            otherwise="use the features before the projector",
-        ),
         cannot_tell="whether information beyond these labels is lost",
     )
 
@@ -149,12 +143,6 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
         text="The loss trains only directions that pass the projector. The others stay as in the untrained encoder, or "
         "decay.",
         confirm="compare both with labels: counterpoint evaluate RUN --metrics all",
-        **remedies.advice(
-            evidence,
-            remedies.WIDER_PROJECTOR,
-            remedies.REPRESENTATION_INSTEAD,
-            otherwise="use the features before the projector",
-        ),
         cannot_tell="whether these dimensions are enough for your classes",
     )
 

@@ -32,9 +32,6 @@ def check_moved(evidence: Evidence) -> Finding | None:
         text="All other findings describe the encoder that training started from. Usual trainings change weights by a "
         "hundredth of their norm and more.",
         confirm="see how far the loss fell: counterpoint report RUN, section Training",
-        **remedies.advice(
-            evidence, remedies.HIGHER_RATE, remedies.MORE_EPOCHS, otherwise="load its weights, or train it"
-        ),
         cannot_tell="whether a longer training at this rate would learn",
     )
 
@@ -59,7 +56,6 @@ def check_thrown(evidence: Evidence) -> Finding | None:
         text="Usual trainings end within a few times the initial norm of the weights. Steps that are too large "
         "increase the norm further, and later steps are then too small in comparison to learn anything.",
         confirm="look at the loss of the first epochs: counterpoint report RUN, section Training",
-        **remedies.advice(evidence, remedies.LOWER_RATE, otherwise="train with a lower learning rate"),
         cannot_tell="whether a lower rate is enough, or a warm-up is needed as well",
     )
 
