@@ -18,7 +18,7 @@ from counterpoint.losses.pairs import ContrastiveLoss, Negatives, Pairing
 
 
 class AlphaCL(ContrastiveLoss):
-    r"""Pair-weighed contrastive learning (alpha-CL).
+    r"""Pair-weighted contrastive learning (alpha-CL).
 
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \sum_{j \in N(i)} \alpha_{ij} (d_i^2 - d_{ij}^2), \qquad
         \alpha = \mathrm{rule}(d_{ij}^2, d_i^2) \text{ held fixed}
