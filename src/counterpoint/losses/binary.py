@@ -171,7 +171,7 @@ class BinaryContrast(ContrastiveLoss):
 
 @shown_by_call
 def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
-    r"""MIO, version 1: binary cross-entropy of "is this pair a positive?", with equal weight for positives and negatives.
+    r"""MIO, version 1: binary cross-entropy of "is this pair a positive?", positives and negatives with equal weight.
 
     .. math:: L = \frac{1}{2N} \sum_{n=1}^{2N} \ln(1 + e^{-C_{nn'}/\tau})
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})

@@ -228,7 +228,7 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
 
 @shown_by_call
 def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
-    r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so all pairs have equal weight.
+    r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so pairs have equal weight.
 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} (d_i^2 - d_{ij}^2)
 
