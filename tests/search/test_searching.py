@@ -86,7 +86,7 @@ def test_random_pairs_stand_beside_every_cosine(run: cp.Run) -> None:
     assert below == sorted(below, reverse=True)
     assert 0 <= below[-1] < below[0] <= 1
     assert all(not hit.concepts for hit in found.queries[0].hits)
-    assert "No dimension of this representation has a meaning" in found.reading[-1]
+    assert "No single dimension of this representation has a meaning" in found.reading[-1]
 
 
 def test_several_queries_of_any_kind_in_one_call(run: cp.Run, photos: Path, tmp_path: Path) -> None:
