@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from counterpoint import theory as theory
     from counterpoint.audit.audit_record import Audit as Audit
     from counterpoint.audit.auditing import audit as audit
-    from counterpoint.audit.recommendation import Recommendation as Recommendation
+    from counterpoint.audit.recommending import Recommendation as Recommendation
     from counterpoint.audit.recommending import recommend as recommend
     from counterpoint.core.search_records import Copies as Copies
     from counterpoint.core.search_records import SearchAnswer as SearchAnswer
@@ -80,7 +80,7 @@ _DEFERRED = {
     "SearchAnswer": "counterpoint.core.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Selection": "counterpoint.runs.selection",
-    "Recommendation": "counterpoint.audit.recommendation",
+    "Recommendation": "counterpoint.audit.recommending",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "audit": "counterpoint.audit.auditing",

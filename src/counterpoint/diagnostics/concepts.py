@@ -263,6 +263,7 @@ METRICS = (
         "samples a dimension is active on; one that is always active has the share of the largest class. A dimension "
         "is named after a class only where the exact one-sided 95 % lower bound of the share, taken for all classes "
         "and dimensions together, is above the class’s share of all samples.",
+        chance="the share of the commonest class",
         source="ncl2024",
         measure=lambda subject: (
             math.nan
@@ -313,11 +314,5 @@ METRICS = (
         low=0.0,
         wording="dimensions",
     ),
-    unshown_metric(
-        name="duplicate_dims",
-        definition="Dimensions whose correlation with an earlier one is above 0.99 by size. They can be left out with "
-        "hardly a change of what the features say.",
-        source="zbontar2021",
-        measure=lambda subject: duplicate_dims(subject.z_ND),
-    ),
+    unshown_metric(name="duplicate_dims", of=duplicate_dims, at="z_ND", source="zbontar2021"),
 )

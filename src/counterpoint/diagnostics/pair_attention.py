@@ -9,7 +9,7 @@ positive is among them.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from scipy.stats import t as student
@@ -29,18 +29,7 @@ SAME = 1e-7  # distance at unit length of samples that are the same but for roun
 NUM_PAIRS = 12
 
 
-class WeighingLoss(Protocol):
-    """What is asked of a loss; see ``losses.loss``. One with ``num_negatives`` is asked for that, too."""
-
-    uses_labels: bool
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Its value."""
-        ...
-
-    def importance(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Weights of negatives (2n, 2n)."""
-        ...
+WeighingLoss = Any  # a ``losses.loss.Loss`` with ``importance``; that package lies beside this one
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ def drawn_batches(num_samples: int, batch_size: int, *, at_most: int, generator:
 def num_negatives(loss: WeighingLoss, batch: PairBatch) -> int:
     """Vectors that repel each anchor of a batch; with labels those of the anchor that has most."""
     if hasattr(loss, "num_negatives"):
-        return int(loss.num_negatives(len(batch.z0_ND)))  # pyright: ignore[reportAttributeAccessIssue]
+        return int(loss.num_negatives(len(batch.z0_ND)))
     return int((loss.importance(*batch.asked_of(loss)) > 0).sum(1).max())
 
 

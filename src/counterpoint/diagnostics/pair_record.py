@@ -70,25 +70,20 @@ class PairRecord(Record):
     nearest: Annotated[tuple[NearPair, ...], Listed] = ()
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
-
-
-def _lines(look: PairRecord) -> list[str]:
-    """The table that a terminal shows."""
-    if look.why:
-        return [f"pairs: {look.why}"]
-    lines = [
-        f"pairs: an anchor weighs {_text(look.effective_negatives)} of {_text(look.num_negatives)} negatives "
-        f"({look.loss}, batches of {_text(look.batch_size)})"
-    ]
-    if look.nearest:
-        lines.append("  closest pairs of different samples:")
-    lines += [
-        f"    cosine {_text(pair.cosine)} (own views {_text(pair.own)})  {'  '.join(pair.names)}"
-        + (f"  ({', '.join(pair.classes)})" if pair.classes else "")
-        for pair in look.nearest
-    ]
-    return lines
+        if self.why:
+            return f"pairs: {self.why}"
+        lines = [
+            f"pairs: an anchor weighs {_text(self.effective_negatives)} of {_text(self.num_negatives)} negatives "
+            f"({self.loss}, batches of {_text(self.batch_size)})"
+        ]
+        if self.nearest:
+            lines.append("  closest pairs of different samples:")
+        lines += [
+            f"    cosine {_text(pair.cosine)} (own views {_text(pair.own)})  {'  '.join(pair.names)}"
+            + (f"  ({', '.join(pair.classes)})" if pair.classes else "")
+            for pair in self.nearest
+        ]
+        return "\n".join(lines)
 
 
 def _text(value: float | None) -> str:

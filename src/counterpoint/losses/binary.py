@@ -178,6 +178,8 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
 
     N samples, 2N vectors; n' is the other view of n; C is the cosine. The positive is no negative of its anchor.
 
+    Use it beside version 3, to see what each of the paper's two steps changes.
+
     Source: mio2021, Eq. 2, 4 and 11. Differs from Eq. 3 as printed, whose first exponent lacks its minus sign. The
         sum over n up to N with 1/N is written over all 2N vectors with 1/(2N): the same, as C is symmetric.
 
@@ -204,6 +206,8 @@ def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
 
     .. math:: L = -\frac{1}{2N} \sum_{n=1}^{2N} \frac{C_{nn'}}{\tau}
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})
+
+    Use it beside version 3, to see what the bound by an exponential changes.
 
     Source: mio2021, Eq. 12 and 13.
 
@@ -234,6 +238,8 @@ def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     An upper bound of version 2, as ln(1 + x) <= x, that nowhere touches it: no surrogate in the sense of
     majorise-minimise, as the paper has it. The mean of exponentials is taken in the log domain, so that it is exact
     wherever it is a number of the dtype at all; equal unit vectors leave float32 below a temperature of about 0.012.
+
+    Use it where each pair should count by itself, whatever the other pairs of its anchor are (method ``mio``).
 
     Source: mio2021, Eq. 17 (whose last line lacks 1/T_P and 1/T_N) and 18.
 

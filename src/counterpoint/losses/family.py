@@ -28,6 +28,9 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
 
     .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}
 
+    Use it for comparisons within the family: no temperature sharpens it, so that on unit vectors its weights differ by
+    a factor of e^2 = 7.4 at most.
+
     Source: alphacl2022, table of Fig. 1, after mine2018. Differs from the Donsker-Varadhan bound of mine2018, whose
         logarithm is taken once over the whole batch; here, as in the table, it is taken per anchor.
 
@@ -59,6 +62,8 @@ def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: b
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} [d_i^2 - d_{ij}^2 + \epsilon]_+
 
     The hinge has slope 0 at its corner, as ``torch.relu``; its second derivative is 0 wherever it exists.
+
+    Use it where a margin has a meaning, as in retrieval: pairs beyond the margin have weight 0, all others weigh alike.
 
     Source: alphacl2022, table of Fig. 1, after schroff2015, Eq. 2. Half squared distances: a margin of m here is 2 m on
         squared distances.
@@ -93,6 +98,8 @@ def SoftTriplet(
 
     .. math:: L = \frac{1}{2n} \sum_i \tau \log\Big(1 + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau + \epsilon}\Big)
 
+    Use it where InfoNCE should have a margin beside its temperature.
+
     Source: alphacl2022, table of Fig. 1 (epsilon is a margin there).
 
     Args:
@@ -126,6 +133,8 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
 
     .. math:: L = \frac{1}{2n} \sum_i \log\Big(1 + \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}\Big)
 
+    Use it for comparisons within the family: it is InfoNCE at temperature 1.
+
     Source: alphacl2022, table of Fig. 1, after sohn2016, Eq. 6.
 
     Args:
@@ -156,6 +165,8 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     .. math:: L = \frac{1}{2n} \sum_i \Big[\log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2 + \epsilon}\Big]_+^2
 
     Its second derivative jumps where the logarithm is 0.
+
+    Use it for comparisons with metric learning: an anchor whose negatives are all far enough away has no gradient.
 
     Source: alphacl2022, table of Fig. 1, after ohsong2016, Eq. 4.
 
@@ -188,6 +199,9 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} \sigma\big(c\,(d_i^2 - d_{ij}^2)\big)
 
+    Use it where no single pair should dominate: a pair adds 1 at most, and pairs about as similar as the positive weigh
+    most.
+
     Source: alphacl2022, table of Fig. 1, after coria2020, Eq. 10.
 
     Args:
@@ -219,6 +233,8 @@ def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} (d_i^2 - d_{ij}^2)
 
     Computed from sums of vectors, in time linear in n. Without normalisation it has no lower bound.
+
+    Use it as a baseline that looks at no pair more than at another, and for very large batches.
 
     Source: alphacl2022, table of Fig. 1, after ji2021, Eq. 2. The quadratic loss of the released code divides by the
         number of negatives.

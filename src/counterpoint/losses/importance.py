@@ -28,6 +28,8 @@ class AlphaCL(ContrastiveLoss):
     tau times that of ``InfoNCE(tau, epsilon=0)`` (Corollary 1); with the alpha of any pairwise loss it is that loss's
     (Theorem 1).
 
+    Use it to say directly, by a rule, how much a pair counts at each distance (method ``alpha-cl``).
+
     Source: alphacl2022, Theorem 1, Definition 1 and section 6. Differs from the paper, which maximises the energy E,
         a sum over n first-view anchors with same-view negatives: L is -E with a mean over all 2n anchors, as in the
         released code.
