@@ -37,7 +37,7 @@ def run(flags: DemoFlags) -> None:
     from counterpoint.runs.training import train  # deferred: loads torch
 
     how = {"overwrite": flags.overwrite, "quiet": flags.quiet}
-    made = train(DATA, method="simclr", out=flags.out, epochs=flags.epochs, batch_size=128, views=VIEWS, **how)
-    print(f"\n{evaluate(made, quiet=True)}\n")
-    findings = diagnose(made, quiet=True)
-    print(f"{findings}\n\nThe page: {shown(report(made))}\n{findings.verdict}")
+    train(DATA, method="simclr", out=flags.out, epochs=flags.epochs, batch_size=128, views=VIEWS, **how)
+    print(f"\n{evaluate(flags.out, quiet=True)}\n")
+    findings = diagnose(flags.out, quiet=True)
+    print(f"{findings}\n\nThe page: {shown(report(flags.out))}\n{findings.verdict}")
