@@ -15,6 +15,7 @@ from typing import Any
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import finite_or_null, flush_to_disk, write_atomically, write_file
+from counterpoint.core.operating_system import open_unlinked
 from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular
 
 KEY = "seal"
@@ -54,9 +55,7 @@ def append_line(path: Path, values: dict[str, Any]) -> None:
         end = b"" if content.endswith(b"\n") or not content else b"\n"  # of a line that a kill tore off
         body = json.dumps(finite_or_null(values), allow_nan=False).encode()
         line = end + body[:-1] + f', "{KEY}": "'.encode() + _seal(body, before) + b'"}'
-        # No link is followed: it could lead to a file of the user's.
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(handle, "wb") as stream:
+        with os.fdopen(open_unlinked(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "wb") as stream:
             stream.write(line + b"\n")
         flush_to_disk(path)  # before the checkpoint that these lines belong to
     except OSError as error:
