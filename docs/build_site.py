@@ -26,6 +26,7 @@ SITE = ROOT / "build" / "docs"
 PLACES: Mapping[str, str] = {
     "docs/index.md": "index.md",
     "docs/quick-start.md": "quick-start.md",
+    "docs/installation.md": "installation.md",
     "docs/errata.md": "papers/errata.md",
     "docs/papers/README.md": "papers/index.md",
     "docs/architecture.md": "project/architecture.md",
