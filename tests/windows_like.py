@@ -79,13 +79,13 @@ def pretend() -> None:
         assert (ctypes.sizeof(numbers), numbers[0]) == (64, 64)
         numbers[:3] = MEMORY
 
-    windows = SimpleNamespace(
+    windows: Any = SimpleNamespace(
         OpenProcess=open_process, WaitForSingleObject=lambda handle, wait: TIMEOUT, WAIT_TIMEOUT=TIMEOUT,
         CloseHandle=lambda handle: None,
     )  # fmt: skip
     named: ModuleType | Any = operating_system
     named.sys = SimpleNamespace(platform="win32")
-    named._winapi = windows
+    sys.modules["_winapi"] = windows
     ctypes.windll = SimpleNamespace(kernel32=SimpleNamespace(GlobalMemoryStatusEx=memory_status))  # pyright: ignore
 
 

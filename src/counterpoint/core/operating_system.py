@@ -12,9 +12,6 @@ import sys
 import threading
 from pathlib import Path
 
-if sys.platform == "win32":
-    import _winapi
-
 BINARY = getattr(os, "O_BINARY", 0)  # without it Windows writes two bytes for each end of a line
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # a pipe without a reader or writer is not waited for
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -116,6 +113,8 @@ def peak_memory() -> float | None:
 
 
 def _is_running_on_windows(pid: int) -> bool:
+    import _winapi  # deferred: Windows alone has it
+
     try:
         handle = _winapi.OpenProcess(SYNCHRONIZE, False, pid)  # pyright: ignore
     except PermissionError:  # another user's
