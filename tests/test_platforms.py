@@ -24,19 +24,22 @@ ALLOWED = {
 }  # fmt: skip
 # The modules of losses, theory, diagnosis and evaluation that meet the most of the system in the shortest time.
 SHORT = [
-    "tests/core/test_stored_rows.py", "tests/core/test_new_folder.py", "tests/losses/test_infonce.py",
-    "tests/theory/test_phase.py", "tests/diagnostics/test_findings.py", "tests/evaluation/test_feature_tables.py",
+    "tests/losses/test_infonce.py", "tests/theory/test_phase.py", "tests/diagnostics/test_findings.py",
+    "tests/evaluation/test_feature_tables.py",
 ]  # fmt: skip
 WHOLE = [f"tests/{name}" for name in ("losses", "theory", "diagnostics", "evaluation")]
 # Locks, text and the life of processes as Windows has them, in a process without its calls of Linux.
 LOCKED = r"""
 import os, pathlib, signal, sys
 import windows_like
+import numpy as np
+import torch
 import counterpoint as cp
 from counterpoint.core import operating_system as system
 from counterpoint.core.files import dead_siblings, temporary_sibling, write_text
 from counterpoint.core.run_lock import LOCK, is_locked, lock_run
 from counterpoint.core.stop_signals import SIGNALS
+from counterpoint.core.stored_rows import StoredRows, new_array
 folder = pathlib.Path(sys.argv[1])
 assert not is_locked(folder)
 with lock_run(folder) as note:
@@ -63,6 +66,10 @@ except OSError:
 assert (system.installed_memory(), system.available_memory()) == windows_like.MEMORY[1:]
 assert system.peak_memory() is None
 assert [each.name for each in SIGNALS] == ["SIGINT", "SIGTERM"]
+rows = np.arange(15.0, dtype=np.float32).reshape(5, 3)
+with new_array(folder / "rows.npy", rows.shape, rows.dtype) as write:
+    write(2, rows[2:]), write(0, rows[:2])
+assert StoredRows(folder / "rows.npy").take(torch.tensor([4, 1]))[:].tolist() == rows[[4, 1]].tolist()
 """
 OTHERS = {
     "system": ("sitecustomize.py", "import sys\nsys.platform = 'sunos5'\n", "sunos5"),
