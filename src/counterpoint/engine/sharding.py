@@ -7,6 +7,7 @@ Scalar parameters cannot be sharded and stay whole, too.
 
 from collections.abc import Iterator
 from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None
         raise UsageError(
             "to shard a method that learns a single number, install torch 2.7 or newer, or use strategy ddp"
         )
-    kept_whole = {"ignored_params": whole} if whole else {}
+    kept_whole: dict[str, Any] = {"ignored_params": whole} if whole else {}
     # From the inside out: a unit takes what no unit within it has taken.
     units = [*blocks(method), *(part for part in [getattr(method, "backbone", None)] if part is not None), method]
     for unit in units:
