@@ -32,6 +32,7 @@ SITE = ROOT / "build" / "docs"
 PLACES: Mapping[str, str] = {
     "docs/index.md": "index.md",
     "docs/quick-start.md": "quick-start.md",
+    "docs/installation.md": "installation.md",
     "docs/theory.md": "explanation/theory.md",
     "docs/curvature.md": "explanation/curvature.md",
     "docs/patterns.md": "explanation/patterns.md",

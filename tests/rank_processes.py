@@ -6,7 +6,6 @@ has a process group of its own, and the environment of the test that asks.
 
 import contextlib
 import datetime
-import fcntl
 import importlib
 import json
 import os
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from filelock import FileLock
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -33,6 +33,7 @@ SECONDS_FOR_A_COLLECTIVE = 60
 SECONDS_FOR_ALL = 180
 SECONDS_TO_START = 120
 POOL = "COUNTERPOINT_TEST_RANKS"  # folder of the pool: conftest.py makes it, processes of the run inherit it
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has one way
 SEED = torch.initial_seed()  # of a process that has drawn nothing
 Result = dict[str, Tensor | str]
 STARTED: list[subprocess.Popen[bytes]] = []  # by this process; whoever ends the run ends them
@@ -90,7 +91,7 @@ def stop_ranks(pool: Path) -> None:
     """Kill the processes of a pool, whoever started them."""
     for record in pool.glob("rank-*.json"):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(json.loads(record.read_text())["pid"], signal.SIGKILL)
+            os.kill(json.loads(record.read_text())["pid"], KILL)
         record.unlink()
     for process in STARTED:
         process.poll()  # takes note of those that ended
@@ -100,8 +101,7 @@ def stop_ranks(pool: Path) -> None:
 def _pool() -> Iterator[Path]:
     """The pool, for this process alone: others wait."""
     pool = Path(os.environ[POOL])
-    with (pool / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(pool / "lock"):
         yield pool
 
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-CALLS = ("open", "write", "fsync", "close", "rename", "replace", "mkdir", "pwrite", "ftruncate", "unlink", "rmdir")
+NAMES = ("open", "write", "fsync", "close", "rename", "replace", "mkdir", "pwrite", "ftruncate", "unlink", "rmdir")
+CALLS = tuple(name for name in NAMES if hasattr(os, name))  # Windows has no pwrite
 READ = "open to read"  # through io.open; os.open has one name whatever it is for
 Handler = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 

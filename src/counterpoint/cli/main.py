@@ -5,12 +5,9 @@ import errno
 import io
 import logging
 import os
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 
 from counterpoint.cli.parsers import VERBS, load_verb, overview
 from counterpoint.core import __version__
@@ -25,10 +22,11 @@ from counterpoint.core.errors import (
 )
 from counterpoint.core.process_setup import at_work
 from counterpoint.core.ranks import Ranks, read_ranks
+from counterpoint.core.stop_signals import is_sigterm, sigterm_as_exception
 from counterpoint.core.terminal_text import shown
 
 OK, FAILED, USAGE, KEYBOARD, TERMINATED = 0, 1, 2, 130, 143
-TRAINING = ("train", "resume", "fine-tune")  # which heed signals themselves: see `engine.loop`
+TRAINING = ("train", "resume", "fine-tune")  # which heed signals themselves: `stop_on_signals`
 VERSION = ("-V", "--version")
 NO_MEMORY = "not enough memory for this; close other programs, or use fewer samples"
 NO_THREAD = "can't start new thread"  # of CPython: no memory for its stack
@@ -64,7 +62,7 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
         trains: it has handlers of signals of its own, and a pipe that breaks is an error.
     """
     try:
-        with contextlib.nullcontext() if trains else _sigterm_as_exception():
+        with contextlib.nullcontext() if trains else sigterm_as_exception():
             return act()
     except InterruptedRunError as error:
         return _complain(prog, error, error.exit_code)
@@ -86,26 +84,8 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
             raise
         return _complain(prog, NO_MEMORY, FAILED)
     except KeyboardInterrupt as stopped:
-        code = TERMINATED if stopped.args == (signal.SIGTERM,) else KEYBOARD
+        code = TERMINATED if is_sigterm(stopped) else KEYBOARD
         return _complain(prog, "terminated" if code == TERMINATED else "interrupted", code)
-
-
-@contextlib.contextmanager
-def _sigterm_as_exception() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that what is half made is removed; only where nobody heeds it."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.SIGTERM)
-
-    is_main = threading.current_thread() is threading.main_thread()  # signal.signal raises in others
-    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def entry() -> None:

@@ -2,4 +2,8 @@
 
 from importlib.metadata import version
 
+from counterpoint.core.supported import check_supported
+
+check_supported()
+
 __version__ = version("counterpoint")

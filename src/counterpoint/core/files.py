@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.errors import RunError, UsageError
-from counterpoint.core.run_lock import host_name, is_running
+from counterpoint.core.operating_system import host_name, is_running, open_to_flush, open_unlinked
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
@@ -54,7 +54,9 @@ def sha256_of(path: Path) -> str:
 
 def flush_to_disk(path: Path) -> None:
     """Fsync a file or a folder (a rename lasts only once its folder is flushed)."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = open_to_flush(path)
+    if handle is None:
+        return
     try:
         with _named(path):
             os.fsync(handle)
@@ -76,8 +78,7 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> Seal:
         OSError: the disk is full, read-only or otherwise refuses.
     """
     digest, size = hashlib.sha256(), 0
-    # No link is followed: it could lead to a file of the user's.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    handle = open_unlinked(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         with _named(path):
             for piece in pieces:
@@ -105,7 +106,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             with contextlib.suppress(OSError):
                 leftover.unlink()
         # Nobody can have put a link under a name that is drawn at random, and O_EXCL proves it.
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        os.close(open_unlinked(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         write(temporary)
         # Before the rename: after a power cut the name must not stand for a file without content.
         flush_to_disk(temporary)
@@ -321,6 +322,8 @@ def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[P
         flush_to_disk(folder)
         if earlier:
             target.rename(aside)
+        elif target.is_dir():
+            target.rmdir()  # Windows renames onto no folder, not even an empty one
         folder.rename(target)
         flush_to_disk(target.parent)
         _clear_away(target, folder, aside)

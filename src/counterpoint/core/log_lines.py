@@ -12,6 +12,7 @@ from typing import Any
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import finite_or_null, flush_to_disk
+from counterpoint.core.operating_system import open_unlinked
 from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular
 
 
@@ -53,9 +54,7 @@ def append_line(path: Path, values: dict[str, Any]) -> None:
         RunError: the disk refuses, or a link stands there.
     """
     try:
-        # No link is followed: it could lead to a file of the user's.
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(handle, "wb") as stream:
+        with os.fdopen(open_unlinked(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "wb") as stream:
             stream.write(json.dumps(finite_or_null(values), allow_nan=False).encode() + b"\n")
         flush_to_disk(path)  # before the checkpoint that these lines belong to
     except OSError as error:

@@ -178,7 +178,7 @@ def _wait_briefly(ending: ExitStack) -> None:
 
 def _idle_team(library: Any) -> Callable[[], None]:
     """Have a thread whose team is larger than there are processors, and sleeps; returns what ends both."""
-    nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)  # what the team does, once
+    nothing = ctypes.cast(library.omp_get_num_procs, ctypes.c_void_p)  # what the team does, once
     is_there, is_over = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -6,7 +6,6 @@ system has no locks, the library's own file stands for one.
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import socket
@@ -14,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import FileLock, SoftFileLock, Timeout
+from filelock import FileLock, Timeout, UnixFileLock
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.operating_system import open_unlinked
 
 LOCK = ".lock"
 GLANCE_SECONDS = 0.1  # for which a lock is tried: `is_locked` of another process holds it for a moment
@@ -32,13 +32,6 @@ class Holder:
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host} (since {self.since})"
-
-
-def host_name() -> str:
-    """This machine, and in a container of its own process numbers also these."""
-    with contextlib.suppress(OSError):
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
-    return socket.gethostname()
 
 
 @contextlib.contextmanager
@@ -59,7 +52,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
     try:
         os.stat(folder)  # filelock would make it, and a folder that is being deleted must not come back
         lock.acquire(timeout=GLANCE_SECONDS, poll_interval=GLANCE_SECONDS / 10)
-        left = None if isinstance(lock, SoftFileLock) else _sign(path)
+        left = _sign(path) if isinstance(lock, UnixFileLock) else None  # Windows lets nobody else write to it
     except Timeout:
         by = holder_of(folder) or "another process"
         raise RunError(f"{folder} is in use by {by}; wait until it ends or stop it, or choose another --out") from None
@@ -68,7 +61,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
     try:
         yield None if left is None else f"took over the lock of {left}, which no longer runs"
     finally:
-        if os.getpid() == pid:  # a fork of this process does not hold it
+        if isinstance(lock, UnixFileLock) and os.getpid() == pid:  # a fork of this process does not hold it
             path.unlink(missing_ok=True)  # while it is held nobody can have taken it in between
         lock.release()
 
@@ -76,7 +69,11 @@ def lock_run(folder: Path) -> Iterator[str | None]:
 def is_locked(folder: Path) -> bool:
     """Whether a process, this one or another, holds a run folder. Nothing is written."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        import fcntl  # deferred: Windows has none
+    except ImportError:
+        return _refuses_a_lock(folder / LOCK)
+    try:
+        handle = open_unlinked(folder / LOCK, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -91,7 +88,7 @@ def is_locked(folder: Path) -> bool:
 def holder_of(folder: Path) -> Holder | None:
     """Who wrote down that it holds a run folder, whether it still does or not; None if that cannot be read."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = open_unlinked(folder / LOCK, os.O_RDONLY)
     except OSError:
         return None
     with open(handle, "rb") as stream, contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -100,26 +97,25 @@ def holder_of(folder: Path) -> Holder | None:
     return None
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process of this machine may still run.
-
-    >>> is_running(os.getpid()), is_running(2**22 + 1)
-    (True, False)
-    """
-    try:
-        os.kill(pid, 0)  # signal 0 is not sent: it only asks whether the process is there
-        # One that was killed stays in the table of processes until its parent asks for it, which may be never.
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except ProcessLookupError:
+def _refuses_a_lock(path: Path) -> bool:
+    """Whether a lock that is there cannot be taken; asked by taking it, where the system has no shared locks."""
+    lock = FileLock(path, thread_local=False)
+    if not path.is_file():
         return False
-    except (OSError, OverflowError):  # another user's process, no /proc, or a number that tells nothing
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
         return True
+    except OSError:
+        return False
+    lock.release()
+    return False
 
 
 def _sign(path: Path) -> Holder | None:
     """Write down who holds the lock now; returns who stood there."""
     left = holder_of(path.parent)
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    with open(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW), "w", encoding="utf-8") as stream:
+    with open(open_unlinked(path, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as stream:
         json.dump(asdict(Holder(os.getpid(), socket.gethostname(), since)), stream)
     return left

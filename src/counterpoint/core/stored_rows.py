@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError
+from counterpoint.core.operating_system import BINARY, read_at, write_at
 
 
 class StoredRows:
@@ -48,7 +49,7 @@ class StoredRows:
         self._dtype, self._start, self._num_rows, self._width = array.dtype, array.offset, *array.shape
         self._positions: np.ndarray | None = None
         self._whole: StoredRows | None = None
-        self._handle = os.open(path, os.O_RDONLY)
+        self._handle = os.open(path, os.O_RDONLY | BINARY)
         weakref.finalize(self, os.close, self._handle)
 
     @property
@@ -86,7 +87,7 @@ class StoredRows:
         """Fill an array with rows of the file, from a place on."""
         content, offset = _bytes(values), self._start + place * self._width * self._dtype.itemsize
         while len(content):
-            done = os.preadv(self._handle, [content.data], offset)
+            done = read_at(self._handle, content.data, offset)
             if done == 0:
                 raise DataError(f"{self.path} ends early: it was changed while it was read")
             content, offset = content[done:], offset + done
@@ -160,7 +161,7 @@ def new_array(path: Path, shape: tuple[int, ...], dtype: Any) -> Iterator[Callab
         def write(first: int, part: np.ndarray) -> None:
             content, offset = _bytes(np.ascontiguousarray(part, dtype)), start + first * row_bytes
             while len(content):
-                done = os.pwrite(stream.fileno(), content.data, offset)
+                done = write_at(stream.fileno(), content.data, offset)
                 content, offset = content[done:], offset + done
 
         yield write

@@ -316,4 +316,5 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked process
+if hasattr(os, "register_at_fork"):  # Windows forks no process
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not live on in a forked one

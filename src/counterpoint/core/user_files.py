@@ -9,6 +9,8 @@ import os
 import stat
 from pathlib import Path
 
+from counterpoint.core.operating_system import NO_WAIT
+
 SHARD_PLAN = "plan.json"  # what a table in shards is of
 MAX_TEXT_BYTES = 1 << 29  # five million lines of a hundred letters
 OTHER_KINDS = {
@@ -70,15 +72,6 @@ def check_size(size: int, at_most: int) -> None:
         raise OSError(f"it has {size:,} bytes, at most {at_most:,} are read")
 
 
-def available_memory() -> int:
-    """Bytes of memory that this machine can give now; all it has where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def is_shard_folder(path: str | Path) -> bool:
     """Whether a folder holds a table in shards (``evaluation.shard_files``)."""
     return (Path(path) / SHARD_PLAN).is_file()
@@ -101,8 +94,7 @@ def shown_name(name: str) -> str:
 
 def _handle(path: str, flags: int) -> int:
     """Open without waiting for the other end of a pipe, and keep regular files only."""
-    # Of regular files O_NONBLOCK changes nothing.
-    handle = os.open(path, flags | os.O_NONBLOCK)
+    handle = os.open(path, flags | NO_WAIT)
     kind = stat.S_IFMT(os.fstat(handle).st_mode)
     if kind == stat.S_IFREG:
         return handle

@@ -245,7 +245,7 @@ def _without_extremes(z_ND: Tensor, ordered_DN: Tensor, uncommon_D: Tensor) -> T
     place_N = torch.arange(len(z_ND))
     is_end_N = (place_N <= most) | (place_N >= len(z_ND) - 1 - most)  # where the farthest lie
     far_DK = (ordered_DN[:, is_end_N] - median_D[:, None]).abs().sort(dim=1, descending=True).values
-    limit_D = far_DK.gather(1, num_D[:, None])[:, 0]
+    limit_D = far_DK.gather(1, num_D[:, None].long())[:, 0]
     return median_D + off_ND.clamp(-limit_D, limit_D)
 
 

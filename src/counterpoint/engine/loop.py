@@ -2,13 +2,9 @@
 
 import math
 import shlex
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from types import FrameType
 
 import torch
 from torch import Tensor
@@ -25,6 +21,7 @@ from counterpoint.core.errors import (
 from counterpoint.core.log_lines import append_line, log_hash
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.rundir import RUN
+from counterpoint.core.stop_signals import StopRequest, stop_on_signals
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -40,8 +37,6 @@ from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_firs
 from counterpoint.engine.progress import Reporter, TrainingDisplay
 from counterpoint.engine.replay import StepRecord, record_step, weights_digest
 from counterpoint.engine.step import StepOutcome, take_step
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SIGUSR1: what SLURM sends before the time is up
 
 
 @dataclass
@@ -71,42 +66,6 @@ class LoopState:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     unproven: int | None = None
-
-
-class StopRequest:
-    """Set by a signal; ``exit_code`` is then the shell's convention, 128 + signal."""
-
-    exit_code: int | None = None
-
-    def __bool__(self) -> bool:
-        return self.exit_code is not None
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn Ctrl-C, SIGTERM and SIGUSR1 into a request to save and stop while the block runs, in the main thread only.
-
-    A handler does no more than set a flag. A scheduler may send several signals while the state is saved (SLURM:
-    SIGUSR1, SIGTERM), so only a Ctrl-C, which a person sends, stops a run that was asked to stop before.
-    """
-    request = StopRequest()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if request and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if not request:
-            request.exit_code = 128 + number
-
-    # signal.signal raises outside of the main thread.
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-    previous = {number: signal.signal(number, handle) for number in SIGNALS}
-    try:
-        yield request
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) -> dict[str, Tensor]:

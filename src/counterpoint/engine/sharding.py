@@ -6,6 +6,8 @@ Scalar parameters cannot be sharded and stay whole, too.
 """
 
 from collections.abc import Iterator
+from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from counterpoint.core.dist import sum_over_ranks, world_size
+from counterpoint.core.errors import UsageError
 from counterpoint.engine.gradients import Gradients, norms_of, with_gradients
 
 
@@ -33,10 +36,15 @@ def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None
     # By name, as `fully_shard` puts new parameters in the place of those that the optimiser knows.
     place_of = {parameter: name for name, parameter in method.named_parameters()}
     whole = {parameter for parameter in place_of if parameter.ndim == 0}
+    if whole and "ignored_params" not in signature(fully_shard).parameters:
+        raise UsageError(
+            "to shard a method that learns a single number, install torch 2.7 or newer, or use strategy ddp"
+        )
+    kept_whole: dict[str, Any] = {"ignored_params": whole} if whole else {}
     # From the inside out: a unit takes what no unit within it has taken.
     units = [*blocks(method), *(part for part in [getattr(method, "backbone", None)] if part is not None), method]
     for unit in units:
-        fully_shard(unit, mesh=mesh, ignored_params=whole)
+        fully_shard(unit, mesh=mesh, **kept_whole)
     sharded = dict(method.named_parameters())
     for group in optimizer.param_groups:
         group["params"] = [sharded[place_of[parameter]] for parameter in group["params"]]

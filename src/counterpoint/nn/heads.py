@@ -3,7 +3,6 @@
 # N samples, D features, R rank
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.operating_system import installed_memory
 
 BYTES_PER_WEIGHT = 16  # in training: the weight, its gradient and two moments, in float32
 
@@ -72,7 +72,7 @@ PLAIN = ProjectorDetails()
 
 def _linear(width_in: int, width: int, *, bias: bool) -> nn.Linear:
     """A linear layer, refused before its allocation where training it would take more memory than there is."""
-    needed, there = BYTES_PER_WEIGHT * width_in * width, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed, there = BYTES_PER_WEIGHT * width_in * width, installed_memory()
     if needed > there:
         raise UsageError(
             f"a layer from {width_in} to {width} features needs {needed / 1e9:,.0f} GB in training, and this machine "

@@ -1,8 +1,6 @@
 """Carry a run out: hold its folder, train, and keep a status that stays honest whatever happens."""
 
 import contextlib
-import resource
-import sys
 import time
 from dataclasses import replace
 from typing import Any, cast
@@ -14,6 +12,7 @@ from counterpoint.core.dist import barrier, is_first_rank
 from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError
 from counterpoint.core.files import remove_leftovers
 from counterpoint.core.log_lines import log_hash
+from counterpoint.core.operating_system import peak_memory
 from counterpoint.core.run import Run
 from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
@@ -187,9 +186,9 @@ def _update_alone(folder: RunFolder, reporter: Reporter, *, is_done: bool, **cha
         reporter.say(f"{error}; it may still say that the run goes on")
 
 
-def _peak_memory_mb() -> float:
-    """Largest resident size of this process, or of the GPU's allocations, in MB."""
+def _peak_memory_mb() -> float | None:
+    """Largest resident size of this process, or of the GPU's allocations, in MB; None where the system does not say."""
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():  # 0: the run was on the CPU
         return round(torch.cuda.max_memory_allocated() / 1e6, 1)
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)
+    peak = peak_memory()
+    return None if peak is None else round(peak / 1e6, 1)

@@ -20,9 +20,10 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, RunError
 from counterpoint.core.files import file_state, read_sealed, sha256_of, write_file, write_sealed
 from counterpoint.core.numerics import unit_rows
+from counterpoint.core.operating_system import available_memory
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.stored_rows import Rows, StoredRows, new_array, row_slices, taken, whole
-from counterpoint.core.user_files import available_memory, read_text
+from counterpoint.core.user_files import read_text
 from counterpoint.evaluation.knn import DOT, Neighbours, nearest
 
 FORMAT = 3

@@ -237,17 +237,20 @@ def _launch(scores: PairScores, psi: PairFunction) -> ModuleType:
 def _device_problem(device: torch.device) -> str | None:
     if find_spec("triton") is None:
         return "triton must be installed, found none"
-    if device.type == "cuda":
-        capability = torch.cuda.get_device_capability(device)
-        if capability < (8, 0):  # bfloat16 and TF32 came with 8.0
-            return f"compute capability must be at least 8.0, got {capability}"
-        shared = shared_memory(device)
-        if shared < LEAST_SHARED:
-            return f"shared memory of a block must be at least {LEAST_SHARED:,} bytes, got {shared:,}"
+    is_interpreted = device.type == "cpu" and environ.get("TRITON_INTERPRET") == "1"
+    if device.type != "cuda" and not is_interpreted:
+        return f"device must be cuda, got {device.type}"
+    if find_spec("triton.knobs") is None:
+        return "triton must be 3.4 or newer, which comes with torch 2.8"
+    if is_interpreted:
         return None
-    if device.type == "cpu" and environ.get("TRITON_INTERPRET") == "1":
-        return None
-    return f"device must be cuda, got {device.type}"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0):  # bfloat16 and TF32 came with 8.0
+        return f"compute capability must be at least 8.0, got {capability}"
+    shared = shared_memory(device)
+    if shared < LEAST_SHARED:
+        return f"shared memory of a block must be at least {LEAST_SHARED:,} bytes, got {shared:,}"
+    return None
 
 
 def shared_memory(device: torch.device) -> int:
