@@ -189,4 +189,4 @@ def _headless_card(
 ) -> EncoderCard:
     """Of an encoder without projector: its embedding is the representation at unit length."""
     none: dict[str, Any] = {"projector": "none", "hidden": width, "features": width, "nonnegative": "none", "d0": None}
-    return EncoderCard(name, kind, in_shape, **scale, width=width, **none)
+    return EncoderCard(name, kind, in_shape, **scale, width=width, **none, resizing="bicubic")
