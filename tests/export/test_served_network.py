@@ -10,6 +10,7 @@ from counterpoint.export.onnx_format import BOTH, ServedNetwork
 from export.stirred_norms import MakeEncoder
 from tolerances import assert_close
 
+
 @pytest.mark.parametrize("resizing", ["bicubic", "bilinear"])
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (5, 13), (40, 31), (1, 1)])
 def test_the_graph_brings_pictures_to_the_size_as_the_encoders_card_says(

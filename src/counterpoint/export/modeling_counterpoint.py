@@ -100,7 +100,7 @@ class CounterpointEncoder(nn.Module):
 
 
 def bicubic(levels: Tensor, window: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """The middle of pictures (n, c, h, w) of levels 0 to 255 at another size: Pillow's resize of the width, then height.
+    """The middle of pictures (n, c, h, w), levels 0 to 255, at another size: Pillow's resize of the width, then height.
 
     Args:
         levels: of the pictures.
