@@ -346,8 +346,7 @@ def altered_pictures(subject: Subject) -> AlteredInput | None:
     for source in subject.sources[int(subject.is_own_data) :]:
         asked = evenly_spaced(torch.arange(len(source)), MOST_PICTURES)
         moments = [
-            picture_moments(subject.encoder.fitted(source.store.fetch(part.tolist())))
-            for part in asked.split(PIECE)
+            picture_moments(subject.encoder.fitted(source.store.fetch(part.tolist()))) for part in asked.split(PIECE)
         ]
         if found := altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std)):
             return found

@@ -20,6 +20,7 @@ from counterpoint.core.numerics import is_readable
 from counterpoint.core.resizing import Resizing, fit_images
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
+from counterpoint.core.table_columns import ColumnPlan, encoded
 from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.core.user_objects import CUSTOM
@@ -54,6 +55,7 @@ class EncoderCard:
     rank: int | None = None
     stem: str = "small"  # of the built-in ResNets: 0.1.0 had one at any size
     output_scale: bool = False
+    table: ColumnPlan | None = None  # of an encoder of rows of a table
     resizing: Resizing = "bilinear"  # of pictures of another size; cards of 0.2.0 and before do not say it
 
     @property
@@ -144,11 +146,10 @@ class Encoder(nn.Module):
         Args:
             samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d).
                 Images of another size are centre-cropped to a square and resized. NumPy arrays and tensors are
-                answered in kind.
+                answered in kind. An encoder of a table takes its file, a data frame, or values by column, too.
 
         Raises:
-            DataError: wrong kind, shape, channels or range, a shape that could be one picture or many, or numbers too
-                large for the encoder.
+            DataError: wrong kind, channels or range, an ambiguous shape, or numbers too large for the encoder.
         """
         return _like(self.both(samples)[0], samples)
 
@@ -191,8 +192,8 @@ class Encoder(nn.Module):
     def both(self, samples: Any) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
         card = self.card
-        channels = card.in_shape[0] if card.kind == "images" else None
-        checked = to_samples(samples, card.kind, name="samples", channels=channels)
+        rows = samples if card.table is None else encoded(card.table, samples)
+        checked = to_samples(rows, card.kind, name="samples", channels=card.in_shape[0])
         pairs = [self.of_views(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
         representations, embeddings = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         check_finite(representations, "representations", TOO_LARGE)

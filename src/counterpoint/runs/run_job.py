@@ -38,6 +38,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     chance, floor = _levels(assembled)
     return TrainingJob(
         settings=settings,
+        unit="images" if source.kind == "images" else "rows",
         method=method,
         optimizer=build_optimizer(method, settings.optim, is_sharded=engine.strategy == "fsdp"),
         schedule=build_schedule(

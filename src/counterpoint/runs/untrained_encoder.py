@@ -99,6 +99,7 @@ def _card(settings: TrainSettings, source: Source, width: int, statistics: Stati
         rank=chosen(asked.rank, None),
         stem=settings.stem if has_stem(settings.encoder) else "small",
         resizing="bicubic",
+        table=source.table,
     )
     if card.d0 is not None:
         check_subvector(card.d0, card.projected_width)
