@@ -260,7 +260,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
 def encoded(plan: ColumnPlan, table: Any) -> Any:
     """Rows of a file, a data frame or values by column as training saw them; anything else as it is.
 
-    What is filled in beyond what training knew is a warning.
+    Categories that training did not have are counted in a warning.
     """
     if isinstance(table, str | Path):
         columns, name = read_columns(Path(table)), str(table)
@@ -270,7 +270,7 @@ def encoded(plan: ColumnPlan, table: Any) -> Any:
     else:
         return table
     rows_ND, filled = plan.encode(columns, name)
-    if filled:
+    if "unknown" in filled:
         warnings.warn(f"{name}: {filled}", stacklevel=2)
     return rows_ND
 

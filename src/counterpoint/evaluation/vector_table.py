@@ -5,7 +5,7 @@
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
-from counterpoint.data.formats.labels import Labels, is_missing, labels_as_asked, number_labels
+from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.source import Source, fingerprint, source_of
@@ -174,21 +174,21 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {
 }
 
 
+def columns_table(path: Path, look: PartSettings, reporter: Reporter) -> Table:
+    """The rows of a file of columns as vectors; how they were made of the columns is said."""
+    asked = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
+    source = open_columns(path, SourceSettings(**asked), reporter.bar)
+    reporter.say(f"{path}: {source.notes['source.columns']}")
+    return Table(source.sample_names, source.store.fetch(range(len(source))).numpy(), source.classes(), path=path)
+
+
 def features_source(features: Any, labels: Any, look: PartSettings, reporter: Reporter) -> Source:
     """Features as samples, with their labels: given ones count more than those of the file."""
-    if isinstance(features, str | Path) and is_columns(path := Path(features)):
-        asked = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
-        opened = open_columns(path, SourceSettings(**asked), reporter.bar)
-        reporter.say(f"{path}: {opened.notes['source.columns']}")
-        if labels is not None:
-            found = _labels(labels, opened.sample_names, None)
-            opened = replace(opened, labels=found and found.numbers, class_names=found.class_names if found else ())
-        return opened if look.classes is None else of_classes(opened, look.classes)
     if isinstance(features, str | Path):
         path = Path(features)
         if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
-        table = read_table(path)
+        table = columns_table(path, look, reporter) if is_columns(path) else read_table(path)
         rows, name = torch.from_numpy(table.vectors), path.name
         digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
@@ -196,14 +196,10 @@ def features_source(features: Any, labels: Any, look: PartSettings, reporter: Re
         rows = to_samples(features if table is None else table.vectors, "vectors", name="features")
         name, digest = FEATURES, fingerprint([rows.numpy()], None)
     names = (table.names if table is not None else ()) or tuple(map(str, range(len(rows))))
-    found = _labels(labels, names, None if table is None else table.labels)
+    if isinstance(labels, str | Path):
+        found = labels_as_asked(str(labels), names, lambda: None)
+    else:
+        labels = table.labels if labels is None and table is not None else labels
+        found = None if labels is None else number_labels(labels, len(names))
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
     return source if look.classes is None else of_classes(source, look.classes)
-
-
-def _labels(asked: Any, names: Sequence[str], own: Sequence[str | None] | None) -> Labels | None:
-    """Labels that were given, in memory or in a file; else those of the table."""
-    if isinstance(asked, str | Path):
-        return labels_as_asked(str(asked), names, lambda: None)
-    labels = own if asked is None else asked
-    return None if labels is None else number_labels(labels, len(names))
