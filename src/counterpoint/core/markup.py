@@ -69,6 +69,15 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
     return Markup(f"{opening}>" if tag in VOID_TAGS else f"{opening}>{join(*children)}</{tag}>")
 
 
+def preformatted(shown: object) -> Markup:
+    """A record as a notebook shows it: its text, in columns.
+
+    >>> preformatted("a  <b>")
+    '<pre>a  &lt;b&gt;</pre>'
+    """
+    return element("pre", str(shown))
+
+
 def coordinate(value: float) -> str:
     """Write a number with at most two decimals, as SVG wants it.
 
@@ -122,5 +131,4 @@ def _keep_last_part(match: re.Match[str]) -> str:
 
 
 def _last_part(path: str) -> str:
-    """Name the file or folder a path ends in."""
     return "…/" + re.split(r"[\\/]", path.rstrip("\\/"))[-1]
