@@ -1,6 +1,7 @@
 """A run on a table keeps what its columns were, and takes other files the same way."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
 
-COLUMNS = {"label_column": "grade", "drop_columns": "id"}
+COLUMNS: dict[str, Any] = {"label_column": "grade", "drop_columns": "id"}
 
 
 def write_table(path: Path, first: int, *, city: str = "Oslo", has_labels: bool = True) -> None:
