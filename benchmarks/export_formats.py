@@ -30,7 +30,7 @@ def untrained(name: str, side: int) -> Encoder:
     width = feature_width(backbone, shape)
     card = EncoderCard(
         name, "images", shape, (0.5,) * 3, (0.25,) * 3, width, "mlp", hidden=width, features=128, nonnegative="relu",
-        d0=None,
+        d0=None, resizing="bicubic",
     )  # fmt: skip
     return Encoder(card, backbone, build_projector("mlp", width, hidden=width, features=128))
 

@@ -36,7 +36,7 @@ def make_encoder() -> MakeEncoder:
             architecture=architecture, kind="vectors" if len(in_shape) == 1 else "images", in_shape=in_shape,
             mean=(0.4,) * in_shape[0], std=(0.3,) * in_shape[0], width=width,
             projector=projector, hidden=16, features=6, nonnegative=nonnegative, d0=d0,
-            norm="batch" if projector == "mlp" else "none",
+            norm="batch" if projector == "mlp" else "none", resizing="bicubic",
         )  # fmt: skip
         head = build_projector(projector, width, hidden=16, features=6, details=card.projector_details)
         return Encoder(card, stirred(backbone), stirred(head))

@@ -65,6 +65,8 @@ OF_OTHER_PARTS = {
     "source.root": "elsewhere",
     "source.image_column": "image",
     "source.label_column": "label",
+    "source.drop_columns": "id",
+    "source.columns": "runs/other",
     "source.max_bad": 0.5,
     "source.altered": "reindex",
     "stem": "large",

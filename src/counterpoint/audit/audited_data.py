@@ -55,12 +55,14 @@ class AuditedData:
         shares: the parts, in their order.
         labels_N: class number of each sample, -1 where unknown; None without any.
         class_names: of each class number.
+        columns: how the columns of a table were taken.
     """
 
     kind: str
     shares: tuple[Share, ...]
     labels_N: np.ndarray | None
     class_names: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return sum(map(len, self.shares))
@@ -120,7 +122,8 @@ def collect(
         content = held if isinstance(held, FileStore | Tensor) else held.fetch(range(len(source)))
         shares.append(Share(name, content, source.sample_names))
     labels_N, class_names = _joint_labels([source for _, source in opened])
-    return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names)
+    columns = [source.notes["source.columns"] for _, source in opened if "source.columns" in source.notes]
+    return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names, tuple(columns))
 
 
 def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:

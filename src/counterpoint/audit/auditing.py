@@ -22,6 +22,7 @@ from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
 from counterpoint.audit.vector_checks import VECTOR_CHECKS, of_vectors, read_vectors, vector_evidence
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.paired_shares import Z_95
+from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import shown_name
 from counterpoint.core.validation import build
@@ -48,7 +49,8 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
         labels: one per sample for arrays; a file of them for named data, as ``source.labels``.
         against: other data, such as a test set, in which copies of these are looked for.
         quiet: show no progress.
-        source: settings of ``source``: ``labels``, ``split``, ``root``, ``image_column``, ``label_column``.
+        source: settings of ``source``: ``labels``, ``split``, ``root``, ``image_column``, ``label_column``,
+            ``drop_columns``.
 
     Raises:
         UsageError: no such data, or a setting is wrong.
@@ -58,7 +60,7 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     reporter = Reporter(quiet=quiet)
     if isinstance(labels, str | Path):
         labels, source = None, {**source, "labels": str(labels)}
-    settings = build(SourceSettings, source, "source")
+    settings = build(SourceSettings, {"drop_columns": UNUSABLE, **source}, "source")  # told, and not refused
     table = read_vectors(data, labels) if against is None else None
     if table is not None:
         found = _of_vectors(of_vectors(_name_of(data), *table, asked=settings.labels))
@@ -66,6 +68,7 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
         collection = collect(data, settings, labels=labels, against=against, progress=reporter.bar)
         is_images = collection.kind == "images"
         found = _of_pictures(collection, reporter) if is_images else _of_vectors(vector_evidence(collection))
+        found = found.model_copy(update={"observations": (*found.observations, *map(_of_columns, collection.columns))})
     return found.model_copy(
         update={
             "name": _name_of(data),
@@ -103,6 +106,17 @@ def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
     }
     pictures = {"cues": evidence.cues, "pictures": _thumbnails(evidence, found.observations)}
     return found.model_copy(update={"passport": found.passport.model_copy(update=known), **pictures})
+
+
+def _of_columns(told: str) -> Observation:
+    return Observation(
+        code="columns",
+        level="note",
+        title="how the columns of the table are taken",
+        text=f"{told}.",
+        remedy="--source.label-column NAME and --source.drop-columns NAME,NAME choose otherwise",
+        count=1,
+    )
 
 
 def _name_of(data: Any) -> str:

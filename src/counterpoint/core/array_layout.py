@@ -10,10 +10,10 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.resizing import MAX_PIXEL
 
 Kind = Literal["images", "vectors"]
 COLOUR_CHANNELS = (1, 3)
-MAX_PIXEL = 255
 
 
 def to_samples(
@@ -105,32 +105,6 @@ def check_finite(samples: Tensor, name: str, remedy: str = "") -> None:
 def to_unit_float(images_NCHW: Tensor) -> Tensor:
     """Bring images to float32 in [0, 1]."""
     return images_NCHW.to(torch.float32) / MAX_PIXEL if images_NCHW.dtype == torch.uint8 else images_NCHW
-
-
-def fit_images(images_NCHW: Tensor, in_shape: tuple[int, ...]) -> Tensor:
-    """Centre-crop to a square, resize and match the number of channels.
-
-    Raises:
-        DataError: colour images for a grey-level encoder.
-    """
-    channels, height, width = in_shape
-    if images_NCHW.shape[1] != channels:
-        if images_NCHW.shape[1] != 1:
-            raise DataError(
-                f"this encoder takes {channels} channel(s), got {images_NCHW.shape[1]}; convert the images to "
-                f"grey levels"
-            )
-        # A view: grey levels take no more memory in several channels.
-        images_NCHW = images_NCHW.expand(-1, channels, -1, -1)
-    if images_NCHW.shape[2:] == (height, width):
-        return images_NCHW
-    # A network for pictures that are not square gets the whole picture, scaled along each axis.
-    if height == width:
-        side = min(images_NCHW.shape[2:])
-        top, left = (images_NCHW.shape[2] - side) // 2, (images_NCHW.shape[3] - side) // 2
-        images_NCHW = images_NCHW[:, :, top : top + side, left : left + side]
-    # antialias: without it, shrinking would skip pixels.
-    return F.interpolate(images_NCHW, (height, width), mode="bilinear", antialias=True, align_corners=False)
 
 
 def shrunk_to_bytes(images_NCHW: Tensor, side: int) -> Tensor:

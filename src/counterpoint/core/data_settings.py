@@ -65,6 +65,10 @@ class SourceSettings(Settings):
     )
     image_column: str = option("tables: column of images or vectors (auto: by its type)", "auto")
     label_column: str = option("tables, tar shards: column or field of labels (auto: by its name)", "auto")
+    drop_columns: str = option(
+        "tables: columns to leave out, separated by commas; or unusable: dates, texts, ids, constants", "none"
+    )
+    columns: str = option("tables: run whose columns, categories and medians are taken (auto: the table's own)", "auto")
     altered: Literal["refuse", "reindex"] = option(
         "samples whose content changed since the data were indexed: refuse them, or take them as they are now", "refuse"
     )
@@ -98,6 +102,8 @@ class PartSettings(Settings):
     image_size: int | None = None
     max_bad: float | None = None
     altered: Literal["refuse", "reindex"] | None = None
+    label_column: str | None = None
+    drop_columns: str | None = None
 
     @property
     def part(self) -> dict[str, Any]:

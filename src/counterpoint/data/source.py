@@ -14,6 +14,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import Kind, to_bytes
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError, nearest
+from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import shown_name
 from counterpoint.data.formats.image_files import Skipped
 from counterpoint.data.formats.labels import Labels
@@ -42,6 +43,7 @@ class Source:
         second: a second view or another modality of each sample, by the same positions.
         second_shape: one sample's shape in ``second``.
         factors: int64 (n, f), the value of each generative factor by its number, where the data were generated.
+        table: how the columns of a table became the numbers of a sample.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Source:
     second: Store | None = None
     second_shape: tuple[int, ...] | None = None
     factors: Tensor | None = None
+    table: ColumnPlan | None = None
 
     def __len__(self) -> int:
         return len(self.store)

@@ -15,6 +15,7 @@ from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 Lever = Literal[
     "learning rate", "temperature", "views", "colour", "kept colour", "preview", "epochs", "batch", "representation",
     "projector", "narrow", "features", "loss options", "relu-gelu", "directclr", "sampling", "no views",
+    "raw rows",
 ]  # fmt: skip
 REPRESENTATION, EMBEDDING, UNTRAINED = "representation", "embedding", "untrained representation"
 GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were averaged

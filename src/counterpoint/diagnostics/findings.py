@@ -210,7 +210,7 @@ def draw_findings(evidence: Evidence) -> Findings:
     """The findings, the answer, and what both were drawn from."""
     return Findings(
         findings=find(evidence),
-        answer=answer(evidence.votes),
+        answer=answer(evidence.votes, is_rows="raw rows" in evidence.levers),
         places=evidence.places,
         unjudged=evidence.not_looked_at,
         levers=tuple(sorted(evidence.levers)),
@@ -239,5 +239,9 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
         return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
 
     lacking = (*evidence.not_looked_at, *(name for name in findings.unjudged if name == VIEWS))
-    known = {"findings": tuple(sorted(found, key=place)), "answer": answer(rows), "unjudged": lacking}
+    known = {
+        "findings": tuple(sorted(found, key=place)),
+        "answer": answer(rows, is_rows="raw rows" in findings.levers),
+        "unjudged": lacking,
+    }
     return findings.model_copy(update=known)

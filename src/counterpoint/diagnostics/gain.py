@@ -16,6 +16,7 @@ UNTRAINED_ENCODER = BASELINES[2]
 LEARNED = "representation"
 SMALLEST = 0.01  # difference of which it is said how many queries would tell it; of a smaller one 5 points
 USUAL_DIFFERENCE = 0.05
+RAW_ROWS = "nothing says that learning pays on these rows: take the raw columns, for instance with gradient boosting"
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,18 @@ def gains(votes: Sequence[EvaluationRow]) -> tuple[Gain, ...]:
     return tuple(replace(gain, difference=difference) for gain, difference in zip(found, differences, strict=True))
 
 
-def answer(votes: Sequence[EvaluationRow]) -> str:
+def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     """One sentence: are the features better than what training did not make, by which classifier, and what is chance.
+
+    Args:
+        votes: see ``gains``.
+        is_rows: the samples are rows of numbers; where nothing is gained the sentence says what to do instead.
 
     >>> answer([])
     'whether the features are good was not measured'
     """
     found = gains(votes)
+    remedy = RAW_ROWS if is_rows and not any(gain.is_better for gain in found) else ""
     if not found:
         return "whether the features are good was not measured"
     by_name = {name_of(gain.baseline) for gain in found if gain.baseline}
@@ -98,7 +104,8 @@ def answer(votes: Sequence[EvaluationRow]) -> str:
     left = groups["not told apart"]
     closest = max(left, key=lambda gain: abs(gain.difference.value) if gain.difference else 0.0, default=None)
     needed = f" ({_needed(closest)})" if closest and len(left) == len(found) else ""
-    return "; ".join(filter(None, [f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}", chance]))
+    sentence = f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}"
+    return "; ".join(filter(None, [sentence, remedy, chance]))
 
 
 def _beside_chance(found: Sequence[Gain], chance: str) -> str:

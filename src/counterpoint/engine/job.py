@@ -71,6 +71,7 @@ class TrainingJob:
         measurements: join each epoch's record.
         loggers: take each epoch's record; on the first rank only.
         facts: what else a checkpoint should say about the run (versions, hashes).
+        unit: what a rate counts: images or rows.
     """
 
     settings: TrainSettings
@@ -86,6 +87,7 @@ class TrainingJob:
     measurements: tuple[Measurement, ...]
     loggers: tuple[Logger, ...]
     facts: Mapping[str, Any]
+    unit: str = "images"
 
     @property
     def num_epochs(self) -> int:

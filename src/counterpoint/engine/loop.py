@@ -94,7 +94,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
         # Step 0, too: a run that is stopped in its first epoch goes on from there, and its first step can be
         # replayed.
         _save(job, state)
-    showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step)
+    showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step, job.unit)
     # Every step seeds torch's generator; the caller's numbers go on after the run as if there had been none.
     with torch.random.fork_rng(_devices(job)), stop_on_signals() as stop, showing as display:
         while state.position.epoch < job.num_epochs:

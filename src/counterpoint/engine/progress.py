@@ -60,14 +60,16 @@ class Reporter:
             )
 
     @contextmanager
-    def training(self, num_epochs: int, batches_per_epoch: int, first_step: int) -> Iterator["TrainingDisplay"]:
-        """Show training while the block runs."""
+    def training(
+        self, num_epochs: int, batches_per_epoch: int, first_step: int, unit: str = "images"
+    ) -> Iterator["TrainingDisplay"]:
+        """Show training while the block runs; ``unit`` is what a rate counts."""
         if not self._console.is_terminal:
-            yield TrainingDisplay(self, None, num_epochs)
+            yield TrainingDisplay(self, None, num_epochs, unit)
             return
         with self._progress("epoch {task.fields[epoch]}/" + str(num_epochs), "{task.fields[record]}") as progress:
             progress.add_task("", total=num_epochs * batches_per_epoch, completed=first_step, epoch=1, record="")
-            yield TrainingDisplay(self, progress, num_epochs)
+            yield TrainingDisplay(self, progress, num_epochs, unit)
 
     def _progress(self, *texts: str) -> Progress:
         """A bar that gives way to the texts on a narrow terminal."""
@@ -80,10 +82,11 @@ class Reporter:
 class TrainingDisplay:
     """The live line of a training run."""
 
-    def __init__(self, reporter: Reporter, progress: Progress | None, num_epochs: int) -> None:
+    def __init__(self, reporter: Reporter, progress: Progress | None, num_epochs: int, unit: str) -> None:
         self._reporter = reporter
         self._progress = progress
         self._num_epochs = num_epochs
+        self._unit = unit
         self._line_every = -(-num_epochs // LINES_PER_RUN)
         self._started = time.perf_counter()
         self._first_epoch: int | None = None
@@ -102,14 +105,14 @@ class TrainingDisplay:
     def epoch_done(self, record: EpochRecord) -> None:
         """Show a finished epoch's figures."""
         if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], record=_words(record))
+            self._progress.update(self._progress.task_ids[0], record=f"{_words(record)} {self._unit}/s")
             return
         epoch = record.epoch or 0
         if epoch in (1, self._num_epochs) or epoch % self._line_every == 0:
             # Epochs of this process only: those before a resume took none of its time.
             done = epoch - (self._first_epoch or 0)
             left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - epoch)
-            self._reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)}  {left:.0f} s left")
+            self._reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)} {self._unit}/s  {left:.0f} s left")
 
 
 def _words(record: EpochRecord) -> str:
@@ -120,4 +123,4 @@ def _words(record: EpochRecord) -> str:
     beside = f"{f' ({known})' if known else ''}{measured}"
     # The loop knows all three.
     loss, rate, speed = record.loss or 0.0, record.learning_rate or 0.0, record.images_per_second or 0.0
-    return f"loss {loss:.3f}{beside}  lr {rate:.1e}  {speed:,.0f} images/s"
+    return f"loss {loss:.3f}{beside}  lr {rate:.1e}  {speed:,.0f}"

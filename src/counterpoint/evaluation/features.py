@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from counterpoint.core.array_layout import fit_images, to_unit_float
+from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import DataError
 from counterpoint.core.stored_rows import Rows, row_slices, whole
 from counterpoint.core.thread_parts import one_blas_thread, side_by_side
@@ -317,7 +317,7 @@ def view_pairs(
             samples = source.store.fetch(ids_B.tolist())
             # Other data may have another size, or no colours: views are drawn of what the encoder takes.
             if encoder.card.kind == "images" and samples.shape[1:] != encoder.card.in_shape:
-                samples = fit_images(to_unit_float(samples), encoder.card.in_shape)
+                samples = encoder.fitted(samples)
             views = drawer.two_views(samples, ids_B, VIEW_EPOCH)
             seen = [{name: measure(view) for name, measure in also.items()} for view in views]
             return [{**reader.of_views(view), **own} for view, own in zip(views, seen, strict=True)]
@@ -346,8 +346,7 @@ def altered_pictures(subject: Subject) -> AlteredInput | None:
     for source in subject.sources[int(subject.is_own_data) :]:
         asked = evenly_spaced(torch.arange(len(source)), MOST_PICTURES)
         moments = [
-            picture_moments(fit_images(to_unit_float(source.store.fetch(part.tolist())), card.in_shape))
-            for part in asked.split(PIECE)
+            picture_moments(subject.encoder.fitted(source.store.fetch(part.tolist()))) for part in asked.split(PIECE)
         ]
         if found := altered_input(torch.cat(moments), torch.tensor(card.mean), torch.tensor(card.std)):
             return found

@@ -68,7 +68,7 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
         data = {"data": samples.data, "labels": samples.labels}
         found = open_trained(subject, **data, part=look.part, reporter=reporter)
     else:
-        return _open_features(subject, samples, look)
+        return _open_features(subject, samples, look, reporter)
     if look.checkpoint is not None and found.folder is None:
         raise UsageError("checkpoint goes with a run; an encoder from elsewhere has the weights of its file")
     found.encoder.to(place(look.device, "fp32").torch_device)
@@ -113,7 +113,7 @@ def _is_features(subject: Any) -> bool:
     return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
 
 
-def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subject:
+def _open_features(features: Any, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
     """Features from anywhere: nothing is encoded."""
     given = [
         name
@@ -124,7 +124,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
         raise UsageError(
             f"{['data', *given][samples.data is None]} goes with an encoder; features are all that is looked at"
         )
-    source = features_source(features, samples.labels, look.classes)
+    source = features_source(features, samples.labels, look, reporter)
     width = source.shape[0]
     card = _headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
     split = split_source(len(source), source.labels, DEFAULT_HOLDOUT)
@@ -132,7 +132,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
     subject = Subject(source.name, Encoder(card, nn.Identity(), nn.Identity()), source, split, (source,), facts=facts)
     if samples.test_data is None:
         return subject
-    queries = features_source(samples.test_data, samples.test_labels, look.classes)
+    queries = features_source(samples.test_data, samples.test_labels, look, reporter)
     if queries.shape != source.shape:
         raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
     return beside(subject, queries)
@@ -189,4 +189,4 @@ def _headless_card(
 ) -> EncoderCard:
     """Of an encoder without projector: its embedding is the representation at unit length."""
     none: dict[str, Any] = {"projector": "none", "hidden": width, "features": width, "nonnegative": "none", "d0": None}
-    return EncoderCard(name, kind, in_shape, **scale, width=width, **none)
+    return EncoderCard(name, kind, in_shape, **scale, width=width, **none, resizing="bicubic")

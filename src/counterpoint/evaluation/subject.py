@@ -172,7 +172,9 @@ def beside(subject: Subject, queries: Source) -> Subject:
 
 
 def name_skipped(source: Source, reporter: Reporter) -> None:
-    """Say which files were left out."""
+    """Say which files were left out, and how the columns of a table were taken."""
+    if "source.columns" in source.notes:
+        reporter.say(f"{source.name}: {source.notes['source.columns']}")
     for item in source.skipped:
         reporter.say(f"skipped {item.name}: {item.reason}")
     if source.skipped:

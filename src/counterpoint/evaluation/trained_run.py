@@ -30,6 +30,8 @@ from counterpoint.methods.catalogue import ENCODES_BOTH
 from counterpoint.nn.encoders import has_stem
 from counterpoint.nn.trained import Encoder, load_encoder, part_of
 
+AUTO = "auto"
+
 
 def read_resolved(folder: RunFolder) -> TrainSettings:
     """Settings of a run with every ``auto`` filled in.
@@ -136,7 +138,8 @@ def open_trained(
         labels = known.labels if is_array and labels is None else labels
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
-    asked = _source_settings(settings, trained.card.in_shape, part, is_own_data=is_own_data)
+    columns = AUTO if trained.card.table is None else str(known.path)
+    asked = _source_settings(settings, trained.card.in_shape, part, is_own_data=is_own_data, columns=columns)
     is_own_data &= not part  # unless the content turns out to be that of the run
     source = open_samples(data, asked.model_dump(), labels, reporter)
     began = status.data_fingerprint or source.fingerprint
@@ -166,7 +169,7 @@ def open_trained(
         is_own_record=is_own_data and is_as_it_was,
         own_views=own_views,
         own_loss=None if known.loss is None else as_loss(known.loss),
-        opens=for_other_data(settings, trained.card.in_shape),
+        opens=for_other_data(settings, trained.card.in_shape, columns),
     )
 
 
@@ -189,13 +192,18 @@ def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
     return None
 
 
-def for_other_data(settings: TrainSettings, in_shape: tuple[int, ...]) -> SourceSettings:
-    """How a run's encoder takes samples that are not its own."""
-    return _source_settings(settings, in_shape, {}, is_own_data=False)
+def for_other_data(settings: TrainSettings, in_shape: tuple[int, ...], columns: str = AUTO) -> SourceSettings:
+    """How a run's encoder takes samples that are not its own; of rows of a table ``columns`` names the run."""
+    return _source_settings(settings, in_shape, {}, is_own_data=False, columns=columns)
 
 
 def _source_settings(
-    settings: TrainSettings, in_shape: tuple[int, ...], part: Mapping[str, Any], *, is_own_data: bool
+    settings: TrainSettings,
+    in_shape: tuple[int, ...],
+    part: Mapping[str, Any],
+    *,
+    is_own_data: bool,
+    columns: str = AUTO,
 ) -> SourceSettings:
     """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
     asked = settings.source.model_dump()
@@ -203,7 +211,11 @@ def _source_settings(
     if not is_own_data and settings.source.labels != "none":
         asked["labels"] = "auto"  # a file of labels belongs to the run's own samples
     if not is_own_data:  # as do its part of a data set and its columns
-        asked |= {"split": "auto", "image_column": "auto", "label_column": "auto", "classes": ALL}
+        asked |= {"split": "auto", "image_column": "auto", "classes": ALL}
+    if not is_own_data and columns == AUTO:
+        asked["label_column"] = "auto"
+    if columns != AUTO:  # the run's own columns say what is left out
+        asked |= {"columns": columns, "drop_columns": NO_FILE}
     if not is_own_data or "split" in part:  # its list names samples of the part that was trained on
         asked["exclude"] = NO_FILE
     return build(SourceSettings, {**asked, **part}, "source")

@@ -14,6 +14,7 @@ import torch
 
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, vector_writer
+from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
@@ -21,9 +22,11 @@ from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import read_npy, read_npz
+from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import of_classes
 from counterpoint.data.stores import RowsStore
+from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
 
@@ -171,13 +174,21 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {
 }
 
 
-def features_source(features: Any, labels: Any, classes: str | None) -> Source:
+def columns_table(path: Path, look: PartSettings, reporter: Reporter) -> Table:
+    """The rows of a file of columns as vectors; how they were made of the columns is said."""
+    asked = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
+    source = open_columns(path, SourceSettings(**asked), reporter.bar)
+    reporter.say(f"{path}: {source.notes['source.columns']}")
+    return Table(source.sample_names, source.store.fetch(range(len(source))).numpy(), source.classes(), path=path)
+
+
+def features_source(features: Any, labels: Any, look: PartSettings, reporter: Reporter) -> Source:
     """Features as samples, with their labels: given ones count more than those of the file."""
     if isinstance(features, str | Path):
         path = Path(features)
         if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
-        table = read_table(path)
+        table = columns_table(path, look, reporter) if is_columns(path) else read_table(path)
         rows, name = torch.from_numpy(table.vectors), path.name
         digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
@@ -191,4 +202,4 @@ def features_source(features: Any, labels: Any, classes: str | None) -> Source:
         labels = table.labels if labels is None and table is not None else labels
         found = None if labels is None else number_labels(labels, len(names))
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
-    return source if classes is None else of_classes(source, classes)
+    return source if look.classes is None else of_classes(source, look.classes)

@@ -83,16 +83,43 @@ class CounterpointEncoder(nn.Module):
         """Centred square at the size that was trained with, then mean and deviation."""
         if self.config["kind"] == "vectors":
             return (samples.to(self.mean.dtype) - self.mean) / self.std
-        images = samples.float() / 255 if samples.dtype == torch.uint8 else samples
+        levels = samples.float() if samples.dtype == torch.uint8 else samples * 255
         channels, height, width = self.config["in_shape"]
-        images = images.expand(-1, channels, -1, -1)  # of a grey picture as many equal channels
-        if images.shape[2:] != (height, width):
+        levels = levels.expand(-1, channels, -1, -1)  # of a grey picture as many equal channels
+        if levels.shape[2:] != (height, width):
+            high, wide = levels.shape[2:]
             if height == width:
-                side = min(images.shape[2:])
-                top, left = (images.shape[2] - side) // 2, (images.shape[3] - side) // 2
-                images = images[:, :, top : top + side, left : left + side]
-            images = F.interpolate(images, (height, width), mode="bilinear", antialias=True, align_corners=False)
-        return (images - self.mean) / self.std
+                high = wide = min(high, wide)
+            if self.config.get("resizing") == "bicubic":
+                levels = bicubic(levels, (high, wide), (height, width))
+            else:
+                top, left = (levels.shape[2] - high) // 2, (levels.shape[3] - wide) // 2
+                levels = levels[:, :, top : top + high, left : left + wide]
+                levels = F.interpolate(levels, (height, width), mode="bilinear", antialias=True, align_corners=False)
+        return (levels.float() / 255 - self.mean) / self.std
+
+
+def bicubic(levels: Tensor, window: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """The middle of pictures (n, c, h, w), levels 0 to 255, at another size: Pillow's resize of the width, then height.
+
+    Args:
+        levels: of the pictures.
+        window: height and width of the part that is taken.
+        size: height and width that it gets.
+    """
+    for axis in (1, 0):
+        length, scale = levels.shape[2 + axis], window[axis] / size[axis]
+        centre = (length - window[axis]) / 2 + (torch.arange(size[axis]).double() + 0.5) * scale
+        x = (torch.arange(length) + 0.5 - centre[:, None]).abs() / max(scale, 1.0)
+        near, far = (1.5 * x - 2.5) * x * x + 1, (((x - 5) * x + 8) * x - 4) * -0.5
+        weights = torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+        # Weights of 22 bits, and sums rounded to whole levels: the same bits on every machine.
+        units = (weights / weights.sum(dim=1, keepdim=True) * 2**22).to(levels.device)
+        units = units.sign() * (units.abs() + 0.5).floor()
+        levels = levels.double().round()
+        levels = levels @ units.mT if axis else units @ levels
+        levels = (levels / 2**22 + 0.5).floor().clamp(0, 255)
+    return levels
 
 
 class Mean(nn.Module):

@@ -1,12 +1,9 @@
 """ONNX: preparation of the input, backbone, projector and output map in one graph, checked by onnxruntime.
 
-Pictures are resized by two matrix products, whose matrices are computed in the graph from the size of the input. The
-result is torch's ``interpolate(mode="bilinear", antialias=True)`` of the centred square, to rounding, at any size and
-in any program: ONNX's own ``Resize`` differs between programs and versions, and a cut-out whose size is only known when
-the graph runs is refused by ``torch.export``.
+Pictures are resized as ``core.resizing`` defines it, by two matrix products whose matrices are computed in the graph
+from the size of the input: ONNX's own ``Resize`` differs between programs and versions, rounds otherwise, and a cut-out
+whose size is only known when the graph runs is refused by ``torch.export``.
 """
-
-# N samples, C channels, H W size of the input, S side of the network's input
 
 import contextlib
 import io
@@ -22,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core import __version__
-from counterpoint.core.array_layout import MAX_PIXEL, to_bytes
+from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError, first_line
+from counterpoint.core.resizing import MAX_PIXEL, resized
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
 from counterpoint.nn.trained import Encoder
@@ -48,7 +46,7 @@ class ServedNetwork(nn.Module):
         card = encoder.card
         self.outputs = BOTH if layer == "both" else (layer,)
         self.is_images = card.kind == "images"
-        self.in_shape = card.in_shape
+        self.in_shape, self.resizing = card.in_shape, card.resizing
         self.backbone, self.projector = encoder.backbone, encoder.projector
         # relu-gelu differs from relu in its gradient alone, and no format has an operator for it.
         nonnegative = "relu" if card.nonnegative == "relu-gelu" else card.nonnegative
@@ -74,20 +72,8 @@ class ServedNetwork(nn.Module):
         """Pictures as floats in [0, 1] of the network's size; vectors as they are."""
         if not self.is_images:
             return samples
-        images_NCHW = samples.permute(0, 3, 1, 2)
         _, height, width = self.in_shape
-        count_H = torch.arange(images_NCHW.shape[2], device=samples.device) + 1.0
-        count_W = torch.arange(images_NCHW.shape[3], device=samples.device) + 1.0
-        # As tensors: a size that Python sees would be fixed in the graph.
-        own_height, own_width = count_H[-1], count_W[-1]
-        if height == width:  # the centred square, as ``fit_images`` takes it
-            side = torch.minimum(own_height, own_width)
-            rows_SH = resize_matrix(count_H, ((own_height - side) / 2).floor(), side, height)
-            columns_SW = resize_matrix(count_W, ((own_width - side) / 2).floor(), side, width)
-        else:
-            rows_SH = resize_matrix(count_H, torch.zeros_like(own_height), own_height, height)
-            columns_SW = resize_matrix(count_W, torch.zeros_like(own_width), own_width, width)
-        return rows_SH @ (images_NCHW.to(torch.float32) / MAX_PIXEL) @ columns_SW.mT
+        return resized(samples.permute(0, 3, 1, 2), (height, width), self.resizing).to(torch.float32) / MAX_PIXEL
 
     def described(self) -> Mapping[str, str]:
         """What the graph takes and returns, in words."""
@@ -97,30 +83,6 @@ class ServedNetwork(nn.Module):
         else:
             taken = f"float32 (batch, {self.in_shape[0]}), any batch"
         return {"input": f"{self.input_name}: {taken}", "outputs": ", ".join(self.outputs)}
-
-
-def resize_matrix(count_H: Tensor, start: Tensor, size: Tensor, side: int) -> Tensor:
-    """Weights (side, h) of one axis: a window of an axis of pixels brought to ``side`` pixels, antialiased.
-
-    Each row is a triangle of half-width max(size / side, 1) pixels around its place in the window, cut off at the
-    window's ends, with sum 1: what torch's antialiased bilinear interpolation computes.
-
-    Args:
-        count_H: 1, 2, ..., h, in floats.
-        start: pixels before the window.
-        size: pixels of the window.
-        side: pixels to which the window is brought.
-
-    >>> resize_matrix(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor(1.0), torch.tensor(2.0), 2)
-    tensor([[0., 1., 0., 0.],
-            [0., 0., 1., 0.]])
-    """
-    place_H = count_H - 0.5 - start  # centres of the pixels, from the window's begin
-    scale = size / side
-    centre_S = (torch.arange(side, device=count_H.device) + 0.5) * scale
-    distance_SH = (place_H[None, :] - centre_S[:, None]).abs() / scale.clamp(min=1.0)
-    weight_SH = (1.0 - distance_SH).clamp(min=0.0) * ((place_H > 0) & (place_H < size))
-    return weight_SH / weight_SH.sum(dim=1, keepdim=True)
 
 
 ONNX_FILE = "model.onnx"

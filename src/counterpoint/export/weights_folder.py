@@ -50,6 +50,7 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
         "in_shape": list(card.in_shape),
         "mean": list(card.mean),
         "std": list(card.std),
+        "resizing": card.resizing,
         "backbone": plan_of(encoder.backbone, "backbone"),
         "projector": plan_of(encoder.projector, "projector"),
         "output": {"d0": card.d0, "nonnegative": card.nonnegative},

@@ -10,15 +10,17 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from counterpoint.core.array_layout import Kind, check_finite, fit_images, to_samples, to_unit_float
+from counterpoint.core.array_layout import Kind, check_finite, to_samples
 from counterpoint.core.checks import check_held
 from counterpoint.core.data_settings import Count
 from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_card
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically
 from counterpoint.core.numerics import is_readable
+from counterpoint.core.resizing import Resizing, fit_images
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
+from counterpoint.core.table_columns import ColumnPlan, encoded
 from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.core.user_objects import CUSTOM
@@ -53,6 +55,8 @@ class EncoderCard:
     rank: int | None = None
     stem: str = "small"  # of the built-in ResNets: 0.1.0 had one at any size
     output_scale: bool = False
+    table: ColumnPlan | None = None  # of an encoder of rows of a table
+    resizing: Resizing = "bilinear"  # of pictures of another size; cards of 0.2.0 and before do not say it
 
     @property
     def projector_details(self) -> ProjectorDetails:
@@ -142,11 +146,10 @@ class Encoder(nn.Module):
         Args:
             samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d).
                 Images of another size are centre-cropped to a square and resized. NumPy arrays and tensors are
-                answered in kind.
+                answered in kind. An encoder of a table takes its file, a data frame, or values by column, too.
 
         Raises:
-            DataError: wrong kind, shape, channels or range, a shape that could be one picture or many, or numbers too
-                large for the encoder.
+            DataError: wrong kind, channels or range, an ambiguous shape, or numbers too large for the encoder.
         """
         return _like(self.both(samples)[0], samples)
 
@@ -189,8 +192,8 @@ class Encoder(nn.Module):
     def both(self, samples: Any) -> tuple[Tensor, Tensor]:
         """Representations and embeddings from one pass, as CPU tensors."""
         card = self.card
-        channels = card.in_shape[0] if card.kind == "images" else None
-        checked = to_samples(samples, card.kind, name="samples", channels=channels)
+        rows = samples if card.table is None else encoded(card.table, samples)
+        checked = to_samples(rows, card.kind, name="samples", channels=card.in_shape[0])
         pairs = [self.of_views(self.prepare(chunk)) for chunk in checked.split(CHUNK)]
         representations, embeddings = (torch.cat(parts) for parts in zip(*pairs, strict=True))
         check_finite(representations, "representations", TOO_LARGE)
@@ -215,10 +218,14 @@ class Encoder(nn.Module):
         if samples.ndim != axes.count(",") + 1:
             raise DataError(f"samples must be {self.card.kind} {axes}, got shape {tuple(samples.shape)}")
         if self.card.kind == "images":
-            samples = fit_images(to_unit_float(samples), self.card.in_shape)
+            samples = self.fitted(samples)
         elif samples.shape[1] != self.card.in_shape[0]:
             raise DataError(f"this encoder takes {self.card.in_shape[0]} features per sample, got {samples.shape[1]}")
         return (samples.to(self.mean.dtype) - self.mean.to(samples.device)) / self.std.to(samples.device)
+
+    def fitted(self, images_NCHW: Tensor) -> Tensor:
+        """Images as floats in [0, 1] at the network's size; see ``core.resizing.fit_images``."""
+        return fit_images(images_NCHW, self.card.in_shape, self.card.resizing)
 
 
 def _like(output: Tensor, samples: Any) -> Any:

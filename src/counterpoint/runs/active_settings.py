@@ -255,6 +255,8 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "source.root": lambda facts: facts.needs_form("root"),
     "source.image_column": lambda facts: facts.needs_form("image_column"),
     "source.label_column": lambda facts: facts.needs_form("label_column", *_shards(facts)),
+    "source.drop_columns": lambda facts: facts.needs_form("drop_columns"),
+    "source.columns": lambda facts: facts.needs_form("columns"),
     "source.max_bad": lambda facts: facts.needs_form("max_bad"),
     "source.altered": lambda facts: facts.needs_form("altered"),
 }
@@ -307,6 +309,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "loss options": bool(settings.loss.options),
         "relu-gelu": settings.output.nonnegative == "relu",
         "directclr": is_joint and method.d0_share is None and projector != "none",
+        "raw rows": kind == "vectors",
         "sampling": settings.source.sampling == "natural" and settings.source.labels != "none",
     }
     return frozenset(lever for lever, is_available in is_there.items() if is_available)

@@ -24,6 +24,7 @@ from counterpoint.evaluation.feature_sets import INITIAL
 from counterpoint.evaluation.protocol import evaluate_opened
 from counterpoint.evaluation.subject import beside, open_queries
 from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved
+from counterpoint.nn.trained import load_encoder
 from counterpoint.runs.resolve import crop_and_flip, resolve_holdout, training_part, usual_batch
 from counterpoint.runs.training import train_from
 from counterpoint.runs.user_inputs import Given, open_given
@@ -152,6 +153,8 @@ def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) ->
             data, labels = before.data if known.data is None else known.data, known.labels if labels is None else labels
             # Nothing held out of training without labels is no answer for training with them.
             settings["source"] = {**before.source.model_dump(), "holdout": before.source.holdout or "auto"}
+        if load_encoder(known.folder, known.encoder).card.table is not None:
+            settings["source"] = {**settings.get("source", {}), "columns": str(known.path)}
     if isinstance(labels, str | Path):
         settings["source"] = {**settings.get("source", {}), "labels": str(labels)}
         labels = None
@@ -163,7 +166,7 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
     reporter = Reporter(quiet=True)
     source = open_given(settings, given, reporter, initial_weights(settings))
     if test_data is not None:
-        opens = for_other_data(settings, source.shape)
+        opens = for_other_data(settings, source.shape, settings.source.columns)
         joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
     views = {} if "preset" in settings.views.model_fields_set else {"views": crop_and_flip(source)}
     return views, len(training_part(resolve_holdout(settings, source).settings, source).positions)

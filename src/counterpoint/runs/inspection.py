@@ -15,13 +15,14 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build
 from counterpoint.data.formats.npz_files import read_npy
+from counterpoint.data.formats.numeric_tables import is_columns
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, draw_findings
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, open_samples
-from counterpoint.evaluation.vector_table import WRITERS, Table, is_table, read_table
+from counterpoint.evaluation.vector_table import WRITERS, Table, columns_table, is_table, read_table
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
 from counterpoint.runs.layer_reading import read_layers
@@ -79,7 +80,11 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
                 f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as "
                 "`counterpoint embed` writes them"
             )
-        subject = read_table(path, only_finite=False)
+        reporter = Reporter(quiet=quiet)
+        of_columns = columns_table(path, asked, reporter) if is_columns(path) else None
+        subject = read_table(path, only_finite=False) if of_columns is None else of_columns
+        if of_columns is not None:
+            look = {name: value for name, value in look.items() if name not in ("label_column", "drop_columns")}
         labels = read_npy(Path(labels)) if isinstance(labels, str | Path) else labels
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:

@@ -41,6 +41,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     knn = () if engine.knn_every == "none" else (EpochKNN(source, split, assembled.encoder, every=engine.knn_every),)
     return TrainingJob(
         settings=settings,
+        unit="images" if source.kind == "images" else "rows",
         method=method,
         optimizer=build_optimizer(method, settings.optim, is_sharded=engine.strategy == "fsdp"),
         schedule=build_schedule(

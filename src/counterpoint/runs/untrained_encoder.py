@@ -98,6 +98,8 @@ def _card(settings: TrainSettings, source: Source, width: int, statistics: Stati
         output_scale=output_norm == "batch",
         rank=chosen(asked.rank, None),
         stem=settings.stem if has_stem(settings.encoder) else "small",
+        resizing="bicubic",
+        table=source.table,
     )
     if card.d0 is not None:
         check_subvector(card.d0, card.projected_width)

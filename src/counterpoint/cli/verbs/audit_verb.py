@@ -18,8 +18,10 @@ examples:
   counterpoint audit photos/
   counterpoint audit photos/ --out audit.html --json audit.json
   counterpoint audit photos/train --against photos/test --fail-on severe
-  counterpoint audit vectors.npy"""
-SETTINGS = ("source.labels", "source.split", "source.root", "source.image_column", "source.label_column")
+  counterpoint audit vectors.npy
+  counterpoint audit customers.csv --source.label-column churned"""
+READ = ("labels", "split", "root", "image_column", "label_column", "drop_columns")
+SETTINGS = tuple(f"source.{name}" for name in READ)
 
 
 class AuditFlags(VerbFlags):

@@ -16,13 +16,13 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
+from counterpoint.data.formats.numeric_tables import LABEL_NAMES, READS, open_columns
 from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
 Kinds = Mapping[str, ColumnKind]  # of columns by their names
 SAMPLE_KINDS: Sequence[ColumnKind] = ("image", "bytes", "vector")  # in the order in which they are looked for
 SAMPLE_NAMES = ("image", "img", "picture", "jpg", "png", "webp", "vector", "embedding", "features")
-LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
 # One sample of a compressed table costs the unpacking of its row group; above this it is worth a note.
 SLOW_CHUNK_BYTES = 8 << 20
 
@@ -38,6 +38,8 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     """
     refuse_split(str(path), settings.split)
     file = TableFile(path)
+    if settings.image_column == "auto" and not set(file.kinds.values()) & set(SAMPLE_KINDS) and len(file):
+        return open_columns(path, settings, progress)
     kinds: Sequence[ColumnKind] = ("integer", "text")
     usual = (name for name, kind in file.kinds.items() if kind in kinds and name.lower() in LABEL_NAMES)
     label = next(usual, None) if settings.label_column == "auto" else settings.label_column
@@ -150,6 +152,6 @@ FORMS = (
         "a table",
         (".parquet", ".arrow", ".feather"),
         open_table,
-        reads=("image_column", "label_column", "max_bad", "altered"),
+        reads=("image_column", "max_bad", "altered", *READS),
     ),
 )

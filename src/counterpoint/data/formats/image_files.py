@@ -45,6 +45,7 @@ ROW_BYTES = 16  # a pointer to each row, of a picture and its copy
 # Items per call of a thread: handing over one takes as long as decoding a small image, and a kilobyte while it waits.
 MAP_SIZE = 64
 EXIF_ORIENTATION = 0x0112
+CUBIC = Image.Resampling.BICUBIC
 PILLOW_ERRORS = (  # with damaged headers
     OSError,
     SyntaxError,
@@ -173,10 +174,14 @@ def decode_square(content: bytes, side: int) -> Tensor:
 
 
 def to_square(image: Image.Image, side: int) -> Tensor:
-    """Centre-crop an RGB image to a square and resize; uint8 (3, side, side)."""
-    is_fitting = image.size == (side, side)
-    fitted = image if is_fitting else ImageOps.fit(image, (side, side), method=Image.Resampling.BICUBIC)
-    return torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()
+    """Centre-crop an RGB image to a square and resize, as ``core.resizing`` defines it; uint8 (3, side, side)."""
+    if image.size != (side, side):
+        square = min(image.size)
+        left, top = (image.width - square) / 2, (image.height - square) / 2
+        # Each axis by itself: since Pillow 13 the order of the two depends on the shape, and so do the bits.
+        image = image.resize((side, image.height), CUBIC, (left, 0, left + square, image.height))
+        image = image.resize((side, side), CUBIC, (0, top, side, top + square))
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def read_size(encoded: Encoded) -> ImageSize | None:

@@ -91,7 +91,7 @@ def _speed(run: RunRecord) -> str:
         return "not recorded" if run.epochs else ""
     num_lost = len(run.epochs) - len(speeds)
     lost = f"; {number(num_lost)} of {number(len(run.epochs))} epochs not recorded" if num_lost else ""
-    return f"{number(round(median(speeds)))} images per second (median{lost})"
+    return f"{number(round(median(speeds)))} samples per second (median{lost})"
 
 
 def _versions(run: RunRecord) -> str:

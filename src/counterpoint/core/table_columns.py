@@ -1,0 +1,314 @@
+"""Columns of a table of numbers and categories: how each becomes numbers, and other rows the same way. Needs no torch.
+
+Numbers are brought to mean 0 and deviation 1 (raw columns of other scales would hide each other), with the median where
+a value is missing and a further 0 or 1 that says so. Categories become one 0 or 1 each. CSV is read by Python's own
+reader, whatever is installed: the same file gives the same numbers.
+"""
+
+# N rows, D numbers that a row becomes
+
+import csv
+import io
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from counterpoint.core.arrow_files import TableFile
+from counterpoint.core.errors import DataError, RunError, UsageError, first_line, nearest
+from counterpoint.core.files import read_sealed
+from counterpoint.core.rundir import RunFolder
+from counterpoint.core.user_files import read_text
+
+Columns = Mapping[str, Sequence[Any]]  # values by the column's name, all of one length
+MOST_NAMED = 5  # columns of one message
+MOST_CATEGORIES = 50
+LEAST_ROWS = 10  # from which a column that differs in each row counts as a name of the row
+UNUSABLE = "unusable"  # of source.drop_columns: all that cannot be used
+MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "<na>", "?"))  # in lower case
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D|$)")
+DECIMAL_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+")
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One column as training saw it.
+
+    Attributes:
+        name: in the table.
+        median: of its numbers; None for categories.
+        mean: of its numbers.
+        deviation: of its numbers, by which they are divided.
+        categories: in the order of their numbers.
+        has_missing: whether a further 0 or 1 says that a value is missing.
+    """
+
+    name: str
+    median: float | None = None
+    mean: float = 0.0
+    deviation: float = 1.0
+    categories: tuple[str, ...] = ()
+    has_missing: bool = False
+
+    def __len__(self) -> int:
+        return (len(self.categories) if self.median is None else 1) + self.has_missing
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """The columns of a training table, in its order."""
+
+    columns: tuple[TableColumn, ...]
+
+    @property
+    def width(self) -> int:
+        """Numbers that a row becomes."""
+        return sum(map(len, self.columns))
+
+    def encode(self, table: Columns, name: str) -> tuple[np.ndarray, str]:
+        """Rows as float32 (n, d), and what was filled in, for the user to read.
+
+        Raises:
+            DataError: a column is not there, or holds texts instead of numbers, or infinity.
+
+        >>> plan = ColumnPlan((TableColumn("age", 30.0, has_missing=True), TableColumn("city", categories=("a", "b"))))
+        >>> plan.encode({"age": ["20", ""], "city": ["b", "c"]}, "x.csv")[0].tolist()
+        [[20.0, 0.0, 0.0, 1.0], [30.0, 1.0, 0.0, 0.0]]
+        """
+        if lost := [column.name for column in self.columns if column.name not in table]:
+            raise DataError(f"{name} has no column {some(lost)}, which the training table had; add it to the file")
+        blocks, missing, unknown = list[np.ndarray](), Counter[str](), Counter[str]()
+        for column in self.columns:
+            values = Values.of(table[column.name])
+            missing[column.name] = int(values.is_missing_N.sum())
+            block_ND = np.zeros((len(values.is_missing_N), len(column)), np.float32)
+            if column.median is None:
+                place = {category: number for number, category in enumerate(column.categories)}
+                numbers = np.array([place.get(text, -1) for text in values.texts], np.int64)
+                rows = np.flatnonzero(~values.is_missing_N)
+                block_ND[rows[numbers >= 0], numbers[numbers >= 0]] = 1.0
+                unknown[column.name] = int((numbers < 0).sum())
+            else:
+                if values.numbers is None or not np.isfinite(values.numbers).all():
+                    odd = next((text for text in values.texts if not _is_finite(text)), "")
+                    raise DataError(f"{name}: column {column.name!r} must hold finite numbers, got {odd!r}; correct it")
+                block_ND[:, 0] = (column.median - column.mean) / column.deviation
+                block_ND[~values.is_missing_N, 0] = (values.numbers - column.mean) / column.deviation
+            if column.has_missing:
+                block_ND[:, -1] = values.is_missing_N
+            blocks.append(block_ND)
+        told = {"missing values by the median, with an indicator": missing, "unknown categories as zeros": unknown}
+        words = []
+        for what, counts in told.items():
+            if counted := some([f"{column} {count:,}" for column, count in counts.items() if count]):
+                words.append(f"{what} ({counted})")
+        return np.concatenate(blocks, axis=1), "; ".join(words)
+
+
+PLAN = TypeAdapter(ColumnPlan)
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of one column.
+
+    Attributes:
+        is_missing_N: which rows have none.
+        texts: the others, as text.
+        numbers: the same, as float64; None where one is no number.
+        is_date: whether they are dates.
+    """
+
+    is_missing_N: np.ndarray
+    texts: list[str]
+    numbers: np.ndarray | None
+    is_date: bool
+
+    @staticmethod
+    def of(values: Sequence[Any]) -> "Values":
+        """Values of a file or a data frame."""
+        is_missing_N = np.array([_is_missing(value) for value in values], bool)
+        known = [value for value, missing in zip(values, is_missing_N, strict=True) if not missing]
+        texts = [str(value).strip() for value in known]
+        try:
+            numbers = np.array(known, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            numbers = None
+        is_date = bool(known) and all(isinstance(each, date) or DATE.match(str(each).strip()) for each in known)
+        return Values(is_missing_N, texts, numbers if numbers is None or numbers.ndim == 1 else None, is_date)
+
+
+def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]]:
+    """How each column becomes numbers.
+
+    Args:
+        table: without its labels.
+        drop: names of columns to leave out, separated by commas; ``none``; or ``unusable``.
+        name: of the table.
+
+    Returns:
+        The plan, and the names of the columns that were left out.
+
+    Raises:
+        UsageError: there is no column of a name to leave out.
+        DataError: columns that are neither numbers nor categories; or none is left.
+    """
+    dropped = [] if drop in ("none", UNUSABLE) else [each.strip() for each in drop.split(",")]
+    for each in dropped:
+        if each not in table:
+            raise UsageError(f"source.drop_columns: {name} has no column {each!r}{nearest(each, table)}")
+    columns, faults = list[TableColumn](), dict[str, str]()
+    for each, cells in table.items():
+        if each in dropped:
+            continue
+        values = Values.of(cells)
+        if fault := _fault(each, values):
+            faults[each] = fault
+            continue
+        has_missing = bool(values.is_missing_N.any())
+        if values.numbers is not None:
+            mean, deviation = float(values.numbers.mean()), float(values.numbers.std()) or 1.0
+            columns.append(TableColumn(each, float(np.median(values.numbers)), mean, deviation, (), has_missing))
+        else:
+            columns.append(TableColumn(each, categories=tuple(sorted(set(values.texts))), has_missing=has_missing))
+    if faults and drop != UNUSABLE:
+        reasons = some([f"{each} ({fault})" for each, fault in faults.items()])
+        names = ",".join([*dropped, *faults]) if len(faults) <= MOST_NAMED else UNUSABLE
+        raise DataError(
+            f"{name} has columns that are neither numbers nor categories: {reasons}; leave them out with "
+            f"--source.drop-columns {names!r}"
+        )
+    if not columns:
+        raise DataError(
+            f"{name} has no column of numbers or categories to train on, besides labels and what is left out"
+        )
+    return ColumnPlan(tuple(columns)), [*dropped, *faults]
+
+
+def _fault(name: str, values: Values) -> str:
+    """Why a column cannot be used; empty where it can."""
+    num_known, num_values = len(values.texts), len(set(values.texts))
+    if not num_known:
+        return "all missing"
+    if num_values == 1 and num_known == len(values.is_missing_N):
+        return "one value only"
+    if values.is_date:
+        return "dates"
+    is_each_other = num_values == len(values.is_missing_N) >= LEAST_ROWS
+    if values.numbers is not None:
+        if not np.isfinite(values.numbers).all():
+            return "infinity"
+        is_whole = bool((values.numbers == np.round(values.numbers)).all())
+        is_counted = is_whole and float(np.ptp(values.numbers)) == num_known - 1
+        is_called = name.lower() in ("id", "index", "row", "uuid") or name.lower().endswith(("_id", " id"))
+        return "numbers its rows" if is_each_other and is_whole and (is_counted or is_called) else ""
+    if all(map(DECIMAL_COMMA.fullmatch, values.texts)):
+        return "decimal commas; save it with points"
+    if is_each_other:
+        return "names its rows"
+    return f"text, {num_values:,} different ones" if num_values > MOST_CATEGORIES else ""
+
+
+def read_columns(path: Path) -> Columns:
+    """The columns of a ``.csv`` (comma, semicolon, tab or bar between them), or of a Parquet or Arrow file.
+
+    Raises:
+        UsageError: pyarrow is missing, for the latter.
+        DataError: damaged, without names of columns or rows, or with rows of other lengths.
+    """
+    if path.suffix.lower() == ".csv":
+        names, rows = _read_csv(path)
+        columns = list(zip(*rows, strict=True))
+    else:
+        file = TableFile(path)
+        names, rows = list(file.kinds), range(len(file))
+        columns = [file.column(name) for name in names]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{path} has more than one column {some(twice)}; give each a name of its own")
+    if len(rows) < 2:
+        raise DataError(f"{path} has {len(rows)} row(s) below its header; a table needs at least 2")
+    return dict(zip(names, columns, strict=True))
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Names of the columns, and the rows."""
+    try:
+        text = read_text(path)
+        head = text.split("\n", 1)[0]
+        delimiter = max(",;\t|", key=lambda each: len(next(csv.reader([head], delimiter=each), ())))
+        header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row] or [[]]
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8; save it as CSV in UTF-8") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
+    if not header:
+        raise DataError(f"{path} is empty; a table has a row with the names of its columns, then its rows")
+    if len(header) > 1 and all(map(_is_finite, header)):
+        raise DataError(f"{path} begins with numbers; its first row must have the names of the columns")
+    if odd := next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None):
+        raise DataError(f"{path}: row {odd} has {len(rows[odd - 2])} cells, the header {len(header)}")
+    return [cell.strip() or f"column {place}" for place, cell in enumerate(header, start=1)], rows
+
+
+def encoded(plan: ColumnPlan, table: Any) -> Any:
+    """Rows of a file, a data frame or values by column as training saw them; anything else as it is.
+
+    Categories that training did not have are counted in a warning.
+    """
+    if isinstance(table, str | Path):
+        columns, name = read_columns(Path(table)), str(table)
+    elif isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__")):
+        columns = {str(each): list(table[each]) for each in getattr(table, "columns", table)}
+        name = "the table"
+    else:
+        return table
+    rows_ND, filled = plan.encode(columns, name)
+    if "unknown" in filled:
+        warnings.warn(f"{name}: {filled}", stacklevel=2)
+    return rows_ND
+
+
+def plan_of_run(run: str) -> ColumnPlan:
+    """The columns that a run was trained on.
+
+    Raises:
+        UsageError: it was trained on no table.
+        RunError: not a run.
+    """
+    values = read_sealed(RunFolder(Path(run)).encoder_card).get("table")
+    if values is None:
+        raise UsageError(f"source.columns: {run} was not trained on a table of columns")
+    try:
+        return PLAN.validate_python(values)
+    except ValueError as error:
+        raise RunError(f"{run}: its columns are damaged: {first_line(error)}") from None
+
+
+def some(names: Sequence[str]) -> str:
+    """At most ``MOST_NAMED`` names in one text.
+
+    >>> some(list("abcdefg"))
+    'a, b, c, d, e and 2 more'
+    """
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in MISSING
+    return value is None or str(value).lower() in MISSING
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

@@ -1,0 +1,146 @@
+"""Tables of numbers and categories: what each column becomes, and which files are refused with which remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.errors import CounterpointError, DataError, UsageError
+from counterpoint.core.table_columns import Columns, plan_of, read_columns
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from data.silent_progress import silent
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra search")
+import pyarrow.parquet as pq  # noqa: E402
+
+CLEAN = "age,city,grade\n20,Rome,a\n40,Oslo,b\n,Rome,a\n30,NA,b\n"
+
+
+def opened(path: Path, **settings: Any) -> Source:
+    return open_source(path, SourceSettings(**settings), progress=silent)
+
+
+def written(folder: Path, text: str, name: str = "x.csv") -> Path:
+    (folder / name).write_text(text, encoding="utf-8", newline="")
+    return folder / name
+
+
+def rows_of(source: Source) -> np.ndarray:
+    return source.store.fetch(list(range(len(source)))).numpy()
+
+
+def test_numbers_categories_and_missing_values_become_numbers(tmp_path: Path) -> None:
+    source = opened(written(tmp_path, CLEAN), label_column="grade")
+    scale = np.std([20, 40, 30])
+    expected = [[-10 / scale, 0, 0, 1, 0], [10 / scale, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]
+    np.testing.assert_allclose(rows_of(source), expected, rtol=1e-6)
+    assert source.classes() == ("a", "b", "a", "b")
+    said = source.notes["source.columns"]
+    assert all(word in said for word in ("one-hot (city 2)", "median", "age 1, city 1", "labels: grade"))
+
+
+def test_other_rows_get_the_categories_and_medians_of_training() -> None:
+    plan, _ = plan_of({"age": ["20", "40", ""], "city": ["Rome", "Oslo", "Rome"]}, "none", "x")
+    rows_ND, said = plan.encode({"city": ["Lima", "Oslo"], "more": [1, 2], "age": [None, 50]}, "new.csv")
+    np.testing.assert_allclose(rows_ND, [[0, 1, 0, 0], [2, 0, 1, 0]])
+    assert "unknown categories as zeros (city 1)" in said
+    with pytest.raises(DataError, match=r"no column age, .*add it"):
+        plan.encode({"city": ["Rome", "Oslo"]}, "new.csv")
+    with pytest.raises(DataError, match=r"'age' must hold finite numbers, got 'old'"):
+        plan.encode({"city": ["Rome", "Oslo"], "age": ["old", "3"]}, "new.csv")
+
+
+@pytest.mark.parametrize(
+    "text", [CLEAN.replace(",", ";"), CLEAN.replace(",", "\t"), "\ufeff" + CLEAN.replace("\n", "\r\n")]
+)
+def test_spreadsheets_write_csv_in_several_ways(tmp_path: Path, text: str) -> None:
+    plain, other = (opened(written(tmp_path, each, "x.csv"), label_column="grade") for each in (CLEAN, text))
+    np.testing.assert_array_equal(rows_of(plain), rows_of(other))
+
+
+def test_cells_may_hold_quoted_newlines(tmp_path: Path) -> None:
+    source = opened(written(tmp_path, 'note,v\n"two\nlines",1\nx,2\n"two\nlines",3\n'))
+    assert source.shape == (3,)
+
+
+def test_parquet_gives_the_numbers_of_csv(tmp_path: Path) -> None:
+    columns = {"age": [20, 40, None, 30], "city": ["Rome", "Oslo", "Rome", None], "grade": list("abab")}
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    found = opened(tmp_path / "x.parquet", label_column="grade")
+    np.testing.assert_array_equal(rows_of(found), rows_of(opened(written(tmp_path, CLEAN), label_column="grade")))
+    assert found.classes() == ("a", "b", "a", "b")
+
+
+def test_many_columns_are_read(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [
+        ",".join(f"v{i}" for i in range(10_000)),
+        *(",".join(map(str, row)) for row in rng.normal(size=(3, 10_000))),
+    ]
+    assert opened(written(tmp_path, "\n".join(lines))).shape == (10_000,)
+
+
+def odd_columns() -> Columns:
+    rows = range(60)
+    return {
+        "when": [f"2024-01-{row % 28 + 1:02d}" for row in rows],
+        "note": [f"text {max(row, 1)}" for row in rows],
+        "number": list(rows),
+        "fixed": ["1"] * 60,
+        "gone": [""] * 60,
+        "price": [f"{row},5" for row in rows],
+        "far": [1.0, float("inf")] * 30,
+        "good": [row % 7 for row in rows],
+    }
+
+
+def test_what_cannot_be_used_is_named_with_its_reason_and_the_remedy() -> None:
+    with pytest.raises(DataError) as caught:
+        plan_of(odd_columns(), "none", "x.csv")
+    words = (
+        "when (dates)",
+        "note (text",
+        "number (numbers its rows)",
+        "fixed (one value",
+        "gone (all missing)",
+        "2 more",
+    )
+    assert all(word in str(caught.value) for word in (*words, "--source.drop-columns 'unusable'"))
+    assert "far" not in str(caught.value)
+    plan, dropped = plan_of(odd_columns(), "unusable", "x.csv")
+    assert ([column.name for column in plan.columns], len(dropped)) == (["good"], 7)
+    with pytest.raises(DataError, match=r"decimal commas; save it with points\), far \(infinity\)"):
+        plan_of(odd_columns(), "when, note, number,fixed,gone", "x.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "kind", "words"),
+    [
+        ("", {}, DataError, "is empty"),
+        ("a,b\n", {}, DataError, "0 row"),
+        ("a,b\n1,2\n", {}, DataError, "1 row"),
+        ("a,a\n1,2\n3,4\n", {}, DataError, "more than one column a"),
+        ("1,2\n3,4\n5,6\n", {}, DataError, "names of the columns"),
+        ("a,b\n1,2\n3\n", {}, DataError, "row 3 has 1 cells"),
+        ("a,b\n1,1\n1,1\n", {}, DataError, "--source.drop-columns 'a,b'"),
+        ("a,b\n1,2\n3,4\n", {"label_column": "c"}, UsageError, "no column 'c'"),
+        ("a,b\n1,2\n3,4\n", {"drop_columns": "c"}, UsageError, "no column 'c'"),
+        ("a,b\n1,2\n3,4\n", {"drop_columns": "a,b"}, DataError, "no column of numbers"),
+        ("a,y\n1,2.5\n3,4\n", {"label_column": "y"}, DataError, "fractions"),
+        ("a,b\n1,2\n3,4\0\n", {}, DataError, "NUL"),
+    ],
+)
+def test_bad_tables_get_one_line(
+    tmp_path: Path, text: str, settings: dict[str, Any], kind: type[CounterpointError], words: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        opened(written(tmp_path, text), **settings)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
+    assert "column 1" in read_columns(written(tmp_path, ",b\n0,2\n1,4\n"))

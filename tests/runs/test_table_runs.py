@@ -1,0 +1,57 @@
+"""A run on a table keeps what its columns were, and takes other files the same way."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import counterpoint as cp
+from counterpoint.core.errors import CounterpointError
+
+COLUMNS: dict[str, Any] = {"label_column": "grade", "drop_columns": "id"}
+
+
+def write_table(path: Path, first: int, *, city: str = "Oslo", has_labels: bool = True) -> None:
+    rng = np.random.default_rng(first)
+    lines = ["id,size,age,city" + ",grade" * has_labels]
+    for row in range(first, first + 60):
+        cells = [
+            str(row),
+            f"{row % 2 + rng.normal():.3f}",
+            "" if row % 9 == 0 else str(row % 7),
+            ("Rome", city)[row % 2],
+        ]
+        lines.append(",".join([*cells, *["ab"[row % 2]] * has_labels]))
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
+    """A run on a table, beside a table with another city and one without labels."""
+    folder = tmp_path_factory.mktemp("table")
+    write_table(folder / "x.csv", 0)
+    write_table(folder / "new.csv", 60, city="Lima")
+    write_table(folder / "bare.csv", 120, has_labels=False)
+    return cp.train(folder / "x.csv", source=COLUMNS, epochs=1, out=folder / "run", quiet=True)
+
+
+def test_other_files_are_taken_by_the_columns_of_training(trained: cp.Run, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = trained.path.parent
+    cp.evaluate(trained, data=folder / "new.csv")
+    assert "unknown categories as zeros (city 30)" in " ".join(capsys.readouterr().err.split())
+    encoder = cp.load(trained)
+    table = cp.embed(trained, folder / "bare.csv", quiet=True)
+    np.testing.assert_allclose(encoder.represent(folder / "bare.csv"), table.vectors, rtol=1e-5, atol=1e-6)
+    with pytest.warns(UserWarning, match="unknown categories"):
+        encoder.represent(str(folder / "new.csv"))
+
+
+def test_tables_are_audited_diagnosed_and_evaluated(trained: cp.Run) -> None:
+    path = trained.path.parent / "x.csv"
+    told = str(cp.audit(path, label_column="grade", quiet=True))
+    assert "left out: id" in " ".join(told.split())
+    assert cp.diagnose(path, quiet=True, **COLUMNS).answer.startswith("above chance")
+    assert {row.features for row in cp.evaluate(path, quiet=True, **COLUMNS).rows} == {"features"}
+    with pytest.raises(CounterpointError, match=r"id \(numbers its rows\)"):
+        cp.train(path, epochs=1, quiet=True)
