@@ -71,7 +71,7 @@ def test_how_far_a_map_can_be_trusted_is_said(two_runs):
 
 
 def test_runs_of_the_same_samples_share_their_pictures(two_runs):
-    page = map_section([read(two_runs[0]), read(two_runs[1], 1)], 0)
+    page = render([read(two_runs[0]), read(two_runs[1], 1)])
     assert page.count('class="map-data"') == 2
     assert page.count("<image") == 1
 

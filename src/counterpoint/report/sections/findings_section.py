@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element, join
+from counterpoint.core.markup import Markup, element, join, prose
 from counterpoint.diagnostics.finding import Finding
-from counterpoint.report.charts.figures import columns, missing, readings
+from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import LEVELS, badge, run_title
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -16,21 +16,21 @@ PLURALS = {"warning": "warnings", "note": "notes"}
 
 
 def findings_section(runs: Sequence[RunRecord]) -> Markup:
-    """Tally the checks, and show each run's cards."""
+    """Show each run's cards, worst first."""
     return join(
-        readings(runs, _tally),
         columns([join(run_title(run.name, run.order, len(runs)), _cards(run, len(runs))) for run in runs]),
     )
 
 
-def _tally(run: RunRecord) -> str:
+def tally(run: RunRecord) -> str:
+    """How many checks found what."""
     if run.diagnosis is None:
         return ""
     found = [finding.level for finding in run.diagnosis.findings]
     counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
     if not found:
-        return "The diagnosis holds no findings."
-    return f"{count(len(found), 'check')}: {listing(counts)}."
+        return "no findings"
+    return f"{count(len(found), 'check')}: {listing(counts)}"
 
 
 def _cards(run: RunRecord, num_runs: int) -> Markup:
@@ -45,24 +45,30 @@ def _cards(run: RunRecord, num_runs: int) -> Markup:
 
 
 def _card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    title, level = element("h4", finding.title or finding.name), finding.level
+    title, level = element("h4", prose(finding.title or finding.name)), finding.level
     anchor = finding_anchor(run, place)
-    return element("article", badge(level), title, _card_body(finding), class_=f"card level-{level}", id=anchor)
+    return element(
+        "article", badge(level), title, _card_body(finding, run.path), class_=f"card level-{level}", id=anchor
+    )
 
 
 def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    summary = element("summary", badge(finding.level), " ", element("span", finding.title or finding.name))
-    return element("details", summary, _card_body(finding), class_="card level-good", id=finding_anchor(run, place))
+    summary = element("summary", badge(finding.level), " ", element("span", prose(finding.title or finding.name)))
+    return element(
+        "details", summary, _card_body(finding, run.path), class_="card level-good", id=finding_anchor(run, place)
+    )
 
 
-def _card_body(finding: Finding) -> Markup:
+def _card_body(finding: Finding, path: str) -> Markup:
     is_good = finding.level == "good"
     parts = [("Otherwise, try: " if is_good else "Try: ", finding.remedy)]
     if not is_good:
         parts = [("To confirm: ", finding.confirm), *parts, ("Tried: ", finding.experience)]
         parts.append(("It cannot tell ", finding.cannot_tell))
-    lines = [element("p", element("strong", name), words, class_="remedy") for name, words in parts if words]
-    return join(_measurement(finding), element("p", finding.text) if finding.text else None, *lines)
+    lines = [
+        element("p", element("strong", name), prose(words, path), class_="remedy") for name, words in parts if words
+    ]
+    return join(_measurement(finding), element("p", prose(finding.text, path)) if finding.text else None, *lines)
 
 
 def _measurement(finding: Finding) -> Markup | None:
@@ -77,4 +83,8 @@ def _measurement(finding: Finding) -> Markup | None:
     return element("p", value, reference, class_="measurement")
 
 
-SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section)
+def _has_problems(run: RunRecord) -> bool:
+    return run.diagnosis is not None and run.diagnosis.level in ("warning", "severe")
+
+
+SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section, tally, _has_problems)
