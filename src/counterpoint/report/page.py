@@ -14,7 +14,7 @@ from counterpoint.report.completion import complete
 from counterpoint.report.document import PageKind, PageSection, check_target, document
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import Section, all_sections
-from counterpoint.report.wording import count, duration, number, sentence
+from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
 RUN_PAGE = PageKind(
@@ -115,7 +115,7 @@ def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSectio
     content = section.at(step)(runs)
     if section.answer is None:
         return PageSection(section.name, section.title, section.question, content)
-    told = [sentence(section.answer(run) or "not measured yet") for run in runs]
+    told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
     tagged = [element("span", run_tag(run.name, run.order), " ", words) for run, words in zip(runs, told, strict=True)]
     answer = told[0] if len(set(told)) == 1 else join(tagged)  # what holds for all is said once
     is_open = any(section.opens(run) for run in runs)

@@ -55,7 +55,7 @@ def curvature_answer(run: RunRecord) -> str:
     flat = "most" if low > half else "fewer than half of the" if high < half else "about half of the"
     share = percent(min((low + high) / 4 / half, 1.0))
     down = "; it curves down in some" if spectrum.last.has_negative_curvature else ""
-    return f"the loss is flat in {flat} directions ({share}){down}"
+    return f"The loss is flat in {flat} directions ({share}){down}"
 
 
 def curvature_words(run: RunRecord) -> str:

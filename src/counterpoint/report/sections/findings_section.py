@@ -29,34 +29,26 @@ def tally(run: RunRecord) -> str:
     found = [finding.level for finding in run.diagnosis.findings]
     counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
     if not found:
-        return "no findings"
+        return "No findings"
     return f"{count(len(found), 'check')}: {listing(counts)}"
 
 
 def _cards(run: RunRecord, num_runs: int) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No findings yet.", "diagnose")
-    ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
     # place is that in the file, not in this order: anchors must not depend on the sorting.
-    problems = [_card(run, place, finding) for place, finding in ordered if finding.level != "good"]
-    good = [_folded_card(run, place, finding) for place, finding in ordered if finding.level == "good"]
-    layout = "cards" if num_runs == 1 else "cards stacked"
-    return join(element("div", problems, class_=layout), element("div", good, class_=layout))
+    ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
+    cards = [_card(run, place, finding, is_first=at == 0) for at, (place, finding) in enumerate(ordered)]
+    return element("div", cards, class_="cards" if num_runs == 1 else "cards stacked")
 
 
-def _card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    title, level = element("h4", prose(finding.title or finding.name)), finding.level
+def _card(run: RunRecord, place: int, finding: Finding, *, is_first: bool) -> Markup:
+    """A finding under its title; the worst one is open."""
+    title = element("h3", badge(finding.level), " ", prose(finding.title or finding.name))
+    look, is_open = f"card level-{finding.level}", is_first and finding.level != "good"
+    body = _card_body(finding, run.path)
     anchor = finding_anchor(run, place)
-    return element(
-        "article", badge(level), title, _card_body(finding, run.path), class_=f"card level-{level}", id=anchor
-    )
-
-
-def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    summary = element("summary", badge(finding.level), " ", element("span", prose(finding.title or finding.name)))
-    return element(
-        "details", summary, _card_body(finding, run.path), class_="card level-good", id=finding_anchor(run, place)
-    )
+    return element("details", element("summary", title), body, class_=look, id=anchor, open=is_open)
 
 
 def _card_body(finding: Finding, path: str) -> Markup:

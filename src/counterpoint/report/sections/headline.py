@@ -162,7 +162,7 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
     how = element("details", element("summary", "What the words rest on"), _caveat(runs), class_="more")
-    return join(element("h3", "Side by side"), _comparability(runs), table, how)
+    return join(_comparability(runs), table, how)
 
 
 def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:

@@ -60,7 +60,7 @@ def map_answer(run: RunRecord) -> str:
     """What is shown, and how many of the nearest are of the same class."""
     if run.collection is None:
         return ""
-    return f"a map of {count(len(run.collection), 'sample')}, with a search"
+    return f"A map of {count(len(run.collection), 'sample')}, with a search"
 
 
 def _search() -> Markup:

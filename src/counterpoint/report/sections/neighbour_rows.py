@@ -62,9 +62,9 @@ def same_class_words(known: Collection) -> str:
 def _words(known: Collection, has_pictures: bool) -> Markup:
     number = count(known.neighbours_NM.shape[1], "nearest other", "nearest others")
     words = same_class_words(known)
-    what = f"{words}. " if words else ""
-    marks = " Dashed: of another class." if words and has_pictures else ""
-    return element("span", f"{what}Each sample with its {number} in the embedding.{marks}", class_="of-what")
+    how = element("span", f"Each sample with its {number} in the embedding. ", class_="how")
+    marks = "Dashed: of another class." if words and has_pictures else ""
+    return element("span", f"{words}. " if words else None, how, marks, class_="of-what")
 
 
 def _row(known: Collection, query: int, shown: PicturePlaces | None) -> Markup:

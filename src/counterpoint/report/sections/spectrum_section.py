@@ -63,7 +63,7 @@ def rank_answer(run: RunRecord) -> str:
     if rank is None or not most:
         return ""
     used = next(word for word, least in (("most", MOST), ("some", FEW), ("few", -1.0)) if rank / most >= least)
-    return f"it uses {used} of them: {number(rank)} of at most {number(most)}"
+    return f"It uses {used} of them: {number(rank)} of at most {number(most)}"
 
 
 def _one_rank(run: RunRecord, name: str) -> str:

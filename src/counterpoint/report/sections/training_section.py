@@ -129,7 +129,7 @@ def loss_answer(run: RunRecord) -> str:
         return ""
     share = _way(last)
     where = "" if share is None else ", at chance" if share < AT_CHANCE else f", {percent(share, 0)} of the way down"
-    return f"loss {number(last.loss)} after {count(len(run.epochs), 'epoch')}{where}"
+    return f"Loss {number(last.loss)} after {count(len(run.epochs), 'epoch')}{where}"
 
 
 def _is_at_chance(run: RunRecord) -> bool:
