@@ -100,7 +100,8 @@ def missing(run: RunRecord, what: str, verb: str, flag: str = "") -> Markup:
     needs_array = run.is_on_array and verb in ("evaluate", "diagnose")
     asked = f", {flag.removeprefix('--')}=True" if flag else ""
     command = f"cp.{verb}(run, data=X{asked})" if needs_array else f"counterpoint {verb} {run.path} {flag}".rstrip()
-    opening = " ".join(filter(None, (what, sentence(run.gaps.get(verb, "")), "Make it with ")))
+    why = sentence(run.gaps.get(verb, ""))
+    opening = " ".join(filter(None, (what, why, "Once that is solved, make it with " if why else "Make it with ")))
     return element(
         "p", prose(opening, run.path), element("code", command), " and write the report again.", class_="missing"
     )

@@ -10,11 +10,11 @@ from counterpoint.report.wording import interval, percent
 
 
 def plain_answer(run: RunRecord) -> str:
-    """The answer in a few words; empty where nothing was measured that could tell."""
+    """The answer in a few words."""
     found = gains(run.evaluation.rows if run.evaluation else ())
     judged = [gain for gain in found if gain.difference is not None]
     if not judged:
-        return ""
+        return "Not known"
     better = [gain for gain in judged if gain.is_better]
     is_faulty = run.diagnosis is not None and run.diagnosis.level == "severe"
     if better and is_faulty:

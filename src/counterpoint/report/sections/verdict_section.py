@@ -61,10 +61,11 @@ def _verdict(run: RunRecord, num_runs: int) -> Markup:
 def _judgement(run: RunRecord) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No diagnosis yet.", "diagnose")
-    word = plain_answer(run)
-    words = element("p", badge(run.diagnosis.level), " ", prose(run.diagnosis.verdict, run.path), class_="lede")
+    level = run.diagnosis.level
+    fault = None if level == "good" else badge(level)  # that no fault was found does not make features good
+    words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
     limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
-    return join(element("p", word, class_="word") if word else None, words, limits)
+    return join(element("p", plain_answer(run), class_="word"), words, limits)
 
 
 def _unmeasured(run: RunRecord) -> Markup:
