@@ -37,7 +37,7 @@ from counterpoint.diagnostics.curvature.hessian_products import (
     kept_products,
     part_size,
 )
-from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
+from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
 from counterpoint.losses import InfoNCE
 
 GRADIENT, SCRATCH, KEPT = "gradient", "product from scratch", "product, graph kept"
@@ -211,7 +211,7 @@ def spectrum_table(size: Size) -> Iterator[str]:
         limit = math.inf if route == "kept" else 0
         operator = hessian_operator(coupled, chunk_size=size.chunk_sizes[1], memory_limit=limit)
         probe = torch.randn(coupled.num_parameters, generator=torch.Generator().manual_seed(3))
-        operator_spectrum(operator, [probe], SpectrumPlan(size.steps))
+        operator_spectrum(operator, [probe], steps=size.steps)
         spent, used = time.perf_counter() - start, time.process_time() - used
         verdict = judged(Quartiles(spent, spent, spent), SPECTRUM_TARGET)
         yield f"| {kind} | {dtype} | {route} | {spent:.1f} | {used:.1f} | {verdict} |"
@@ -232,7 +232,7 @@ def known_table(size: Size) -> list[str]:
         (torch.zeros(1, 1),),
     )
     probe = torch.randn(dims, generator=generator, dtype=torch.float64)
-    ours = operator_spectrum(kept_products(coupled), [probe], SpectrumPlan(size.steps, threshold=2.0))
+    ours = operator_spectrum(kept_products(coupled), [probe], steps=size.steps, threshold=2.0)
     found = {"ours (Lanczos)": ours.largest[0].value, **peer_extremes(matrix_PP, size.steps)}
     lines = [f"### a known spectrum of {dims:,} eigenvalues, {size.steps} products (SciPy takes 20 at least)", ""]
     lines += ["| who | relative error of the largest |", "|---|---:|"]

@@ -3,7 +3,8 @@
 The pages lie where GitHub readers look for them: in docs/, beside each paper's code, at the root. They are gathered in
 FOLDER-source (build/docs-source) under the names that they have in the site. Links between them are rewritten on the
 way; a linked file that is no page is copied, so that it can be downloaded. The pages of the API are written from
-`__all__`. A page that is new in docs/ needs no line here: it is a guide.
+`__all__`, those of verbs, settings, losses and metrics from their records (`verb_pages`, `catalogue_pages`), those of
+notebooks by running them (`notebook_pages`). A page that is new in docs/ needs no line here: it is a guide.
 """
 
 import os
@@ -15,17 +16,26 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
+from catalogue_pages import catalogue_pages
+from notebook_pages import notebook_pages
 from sphinx.cmd.build import main as sphinx_build
+from verb_pages import verb_pages
 
 import counterpoint
+from counterpoint.losses import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "docs"
 
-# Where a page stands in the site, if not below guides/ (each other docs/*.md) or as it stands below docs/.
+# Where a page stands in the site, if not below reference/ (docs/*-reference.md), below guides/ (each other docs/*.md)
+# or as it stands below docs/.
 PLACES: Mapping[str, str] = {
     "docs/index.md": "index.md",
     "docs/quick-start.md": "quick-start.md",
+    "docs/theory.md": "explanation/theory.md",
+    "docs/curvature.md": "explanation/curvature.md",
+    "docs/patterns.md": "explanation/patterns.md",
+    "docs/release-0.3.0.md": "project/release-0.3.0.md",
     "docs/errata.md": "papers/errata.md",
     "docs/papers/README.md": "papers/index.md",
     "docs/architecture.md": "project/architecture.md",
@@ -44,7 +54,7 @@ FOLDERS: Mapping[str, str] = {  # links to a folder, and the page that says what
     "reproductions": "papers/index.md",
 }
 CODE = re.compile(r"(^[ ]*```.*?^[ ]*```|`[^`\n]+`)", flags=re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]+)?\)")
+LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]+)?\)")  # its text may be code, which is another part
 
 # Pages of the API: title, modules, and which of their public names (all that no other page has, where none is named).
 FUNCTIONS = ["train", "resume", "load", "evaluate", "evaluate_seeds", "compare", "diagnose", "hessian_spectrum"]
@@ -52,11 +62,11 @@ FUNCTIONS += ["fine_tune", "embed", "report", "preview", "verify"]
 MEASUREMENTS = ["spectra", "vanished", "alignment", "crowding", "class_geometry"]
 MEASUREMENTS += ["concepts"]
 API: Mapping[str, tuple[str, list[str], list[str]]] = {
-    "functions": ("What can be done", ["counterpoint"], FUNCTIONS),
-    "estimator": ("For scikit-learn", ["counterpoint"], ["ContrastiveEncoder"]),
-    "records": ("What functions return and raise", ["counterpoint"], []),
-    "losses": ("Losses", ["counterpoint.losses"], []),
-    "theory": ("Theory", ["counterpoint.theory"], []),
+    "functions": ("Python functions", ["counterpoint"], FUNCTIONS),
+    "estimator": ("The scikit-learn estimator", ["counterpoint"], ["ContrastiveEncoder"]),
+    "records": ("Records and errors", ["counterpoint"], []),
+    "losses": ("Building blocks of losses", ["counterpoint.losses"], []),
+    "theory": ("Functions of theory", ["counterpoint.theory"], []),
     "measurements": ("Measurements of features", [f"counterpoint.diagnostics.{name}" for name in MEASUREMENTS], []),
 }
 
@@ -67,7 +77,8 @@ def pages() -> dict[Path, PurePosixPath]:
     for path in sorted((ROOT / "docs").rglob("*.md")):
         name = path.relative_to(ROOT).as_posix()
         below = name.removeprefix("docs/")
-        found[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"guides/{below}"))
+        room = "reference" if below.endswith("-reference.md") else "guides"
+        found[path] = PurePosixPath(PLACES.get(name, below if "/" in below else f"{room}/{below}"))
     found |= {ROOT / name: PurePosixPath(place) for name, place in PLACES.items() if "/" not in name}
     for path in sorted((ROOT / "reproductions").glob("*/README.md")):
         found[path] = PurePosixPath("papers", f"{path.parent.name}-claims.md")
@@ -110,12 +121,13 @@ def put(path: Path, content: bytes) -> Path:
 def api_pages() -> Iterator[tuple[str, str]]:
     """The name and text of each page of the API."""
     taken = {name for _, _, names in API.values() for name in names}
+    with_own_page = {build.__name__ for build in CATALOGUE.values()}
     for page, (title, modules, names) in API.items():
         parts = [title, "=" * len(title), ""]
         for module in map(import_module, modules):
             parts += heading(module) if len(modules) > 1 else []
             parts += [f".. currentmodule:: {module.__name__}", ""]
-            public = names or [name for name in public_names(module) if name not in taken]
+            public = names or [name for name in public_names(module) if name not in taken | with_own_page]
             parts += [line for name in public for line in entry(module, name)]
         yield f"{page}.rst", "\n".join(parts)
 
@@ -152,6 +164,10 @@ def gather(source: Path) -> None:
     places = pages()
     written = {put(source / place, with_links(page, places, source).encode()) for page, place in places.items()}
     written |= {put(source / "api" / name, text.encode()) for name, text in api_pages()}
+    made = (("reference", verb_pages()), ("reference", catalogue_pages()), ("notebooks", notebook_pages()))
+    for folder, contents in made:
+        for name, content in contents:
+            written.add(put(source / folder / name, content.encode() if isinstance(content, str) else content))
     programs = {path.stem for path in (ROOT / "examples").glob("*.py")} | {"index"}
     for path in source.rglob("*.*"):
         room, name = path.relative_to(source).parts[0], path.name.partition(".")[0]

@@ -61,7 +61,7 @@ html_theme = "furo"
 html_title = f"Counterpoint {release}"
 html_static_path = [str(HERE / "static")]
 html_css_files = ["site.css"]
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 html_copy_source = False
 html_math_renderer = "drawn"
 templates_path: list[str] = []

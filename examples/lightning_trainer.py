@@ -5,6 +5,7 @@ In a PyTorch Lightning trainer
 A loss of Counterpoint in somebody else's trainer, with online kNN, findings, and the loss beside its levels.
 """
 
+import matplotlib.pyplot as plt
 import pytorch_lightning as pl
 import torch
 from sklearn.datasets import load_digits
@@ -35,3 +36,16 @@ trainer.fit(module, DataLoader(train, batch_size=128, shuffle=True, drop_last=Tr
 for name, value in sorted(trainer.callback_metrics.items()):
     print(f"{name:22} {float(value):.3f}")
 print(health.findings[4].verdict)
+
+# %%
+# Digits that were held out (left), and the training digits that lie nearest to each.
+
+with torch.no_grad():
+    bank, queries = (nn.functional.normalize(encoder.eval()(some)) for some in (x[:1400], x[1400:1405]))
+nearest = (queries @ bank.T).topk(8).indices
+figure, panels = plt.subplots(5, 9, figsize=(6, 3.4), layout="constrained")
+for row, query, neighbours in zip(panels, x[1400:1405], nearest, strict=True):
+    for axes, picture in zip(row, [query, *x[neighbours]], strict=True):
+        axes.imshow(picture.reshape(8, 8), cmap="Greens" if picture is query else "gray_r")
+        axes.axis("off")
+plt.show()

@@ -5,6 +5,7 @@ A pairwise loss of your own
 A pairwise loss from two functions, phi and psi: with exact curvature and linear memory.
 """
 
+import matplotlib.pyplot as plt
 import torch
 
 import counterpoint as cp
@@ -29,3 +30,16 @@ assert error < 1e-6
 
 # The optimal geometry of three classes under the same loss.
 print(cp.theory.optimal_geometry([0.5, 0.25, 0.25], loss=cp.losses.InfoNCE(temperature=0.5), num_negatives=64))
+
+# %%
+# How much a negative counts under the own loss and under InfoNCE, by its similarity to one anchor.
+
+views = (z0.detach()[:32], z1[:32])
+cosines = torch.nn.functional.cosine_similarity(views[0][:1], views[1][1:])
+figure, axes = plt.subplots(figsize=(6, 3.2), layout="constrained")
+for name, loss in (("own", own), ("InfoNCE, temperature 0.5", cp.losses.InfoNCE(temperature=0.5))):
+    weights = loss.importance(*views)[0, 33:]
+    axes.scatter(cosines, weights / weights.mean(), label=name, s=16)
+axes.set(xlabel="cosine of anchor and negative", ylabel="weight / mean weight")
+axes.legend()
+plt.show()

@@ -8,7 +8,9 @@ Train on an array of pictures, load the encoder, and use it like any torch modul
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 
 import counterpoint as cp
 
@@ -21,3 +23,12 @@ with tempfile.TemporaryDirectory() as folder:
     representation = encoder.represent(pictures[:100])
     print(f"represent: {tuple(representation.shape)}, embed: {tuple(encoder.embed(pictures[:100]).shape)}")
     print(cp.evaluate(run, data=pictures, labels=digits.target))
+    every = PCA(2).fit_transform(encoder.represent(pictures))
+
+# %%
+# All digits on the two first principal components of the representation, with colours by class.
+
+figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+axes.scatter(*every.T, c=digits.target, cmap="tab10", s=6)
+axes.set(xlabel="first component", ylabel="second component")
+plt.show()

@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 from counterpoint.cli.main import main
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, nest, parse_yaml
-from counterpoint.runs.recipes import RecipeFile
 from reproductions.__main__ import main as reproduce
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +28,7 @@ SHORT: Mapping[str, list[str]] = {
     "train": ["--epochs", "1"],
     "fine-tune": ["--epochs", "1"],
     "demo": ["--epochs", "1"],
-    "spectrum": ["--steps", "5", "--probes", "1", "--batch-size", "64"],
+    "spectrum": ["--steps", "5", "--probes", "1", "--batch-size", "32"],
 }
 UNHEALTHY = 3  # the code with which `diagnose --fail-on` leaves
 
@@ -118,12 +117,8 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
 
 
 def check_yaml(block: Block) -> None:
-    """Validate settings, or a recipe, as the commands that take them do."""
-    written = parse_yaml(block.text, block.place)
-    if "paper" in written:
-        build(RecipeFile, written, block.place)
-    else:
-        build(TrainSettings, nest(written), block.place)
+    """Validate settings as the commands that take them do."""
+    build(TrainSettings, nest(parse_yaml(block.text, block.place)), block.place)
 
 
 def run_blocks(page: Path) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """Every block of the documentation is of a known kind; what can run here runs, and what cannot says why."""
 
+import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
+from counterpoint.cli.arguments import build_parser
 from counterpoint.cli.main import main
+from counterpoint.cli.parsers import VERBS, load_verb
 from data import published_files
 from document_blocks import (
     LANGUAGES,
@@ -22,12 +26,17 @@ from document_blocks import (
     name_of,
     run_blocks,
     run_command,
+    run_python,
+    run_shell,
 )
 
 BLOCKS = {name_of(page): blocks_of(page) for page in PAGES}
 REASONS = sorted({block.reason for blocks in BLOCKS.values() for block in blocks if block.reason})
 RUNNABLE = {name: [one for one in blocks if one.language in ("sh", "python") and not one.reason]
             for name, blocks in BLOCKS.items()}  # fmt: skip
+QUICK_START = "docs/quick-start.md"
+NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+FAR = 10.0  # percentage points between a page and a run, which differ by machine and version
 CHEAP = {"docs/theory.md", "docs/recipes/which-loss.md"}
 
 DIGITS = "train --data digits --epochs 1 --out"
@@ -118,7 +127,7 @@ def check_flags(words: list[str], block: Block, capsys: pytest.CaptureFixture[st
     [
         pytest.param(name, marks=[] if name in CHEAP else pytest.mark.thorough)
         for name, blocks in RUNNABLE.items()
-        if blocks
+        if blocks and name != QUICK_START
     ],
 )
 def test_the_blocks_of_a_page_run(page: str, workplace: Path, rng: np.random.Generator) -> None:
@@ -129,7 +138,7 @@ def test_the_blocks_of_a_page_run(page: str, workplace: Path, rng: np.random.Gen
     names = run_blocks(ROOT / page)
     if page == "README.md":
         assert Path(str(names["page"])).stat().st_size > 10_000
-        assert np.shape(names["z"]) == (1797, 128)
+        assert np.shape(names["z"]) == (1, 128)
 
 
 def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
@@ -159,10 +168,109 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         save_weights("r50.pth", "resnet50")
     if page in ("docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
         save_weights("r18.pth", "resnet18")
-    if page == "docs/diagnosis.md":
+    if page in ("README.md", "docs/diagnosis.md"):
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("other-view.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("labels.npy", np.arange(200) % 4)
+
+
+def is_printed(line: str, output: str) -> bool:
+    """Whether a line of a page is in an output, with other numbers, and near percentages; `...` stands for anything."""
+    words = re.split(rf"({NUMBER}|\.\.\.|\s+)", line.strip())
+    number = {True: f"({NUMBER})"}
+    kinds = [{"...": ".*?"}.get(one) or number.get(bool(re.fullmatch(NUMBER, one))) for one in words]
+    kinds = [kind or (r"\s+" if one.isspace() else re.escape(one)) for kind, one in zip(kinds, words, strict=True)]
+    pattern = "".join(kinds)
+    shown = re.findall(rf"({NUMBER})(%?)", line)
+    return any(
+        all(not percent or abs(float(number) - float(real)) <= FAR
+            for (number, percent), real in zip(shown, found.groups(), strict=True))
+        for found in re.finditer(pattern, output)
+    )  # fmt: skip
+
+
+def test_a_line_that_was_not_printed_is_seen() -> None:
+    output = "epoch 7/50  loss 4.1\nknn   51.0%  (pixels)"
+    assert is_printed("epoch 3/50 loss 4.112", output)
+    assert is_printed("knn  55.5% ...", output)
+    assert not is_printed("knn  71.0%  (pixels)", output)
+    assert not is_printed("probe  51.0%", output)
+
+
+@pytest.mark.thorough
+def test_the_quick_start_shows_what_its_commands_print(workplace: Path) -> None:
+    output, names = "", dict[str, object]()
+    for block in BLOCKS[QUICK_START]:
+        if block.language == "sh" and not block.reason:
+            output = ""
+            for words in commands_of(block):
+                code, printed = run_command(words[1:])
+                assert code == 0, f"{block.place}: {shlex.join(words)}\n{printed[-3000:]}"
+                output += printed
+        elif block.language == "python":
+            run_python(block, names)
+        for line in block.text.splitlines() if block.language == "text" else ():
+            assert not line or is_printed(line, output), f"{block.place}: {line}\n{output}"
+
+
+# Runs that examples of verbs name, and what trains them; of some, steps 40, 80 and 300 are asked for.
+MANY_STEPS = " --batch-size 4 --engine.checkpoint-steps 20 --engine.keep 40"
+TRAINED = {
+    "ncl": "--data digits --method ncl --epochs 1",
+    "simclr": "--data digits --epochs 1",
+    "photos": "--data photos --epochs 1",
+    "mine": "--data photos --epochs 1",
+    "cifar": "--data cifar10 --epochs 1",
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_examples_of_a_verb_run(verb: str, workplace: Path, rng: np.random.Generator) -> None:
+    """Those of its help, which its page of the reference shows."""
+    text = load_verb(verb).TEACH.partition("example")[2]
+    lines = re.findall(r"^  (counterpoint .+)$", text, flags=re.MULTILINE)
+    assert lines, verb
+    for name in sorted(set(re.findall(r"runs/(\w+)", re.sub(r"--out \S+", "", text))) & TRAINED.keys()):
+        how = TRAINED[name] + (MANY_STEPS if name == "ncl" and verb in ("diagnose", "select") else "")
+        code, output = run_command(shlex.split(f"train {how} --out runs/{name} -q"))
+        assert code == 0, output
+    prepare_examples(verb, text, workplace, rng)
+    again = " --overwrite" if "--overwrite" in build_parser(verb)._option_string_actions else ""
+    run_shell(Block(f"counterpoint {verb} --help", "sh", "", "\n".join(line + again for line in lines)))
+
+
+def prepare_examples(verb: str, text: str, workplace: Path, rng: np.random.Generator) -> None:
+    """Files that the examples of verbs name."""
+    labels, features = np.arange(200) % 4, rng.normal(size=(200, 16)).astype("float32")
+    np.save("labels.npy", labels)
+    for name in ("features", "vectors"):
+        np.save(f"{name}.npy", features)
+    np.savez("features.npz", vectors=features, names=np.array([f"{number}" for number in range(200)]))
+    (workplace / "run.yaml").write_text("data: digits\n", encoding="utf-8")
+    for folder in ("pets/cats", "pets/dogs", "other_photos"):
+        draw_pictures(workplace / folder, 20, rng)
+    shutil.copytree("photos", "moved/photos")
+    for name in ("holiday.jpg", "new.jpg", "photos/cats/4.jpg"):
+        if verb == "search":
+            shutil.copy("other_photos/4.png", name)
+    if verb == "audit":  # parts of the same pictures
+        shutil.copytree("photos", "parts/train")
+        shutil.copytree("pets", "parts/test")
+        for part in ("train", "test"):
+            shutil.move(f"parts/{part}", f"photos/{part}")
+    for name in ("r18.pth", "m.pth"):
+        if name in text:
+            save_weights(name, "resnet18")
+    before = {
+        "recommend": ["audit photos/ --json audit.json"],
+        "compare": ["evaluate runs/simclr", "evaluate runs/ncl",
+                    "evaluate --encoder resnet18 --data digits --out evaluations/timm-resnet18-digits.json"],
+        "runs": [f"train --data digits --epochs 1 --out {room}/first -q" for room in ("runs", "experiments")],
+    }  # fmt: skip
+    for command in before.get(verb, []):
+        code, output = run_command(shlex.split(command))
+        assert code == 0, f"{command}\n{output}"
 
 
 def enlarge_stl10(folder: Path, rng: np.random.Generator) -> None:

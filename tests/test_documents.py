@@ -40,7 +40,7 @@ def test_what_remedies_gave_is_what_the_published_table_says() -> None:
 
 
 def test_links_of_the_documents_lead_somewhere() -> None:
-    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PAPERS]:
         for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
             assert "://" in target or (document.parent / target).exists(), f"{document.name}: {target}"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from counterpoint import theory as theory
     from counterpoint.audit.audit_record import Audit as Audit
     from counterpoint.audit.auditing import audit as audit
-    from counterpoint.audit.recommendation import Recommendation as Recommendation
+    from counterpoint.audit.recommending import Recommendation as Recommendation
     from counterpoint.audit.recommending import recommend as recommend
     from counterpoint.core.search_records import Copies as Copies
     from counterpoint.core.search_records import SearchAnswer as SearchAnswer
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from counterpoint.evaluation.protocol import evaluate as evaluate
     from counterpoint.export.export_record import Exported as Exported
     from counterpoint.export.exporting import export as export
+    from counterpoint.export.hub import push_to_hub as push_to_hub
     from counterpoint.nn.trained import Encoder as Encoder
     from counterpoint.nn.trained import load as load
     from counterpoint.report.page import report as report
@@ -79,7 +80,7 @@ _DEFERRED = {
     "SearchAnswer": "counterpoint.core.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Selection": "counterpoint.runs.selection",
-    "Recommendation": "counterpoint.audit.recommendation",
+    "Recommendation": "counterpoint.audit.recommending",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
     "audit": "counterpoint.audit.auditing",
@@ -94,6 +95,7 @@ _DEFERRED = {
     "hessian_spectrum": "counterpoint.runs.hessian_spectra",
     "load": "counterpoint.nn.trained",
     "preview": "counterpoint.runs.preview",
+    "push_to_hub": "counterpoint.export.hub",
     "recommend": "counterpoint.audit.recommending",
     "report": "counterpoint.report.page",
     "resume": "counterpoint.runs.training",

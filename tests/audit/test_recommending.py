@@ -11,7 +11,7 @@ import counterpoint as cp
 from audit.planted_faults import recompressed, save_clean, scene
 from counterpoint.audit import recommending, step_timing
 from counterpoint.audit.audit_record import Cue
-from counterpoint.audit.recommendation import ConfigLine, Recommendation
+from counterpoint.audit.recommending import ConfigLine, Recommendation
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings

@@ -21,9 +21,9 @@ NOT_SETTINGS = {
     "--resume",
     "--seeds",
     "--overwrite",
-    "--allow-changed",
     "--quiet",
     "--no-diagnosis",
+    "--json",
 }
 
 NO_TORCH = f"""

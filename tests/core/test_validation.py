@@ -12,8 +12,8 @@ from counterpoint.core.data_settings import Auto, Pair, Settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import (
-    as_yaml,
     build,
+    dump_yaml,
     leaf_fields,
     merge,
     nest,
@@ -278,6 +278,5 @@ def read_back(text: str) -> TrainSettings:
 
 
 def test_default_settings_survive_yaml() -> None:
-    assert read_back(as_yaml(TrainSettings())) == TrainSettings()
+    assert read_back(dump_yaml(TrainSettings().model_dump(mode="json"))) == TrainSettings()
     assert read_back("") == TrainSettings()
-    assert (parse_yaml(as_yaml(TrainSettings(), only_set=True), "yaml") or {}) == {}

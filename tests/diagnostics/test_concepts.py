@@ -15,7 +15,6 @@ from torch import Tensor
 from counterpoint.diagnostics import concepts as module
 from counterpoint.diagnostics.concepts import (
     class_purity,
-    drawn_correlation,
     duplicate_dims,
     expected_activation,
     feature_correlation,
@@ -270,14 +269,3 @@ def test_blocks_and_many_samples_change_nothing(monkeypatch: pytest.MonkeyPatch)
     assert duplicate_dims(z) == 20
     monkeypatch.setattr(module, "MOST_SAMPLES", 50)
     assert duplicate_dims(z) == 20
-
-
-def test_the_drawn_matrix_has_the_most_active_dimensions_in_their_order() -> None:
-    z = draw(300, 150) * torch.linspace(0.1, 2, 150)
-    found = drawn_correlation(z)
-    assert len(found.dims) == module.MOST_DRAWN
-    assert list(found.dims) == sorted(found.dims)
-    assert found.matrix_LL.diagonal().tolist() == pytest.approx([1.0] * 128)
-    expected = torch.corrcoef(z[:, list(found.dims)].double().T)
-    assert torch.allclose(found.matrix_LL, expected, atol=1e-9)
-    assert drawn_correlation(torch.ones(9, 2)).matrix_LL.tolist() == [[0.0, 0.0], [0.0, 0.0]]

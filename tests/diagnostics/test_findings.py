@@ -454,12 +454,10 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     (other,) = (each for each in find(replace(cold, levers=frozenset())) if each.name == "temperature-low")
     assert other.changes == {}
     known = replace(cold, values={"temperature": 0.005})
-    changed = CATALOGUE["temperature-low"](known)
-    assert changed is not None
+    (changed,) = (each for each in find(known) if each.name == "temperature-low")
     assert changed.changes == {"temperature": 0.2}
     few = replace(weighed(num_negatives=6, run_batch=4), values={"batch_size": 4, "epochs": 3})
-    small = CATALOGUE["few-negatives"](few)
-    assert small is not None
+    (small,) = (each for each in find(few) if each.name == "few-negatives")
     assert small.changes == {"batch_size": 256, "epochs": 192}  # as many updates
 
 

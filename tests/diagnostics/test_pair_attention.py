@@ -10,18 +10,15 @@ import torch
 from torch import Tensor
 
 from counterpoint.diagnostics.pair_attention import (
-    FACTORS,
     PairBatch,
     batch_attention,
     drawn_batches,
     num_negatives,
     over_batches,
-    temperature_table,
 )
 from counterpoint.losses import (
     CATALOGUE,
     InfoNCE,
-    MIOv3,
     SupCon,
     Triplet,
 )
@@ -115,27 +112,6 @@ def test_every_loss_that_weighs_pairs_is_looked_at(name: str) -> None:
         return
     found: Any = batch_attention(loss, drawn(labels=LABELS))
     assert 1.0 <= found.effective_negatives <= found.num_negatives + 1e-9
-
-
-@pytest.mark.parametrize("build", [InfoNCE, SupCon])
-def test_the_table_has_the_losses_own_values(build: Any) -> None:
-    batches = [drawn(n=10, labels=torch.arange(10) % 3, seed=seed) for seed in range(3)]
-    rows = temperature_table(lambda tau: build(temperature=tau), 0.4, batches, nonnegative=False)
-    assert [row.temperature for row in rows] == [0.4 * factor for factor in FACTORS]
-    for row in rows:
-        loss = build(temperature=row.temperature)
-        assert_numbers(row.loss, sum(float(loss(*each.asked_of(loss))) for each in batches) / 3)
-        assert_numbers([row.chance, row.floor], [loss.chance(10), loss.floor(10)])
-        found: list[Any] = [batch_attention(loss, each) for each in batches]
-        assert_numbers(row.effective_negatives, sum(each.effective_negatives for each in found) / 3)
-    assert [row.effective_negatives for row in rows] == sorted(row.effective_negatives or 0 for row in rows)
-
-
-def test_a_loss_that_overflows_has_no_figures_there() -> None:
-    """MIO-v3's exponential of 1 / temperature is no number in float64 at 0.001."""
-    rows = temperature_table(MIOv3, 0.008, [drawn()], nonnegative=False)
-    assert rows[0].loss is None
-    assert rows[-1].loss is not None
 
 
 def test_batches_are_distinct_and_the_interval_is_students() -> None:

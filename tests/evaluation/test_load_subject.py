@@ -236,7 +236,8 @@ def test_a_name_of_ours_has_its_untrained_self_beside_it() -> None:
     vectors, labels = draw()
     found = evaluated("mlp", data=vectors, labels=labels, k=5, metrics=("knn",))
     assert [row.features for row in found.rows] == ["representation", "untrained encoder", "input (PCA)"]
-    assert Path("evaluations").is_dir()
+    assert found.path is None
+    assert not Path("evaluations").exists()  # nobody named a file
 
 
 @pytest.mark.parametrize(

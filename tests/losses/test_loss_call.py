@@ -1,12 +1,15 @@
 """What every loss does when it is called: autocast leaves it alone, NaN does not pass, related views, pickling."""
 
+import copy
 import io
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from counterpoint import losses
 from counterpoint.core.errors import NonFiniteError
 from counterpoint.kernels.select import recording, use
 from counterpoint.losses import CATALOGUE, InfoNCE, MIOv1, Triplet
@@ -126,3 +129,31 @@ def test_what_is_no_tensor_is_named(name: str) -> None:
     lists = [[1.0, 2.0], [3.0, 4.0]]
     with pytest.raises(TypeError, match="z0 must be a floating-point tensor, got list"):
         build(name)(lists, lists, LABELS[:2])  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "InfoNCE(temperature=0.2)",
+        "DCL()",
+        "Triplet(margin=0.5, negatives='cross-view')",
+        "MIOv3()",
+        "AlphaCL(rule=Entropy(temperature=0.5, epsilon=0.0))",
+        "HardNegatives(loss=InfoNCE(temperature=0.1), beta=2.0)",
+        "SupCon(temperature=0.3)",
+        "VICReg()",
+    ],
+)
+def test_a_loss_shows_the_call_that_makes_it(code: str) -> None:
+    loss = eval(code, {**vars(losses)})
+    assert repr(loss) == code
+    assert repr(copy.deepcopy(loss)) == code
+    assert repr(losses.InfoNCE(0.2)) == "InfoNCE(temperature=0.2)"
+
+
+def test_labels_in_place_of_the_second_view_are_told_where_they_belong(rng: np.random.Generator) -> None:
+    z_ND, labels_N = torch.from_numpy(rng.normal(size=(6, 3))), torch.arange(6) % 2
+    for loss in (losses.InfoNCE(0.2), losses.SupCon(0.2), losses.VICReg()):
+        with pytest.raises(TypeError, match="labels=labels"):
+            loss(z_ND, labels_N)
+    assert torch.isfinite(losses.SupCon(0.2)(z_ND, labels=labels_N))

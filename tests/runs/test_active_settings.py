@@ -69,7 +69,6 @@ OF_OTHER_PARTS = {
     "source.altered": "reindex",
     "stem": "large",
     "initial": "normal",
-    "pretrained_weights": "weights.safetensors",
 }
 PARTS = {
     **{f"optim.{name}": {"optim.schedule": "constant"} for name in ("final_share", "peak_epochs", "cosine_epochs")},

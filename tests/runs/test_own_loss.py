@@ -23,9 +23,6 @@ from counterpoint.losses import PairLoss
 
 def make(power=1.0):
     return PairLoss(lambda x: x ** power, torch.exp)
-
-def rule(tau=1.0):
-    return lambda cost, own: torch.softmax(-cost / tau, dim=1)
 """
 
 
@@ -117,22 +114,6 @@ def test_a_named_function_makes_it_and_nothing_but_the_command_names_it(
     for words in ("diagnose run -q", "embed run --out rows.npz -q", "verify run"):
         assert main(words.split()) == 0, words
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_a_named_rule_of_alpha_cl_takes_its_own_arguments(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The rule e^(-c / tau), normalised, is the entropy's: the same weights to the last bit."""
-    rule = "{rule: 'my_losses:rule', tau: 0.3, negatives: cross-view}"
-    both = ["--method", "alpha-cl", "--loss.options"]
-    assert main([*WORDS.split(), *both, rule]) == 0
-    known = "{rule: entropy, temperature: 0.3, negatives: cross-view, stream: false}"
-    words = [word if word != "run" else "known" for word in WORDS.split()]
-    assert main([*words, *both, known]) == 0
-    weights = [(workplace / name / "encoder.safetensors").read_bytes() for name in ("run", "known")]
-    assert weights[0] == weights[1]
-    status = json.loads((workplace / "run" / "run.json").read_text(encoding="utf-8"))
-    assert status["own_loss"]["name"] == "my_losses:rule"
-    assert "my_losses" not in (workplace / "run" / "resolved.yaml").read_text(encoding="utf-8")
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import counterpoint as cp
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
@@ -15,7 +15,7 @@ from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, re
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.runs import resuming
-from counterpoint.runs.resuming import HARMLESS, changed_since, continued_settings, settings_hash
+from counterpoint.runs.resuming import HARMLESS, check_inputs, continued_settings, settings_hash
 from counterpoint.runs.training import train_from
 from counterpoint.runs.user_inputs import Given
 
@@ -34,14 +34,12 @@ def asked(**flat: Any) -> TrainSettings:
 
 def test_the_same_settings_go_on(run: RunFolder) -> None:
     same = asked(epochs=2, batch_size="auto", **{"engine.keep": 3})
-    assert continued_settings(run, read_resolved(run), same, allow_changed=False) == read_resolved(run)
+    assert continued_settings(run, read_resolved(run), same) == read_resolved(run)
 
 
 def test_every_differing_key_is_named(run: RunFolder) -> None:
     with pytest.raises(UsageError) as caught:
-        continued_settings(
-            run, read_resolved(run), asked(epochs=9, temperature=0.7, **{"engine.workers": 2}), allow_changed=True
-        )
+        continued_settings(run, read_resolved(run), asked(epochs=9, temperature=0.7, **{"engine.workers": 2}))
     said = str(caught.value)
     assert "epochs 9 (the run has 2)" in said
     assert "temperature 0.7 (the run has 0.2)" in said
@@ -49,11 +47,9 @@ def test_every_differing_key_is_named(run: RunFolder) -> None:
     assert "--out" in said
 
 
-def test_harmless_changes_need_permission_and_are_then_taken(run: RunFolder) -> None:
+def test_harmless_changes_are_taken(run: RunFolder) -> None:
     change = asked(**{"engine.workers": 1, "engine.keep": 5})
-    with pytest.raises(UsageError, match="--allow-changed"):
-        continued_settings(run, read_resolved(run), change, allow_changed=False)
-    taken = continued_settings(run, read_resolved(run), change, allow_changed=True)
+    taken = continued_settings(run, read_resolved(run), change)
     assert (taken.engine.workers, taken.engine.keep, taken.epochs) == (1, 5, 2)
 
 
@@ -65,8 +61,8 @@ def test_harmless_settings_exist_and_touch_no_weight(run: RunFolder) -> None:
     assert settings_hash(settings.model_copy(update={"seed": 1})) != settings_hash(settings)
 
 
-def test_an_allowed_change_is_recorded_and_the_weights_are_those_of_the_first_run(
-    run: RunFolder, tmp_path: Path
+def test_a_harmless_change_is_recorded_and_named_and_the_weights_are_those_of_the_first_run(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given: dict[str, Any] = {"data": str(run.path.parent / "data.npy"), "epochs": 2, "batch_size": 8}
     out = RunFolder(tmp_path / "run")
@@ -74,7 +70,8 @@ def test_an_allowed_change_is_recorded_and_the_weights_are_those_of_the_first_ru
     train_from(first, Given(), reporter=Reporter(quiet=True))
     out.weights.unlink()  # as if the run had been cut off at the very end
     change = {**first, "engine": {"keep": 1}}
-    train_from(change, Given(), reporter=Reporter(quiet=True), resume=True, allow_changed=True)
+    train_from(change, Given(), reporter=Reporter(), resume=True)
+    assert "goes on with engine.keep 1 (the newest checkpoint has 3)" in capsys.readouterr().err
     assert read_resolved(out).engine.keep == 1
     assert out.weights.read_bytes() == run.weights.read_bytes()
 
@@ -91,12 +88,13 @@ def test_a_run_of_the_first_release_keeps_its_ways(run: RunFolder, tmp_path: Pat
 
 
 def test_a_setting_that_the_newest_checkpoint_has_not_is_named(run: RunFolder) -> None:
-    settings = read_resolved(run)
-    assert changed_since(run, settings) == ""
-    assert changed_since(run, settings.model_copy(update={"temperature": "auto"})) == ""  # asks for nothing
+    settings, data = read_resolved(run), str(run.read_status().data_fingerprint)
+    assert check_inputs(run, settings, data) == ""
+    assert check_inputs(run, settings.model_copy(update={"temperature": "auto"}), data) == ""  # asks for nothing
     engine = settings.engine.model_copy(update={"workers": 7})
-    assert changed_since(run, settings.model_copy(update={"engine": engine})) == ""
-    assert changed_since(run, settings.model_copy(update={"seed": 1})).startswith("seed 1 (the newest checkpoint has")
+    assert check_inputs(run, settings.model_copy(update={"engine": engine}), data).startswith("engine.workers 7")
+    with pytest.raises(RunError, match=r"seed 1 \(the newest checkpoint has"):
+        check_inputs(run, settings.model_copy(update={"seed": 1}), data)
 
 
 def test_a_run_with_averaged_weights_is_not_gone_on_with(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,4 +102,5 @@ def test_a_run_with_averaged_weights_is_not_gone_on_with(run: RunFolder, monkeyp
     then = settings.model_dump(mode="json")
     then["engine"]["average"] = "ema"
     monkeypatch.setattr(resuming, "_facts", lambda _: {"resolved": then})
-    assert "engine.average" in changed_since(run, settings)
+    with pytest.raises(RunError, match=r"engine\.average"):
+        check_inputs(run, settings, str(run.read_status().data_fingerprint))

@@ -8,11 +8,11 @@ import pytest
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import sealed_text, write_sealed, write_text
+from counterpoint.core.log_lines import append_line
 from counterpoint.core.run_files import create_run, create_seeds
 from counterpoint.core.run_lock import lock_run
 from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.sealed_lines import append_line
 from counterpoint.runs.run_table import list_runs, size_on_disk
 
 
@@ -48,6 +48,21 @@ def runs(tmp_path: Path) -> Path:
 
 def names(top: Path, **how: object) -> list[str]:
     return [line.name for line in list_runs(top, **how).lines]  # pyright: ignore[reportArgumentType]
+
+
+def test_a_narrow_terminal_gets_lines_that_fit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list_runs(runs)
+    wide = str(found).splitlines()
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = str(found).splitlines()
+    assert max(map(len, wide)) > 60 >= max(map(len, narrow))
+    told = " ".join(" ".join(narrow).split())
+    assert all(line.name in told and (line.verdict or "") in told for line in found.lines)
+
+
+def test_a_loss_of_the_users_keeps_its_name(tmp_path: Path) -> None:
+    make(tmp_path / "runs" / "a", own_loss={"name": "MyLoss(w=2.0)"})
+    assert "ncl by MyLoss(w=2.0)" in str(list_runs(tmp_path / "runs"))
 
 
 def test_a_line_says_what_the_files_say(runs: Path) -> None:

@@ -34,7 +34,7 @@ READERS = {
     "search": ["search", "RUN", "0", "-q"],
     "spectrum": ["spectrum", "RUN", *NUM_STEPS],
     "spectrum at 4": ["spectrum", "RUN", "--checkpoint", "4", *NUM_STEPS],
-    "resume": ["resume", "RUN", "--epochs", "3", "-q"],
+    "resume": ["resume", "RUN", "-q"],
 }
 ALL_READ = ("compare", "report", "diagnose", "export", "embed", "spectrum")
 # Files that are put in the place of a run's own, who reads them, and what the table of runs says.
@@ -50,8 +50,8 @@ SWAPS: dict[str, tuple[Sequence[str], Sequence[str], str]] = {
     "status": (["run.json"], ALL_READ, "damaged"),
     "settings": (["resolved.yaml"], (*ALL_READ, "resume"), "damaged"),
     "config": (["config.yaml"], ("report", "fix"), "done"),
-    "metrics": (["metrics.jsonl"], ("report", "resume"), "done"),
-    "timings": (["timings.jsonl"], ("report", "resume"), "done"),
+    "metrics": (["metrics.jsonl"], ("report",), "done"),
+    "timings": (["timings.jsonl"], ("report",), "done"),
     "classifier": (["classifier.json", "classifier.safetensors"], ("embed", "export"), "done"),
     "card": (["encoder.json"], ("embed", "export", "compare", "report"), "damaged"),
     "encoder": (["encoder.json", "encoder.safetensors"], ("embed", "export", "compare", "report"), "damaged"),
@@ -163,11 +163,8 @@ def test_resuming_writes_a_foreign_record_again(names: list[str], made: Path, ru
 
 
 def test_a_result_of_earlier_weights_is_stale(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    earlier = (run / "evaluation.json").read_bytes()
-    cp.resume(run, epochs=3, quiet=True)
-    assert not failed(run)
-    assert (run / "epochs-2" / "spectrum.json").exists()
-    (run / "evaluation.json").write_bytes(earlier)
+    values = read_sealed(run / "evaluation.json")
+    write_sealed(run / "evaluation.json", {**values, "of": {**values["of"], "weights": "0" * 64}})
     with pytest.raises(StaleFileError, match=r"evaluation\.json is of other weights"):
         cp.report(run, out=run.with_name("page.html"), bare=True, quiet=True)
     assert list(failed(run)) == ["evaluation.json"]
@@ -175,8 +172,6 @@ def test_a_result_of_earlier_weights_is_stale(run: Path, capsys: pytest.CaptureF
     cp.evaluate(run)
     assert "it is replaced" in capsys.readouterr().err
     assert not failed(run)
-    (run / "epochs-2" / "evaluation.json").write_bytes((run / "evaluation.json").read_bytes())
-    assert list(failed(run)) == ["epochs-2/evaluation.json"]
 
 
 def test_a_run_of_an_earlier_version_needs_no_ids(
@@ -187,9 +182,6 @@ def test_a_run_of_an_earlier_version_needs_no_ids(
     assert RunFolder(old).run_id is None
     cp.evaluate(old, quiet=True)
     assert "of" not in read_json(old / "evaluation.json")
-    assert not failed(old)
-    cp.resume(old, epochs=3, quiet=True)
-    cp.evaluate(old, quiet=True)
     assert not failed(old)
     shutil.copy(run / "evaluation.json", old / "evaluation.json")
     assert list(failed(old)) == ["evaluation.json"]

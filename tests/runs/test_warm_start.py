@@ -196,15 +196,14 @@ def test_before_the_first_checkpoint_the_same_weights_are_needed(tmp_path: Path,
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"init": "nowhere"}, "init nowhere does not exist; give a run folder, a file of weights"),
+        ({"init": "nowhere"}, "init nowhere does not exist; give a run folder, or a file of weights"),
         ({"init": "notes.md"}, "no weights can be read from notes.md: neither safetensors nor a file of torch.save"),
         ({"init": "broken.safetensors"}, "no weights can be read from broken.safetensors: "),
         ({"init": "call.pth"}, "call.pth asks to call posix.system, and nothing in a file is ever run"),
         ({"init": "empty"}, "empty is not a run folder"),
         ({"init": "wide.safetensors"}, "init wide.safetensors does not fit the encoder mlp: it has weight, "),
-        ({"init": "timm:resnet18"}, "init timm:resnet18 needs --pretrained-weights FILE: nothing is"),
-        ({"init": "timm:resnet18", "encoder": "mlp"}, "init timm:resnet18 needs --encoder timm:resnet18, got mlp"),
-        ({"pretrained_weights": "f"}, "pretrained_weights has no effect .* init is none; it is for timm:NAME"),
+        ({"init": "timm:resnet18"}, "init timm:resnet18 does not exist; give a run folder, or a file of weights"),
+        ({"pretrained_weights": "f"}, "pretrained_weights is gone: .*--encoder timm:NAME --init FILE"),
     ],
 )
 def test_what_cannot_be_begun_with_is_refused_in_one_line(
@@ -230,8 +229,8 @@ def test_a_timm_model_begins_with_a_file_of_timms(tmp_path: Path) -> None:
     pretrained = timm.create_model("resnet10t", num_classes=7)
     save_file(pretrained.state_dict(), tmp_path / "timm.safetensors")
     images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
-    asked = {"epochs": 1, "batch_size": 8, "pretrained_weights": str(tmp_path / "timm.safetensors")}
-    run = begun(tmp_path / "run", "timm:resnet10t", images, **asked)
+    asked = {"epochs": 1, "batch_size": 8, "encoder": "timm:resnet10t"}
+    run = begun(tmp_path / "run", str(tmp_path / "timm.safetensors"), images, **asked)
     start = at_step_0(run)
     own = {name: value for name, value in pretrained.state_dict().items() if not name.startswith("fc.")}
     assert all(torch.equal(start[f"backbone.{name}"], value) for name, value in own.items())

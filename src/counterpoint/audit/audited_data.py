@@ -5,6 +5,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,12 @@ class AuditedData:
         """All samples in memory, of all parts."""
         return np.concatenate([share.content.numpy() for share in self.shares if isinstance(share.content, Tensor)])
 
-    @property
+    def located(self, place: int) -> tuple[FileStore | Tensor, int]:
+        """The content of the part that holds a sample, and its place there."""
+        part, starts = int(self.part_of[place]), np.cumsum([0, *map(len, self.shares)])
+        return self.shares[part].content, place - int(starts[part])
+
+    @cached_property
     def part_of(self) -> np.ndarray:
         """Number of each sample's part."""
         return np.repeat(np.arange(len(self.shares)), [len(share) for share in self.shares])

@@ -191,12 +191,9 @@ def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> d
             groups = [name for group in each.groups[: 2 * PER_OBSERVATION] for name in group.names[:4]]
             wanted.update(dict.fromkeys(groups or each.names[:PER_OBSERVATION]))
     place_of = {name: place for place, name in enumerate(evidence.names)}
-    starts = np.cumsum([0, *(len(share) for share in evidence.collection.shares)])
     found = {}
     for name in list(wanted)[:MOST_THUMBNAILS]:
-        part = int(evidence.collection.part_of[place_of[name]])
-        share = evidence.collection.shares[part]
-        image = thumbnail(share.content, place_of[name] - int(starts[part]), THUMBNAIL)
+        image = thumbnail(*evidence.collection.located(place_of[name]), THUMBNAIL)
         if image is not None:
             stream = BytesIO()
             image.save(stream, "JPEG", quality=80)

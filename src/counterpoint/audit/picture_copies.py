@@ -100,7 +100,11 @@ def near_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_looked_at_N: np
     own_R = np.concatenate([ids, framed])
     if len(ids) < 2:
         return NO_PAIRS
-    shown_RSS3 = np.concatenate([small_NSS3[ids], _without(small_NSS3[framed], frame_N4[framed])])
+    # Borders cut off, at the full size again.
+    top, left, bottom, right = frame_N4[framed].T
+    rows, columns = _windows(1 - top - bottom, top), _windows(1 - left - right, left).transpose(0, 2, 1)
+    bare = np.stack([rows @ small_NSS3[framed, ..., at] @ columns for at in range(3)], -1).astype(np.uint8)
+    shown_RSS3 = np.concatenate([small_NSS3[ids], bare])
     coarse_RK = coarse_structure(shown_RSS3 @ GREY_3)
     best: dict[tuple[int, int], tuple[float, str]] = {}
     for word, turn in TURNS.items():
@@ -159,13 +163,6 @@ def _plain_rows(pixels_BTT3: np.ndarray) -> np.ndarray:
 def per_pixel(reduce: np.ufunc, pixels: np.ndarray) -> np.ndarray:
     """A reduction over three colours; NumPy's own along so short an axis takes ten times as long."""
     return reduce(reduce(pixels[..., 0], pixels[..., 1]), pixels[..., 2])
-
-
-def _without(small_NSS3: np.ndarray, frame_N4: np.ndarray) -> np.ndarray:
-    """Pictures whose borders are cut off, at the full size again."""
-    top, left, bottom, right = frame_N4.T
-    rows, columns = _windows(1 - top - bottom, top), _windows(1 - left - right, left)
-    return np.stack([rows @ small_NSS3[..., at] @ columns.transpose(0, 2, 1) for at in range(3)], -1).astype(np.uint8)
 
 
 def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
@@ -309,14 +306,9 @@ def _correlation(grey_PSS: np.ndarray, unit_PK: np.ndarray) -> np.ndarray:
     return np.where(square_P > 1e-4 * power_P, along_P, 0)
 
 
-def _running_mean(width: int) -> np.ndarray:
-    """Matrix of a running mean over so many pixels, whose window is cut at both ends."""
-    distance_SS = np.abs(np.arange(SIDE)[:, None] - np.arange(SIDE))
-    matrix_SS = (distance_SS <= width // 2).astype(np.float32)
-    return matrix_SS / matrix_SS.sum(1, keepdims=True)
-
-
-BLUR_SS = _running_mean(BLUR)
+# A running mean over so many pixels, whose window is cut at both ends.
+BLUR_SS = (np.abs(np.arange(SIDE)[:, None] - np.arange(SIDE)) <= BLUR // 2).astype(np.float32)
+BLUR_SS /= BLUR_SS.sum(1, keepdims=True)
 HALF_TS = np.repeat(np.eye(SIDE // 2, dtype=np.float32), 2, axis=1) / 2  # means of two pixels
 PLACES_W3 = np.array(
     [(zoom, *shifts) for zoom in ZOOMS for shifts in (itertools.product(SHIFTS, SHIFTS) if zoom < 1 else [(0.0, 0.0)])],

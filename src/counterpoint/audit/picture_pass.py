@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from counterpoint.audit.audited_data import AuditedData
-from counterpoint.audit.picture_copies import SIDE, borders, per_pixel
+from counterpoint.audit.picture_copies import GREY_3, SIDE, borders, per_pixel
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import first_line
 from counterpoint.core.thread_parts import side_by_side
@@ -259,7 +259,7 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
     """
     num, side = len(pixels_BTT3), pixels_BTT3.shape[1]
     values = pixels_BTT3.astype(np.float32)
-    grey_BTT = values @ np.array([0.299, 0.587, 0.114], np.float32)
+    grey_BTT = values @ GREY_3
     rows = values[:, ::2] + values[:, 1::2]
     small = (rows[:, :, ::2] + rows[:, :, 1::2]) / 4  # of whole numbers: exact
     flat = values.reshape(num, -1, 3)
@@ -280,7 +280,7 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
         range_N=(high - low).astype(np.float32),
         cells_N883=values.reshape(num, NUM_CELLS, -1, NUM_CELLS, side // NUM_CELLS, 3).mean((2, 4)).astype(np.uint8),
         cut_N=_cut_short(values),
-        grain_N=_grain(small @ np.array([0.299, 0.587, 0.114], np.float32)),
+        grain_N=_grain(small @ GREY_3),
         sharpness_N=np.log((np.diff(grey_BTT, axis=1).var((1, 2)) + 1) / (grey_BTT.var((1, 2)) + 1)),
         colourfulness_N=(per_pixel(np.maximum, flat) - per_pixel(np.minimum, flat)).mean(1),
     )
@@ -291,7 +291,7 @@ def outlines(small_NSS3: np.ndarray) -> np.ndarray:
 
     Histograms of oriented gradients (Dalal and Triggs, 2005), without blocks that overlap.
     """
-    grey_NSS = small_NSS3 @ np.array([0.299, 0.587, 0.114], np.float32)
+    grey_NSS = small_NSS3 @ GREY_3
     along_NSS = np.gradient(grey_NSS, axis=1) + 1j * np.gradient(grey_NSS, axis=2)
     turn_NSS = (np.angle(along_NSS) % np.pi * NUM_TURNS / np.pi).astype(np.int64) % NUM_TURNS
     num, cell = len(small_NSS3), SIDE // NUM_CELLS

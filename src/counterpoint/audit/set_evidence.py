@@ -217,7 +217,7 @@ def clear_copies(small_NSS3: np.ndarray, frame_N4: np.ndarray, is_compared_N: np
 
 def _pixel_digests(collection: AuditedData, seen: Seen, near: Alike, digests: list[bytes]) -> list[bytes]:
     """Hashes of upright pixels in place of those of the bytes, for pictures of one size that nearly show the same."""
-    headers, starts = seen.headers, np.cumsum([0, *(len(share) for share in collection.shares)])
+    headers = seen.headers
     looks = [
         (header.width, header.height, small.tobytes()) if digest else b""
         for header, small, digest in zip(headers, seen.looks.small_NSS3, digests, strict=True)
@@ -226,10 +226,9 @@ def _pixel_digests(collection: AuditedData, seen: Seen, near: Alike, digests: li
     alike = [pair for pair in near.pairs_P2.tolist() if sizes[pair[0]] == sizes[pair[1]]]
     pixels: dict[bytes, bytes] = {}
     for place in dict.fromkeys(itertools.chain(*alike, *same_content(looks))):
-        part = int(collection.part_of[place])
-        content = collection.shares[part].content
+        content, at = collection.located(place)
         if isinstance(content, FileStore) and digests[place] not in pixels:
-            pixels[digests[place]] = pixel_digest(content, place - int(starts[part]))
+            pixels[digests[place]] = pixel_digest(content, at)
     return [pixels.get(digest, digest) for digest in digests]
 
 

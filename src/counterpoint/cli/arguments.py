@@ -192,7 +192,7 @@ def _value(path: str, field: FieldInfo, text: Any) -> Any:
     if _takes_names(field):
         is_whole = {"whole", "place"} & _extra(field).keys()
         parts = text if is_whole else ",".join(text).split(",")
-        return tuple(from_flag([part.strip() for part in parts if part.strip()]))
+        return tuple(from_flag(part.strip()) for part in parts if part.strip())
     # --views.crop-scale 0.2,1 and --mean 0.5 without brackets, which a shell would treat as a pattern.
     is_bare = "," in text or text[:1].isdecimal()
     text = f"[{text}]" if "pair" in expectation(field) and is_bare and not text.startswith("[") else text

@@ -47,6 +47,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if words[0] in TOLD:
         sys.stdout.write(f"counterpoint {__version__}\n" if words[0] in VERSION else overview())
         return OK
+    if words[0] == "--print-completion":
+        return exit_code("counterpoint", lambda: _print_completion(words[1:]))
     name = words[0]
     if name not in VERBS:
         return _complain("counterpoint", gone(name) or unknown_name("verb", name, VERBS), USAGE)
@@ -115,18 +117,23 @@ def _run(name: str, words: Sequence[str]) -> int:
     from counterpoint.cli.arguments import read_words  # deferred: loads pydantic, which the overview does without
 
     settings = read_words(name, words)
-    _silence_others()
-    with at_work():
-        return load_verb(name).run(*settings) or OK  # most verbs return nothing
-
-
-def _silence_others() -> None:
-    """Silence what libraries say of themselves; torch reads the variable as it is loaded."""
+    # Libraries say nothing of themselves; torch reads the variable as it is loaded.
     if _ranks().world_size > 1:  # of what we ask of DDP on purpose (engine/engine.py), and of ranks that are gone
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
     warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
+    with at_work():
+        return load_verb(name).run(*settings) or OK  # most verbs return nothing
+
+
+def _print_completion(words: Sequence[str]) -> int:
+    from counterpoint.cli.completion import completion  # deferred: loads pydantic
+
+    if len(words) != 1:
+        raise UsageError("give a shell: counterpoint --print-completion bash (or zsh, fish, tcsh)")
+    print(completion(words[0]))
+    return OK
 
 
 def _complain(prog: str, error: object, code: int) -> int:

@@ -33,25 +33,34 @@ def print_folder(path: Path) -> None:
         print(shown(path))
 
 
-def print_trained(trained: Run | SeedRuns, *, judged: bool) -> None:
+def print_trained(trained: Run | SeedRuns, *, judged: bool, as_json: bool = False) -> None:
     """Say in one sentence whether the features of each run are good, and name the folder on standard output.
 
     Args:
         trained: one run, or those of several seeds. Only the first of several ranks speaks.
         judged: whether to diagnose the runs for that sentence.
+        as_json: print the folders and what was found in place of the sentence.
     """
-    if judged and read_ranks(os.environ).rank == 0:
-        from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
-        from counterpoint.runs.inspection import diagnose  # deferred: loads torch
+    if read_ranks(os.environ).rank != 0:
+        return
+    from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
+    from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
-        runs = trained.runs if isinstance(trained, SeedRuns) else (trained,)
-        for run in runs:
-            name = f"{run.path.name}: " if len(runs) > 1 else ""
-            try:
-                Reporter().say(f"{name}{diagnose(run, quiet=True).verdict}")
-            except (CounterpointError, OSError) as error:  # the training is whole in any case
-                Reporter().say(f"{name}not diagnosed: {error}")
-    print_folder(trained.path)
+    runs, told = trained.runs if isinstance(trained, SeedRuns) else (trained,), dict[str, str | None]()
+    for run in runs:
+        name, told[str(run.path)] = f"{run.path.name}: " if len(runs) > 1 else "", None
+        if not judged:
+            continue
+        try:
+            told[str(run.path)] = diagnose(run, quiet=True).verdict
+            Reporter(quiet=as_json).say(f"{name}{told[str(run.path)]}")
+        except (CounterpointError, OSError) as error:  # the training is whole in any case
+            Reporter(quiet=as_json).say(f"{name}not diagnosed: {error}")
+    if as_json:
+        rows = [{"run": path, "verdict": verdict} for path, verdict in told.items()]
+        print(json.dumps({"path": str(trained.path), "runs": rows}, indent=1))
+    else:
+        print(shown(trained.path))
 
 
 def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:

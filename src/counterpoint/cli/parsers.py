@@ -107,10 +107,10 @@ def load_verb(name: str) -> ModuleType:
     return import_module(f"counterpoint.cli.verbs.{name.replace('-', '_')}_verb")
 
 
-def _verbs() -> Mapping[str, str]:
-    """Verbs with their lines in the order of their ``PLACE``, read as text: importing the modules takes longer."""
-    found = sorted((*ast.literal_eval(each.value), each.module) for each in held("cli/verbs", "PLACE, SUMMARY"))
-    return {module.rpartition(".")[2].removesuffix("_verb").replace("_", "-"): summary for _, summary, module in found}
-
-
-VERBS = _verbs()
+# Verbs with their lines in the order of their ``PLACE``, read as text: importing the modules takes longer.
+VERBS: Mapping[str, str] = {
+    module.rpartition(".")[2].removesuffix("_verb").replace("_", "-"): summary
+    for _, summary, module in sorted(
+        (*ast.literal_eval(each.value), each.module) for each in held("cli/verbs", "PLACE, SUMMARY")
+    )
+}

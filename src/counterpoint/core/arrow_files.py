@@ -198,7 +198,6 @@ class _Chunks:
 
 
 def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
-    """Row groups of a Parquet file."""
     file = arrow.parquet.ParquetFile(_mapped(arrow, path))
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
 

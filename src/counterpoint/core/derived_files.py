@@ -107,7 +107,6 @@ def check_settings(folder: RunFolder, path: Path) -> None:
 
 
 def _remedy(folder: RunFolder, path: Path) -> str:
-    """What makes a file anew."""
     place = shlex.quote(str(folder.path))
     words = {
         folder.evaluation: f"evaluate again with: counterpoint evaluate {place}",

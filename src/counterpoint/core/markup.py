@@ -86,6 +86,15 @@ def prose(text: str, run: str = "RUN") -> Markup:
     return join(parts, text[end:])
 
 
+def preformatted(shown: object) -> Markup:
+    """A record as a notebook shows it: its text, in columns.
+
+    >>> preformatted("a  <b>")
+    '<pre>a  &lt;b&gt;</pre>'
+    """
+    return element("pre", str(shown))
+
+
 def coordinate(value: float) -> str:
     """Write a number with at most two decimals, as SVG wants it.
 
@@ -139,5 +148,4 @@ def _keep_last_part(match: re.Match[str]) -> str:
 
 
 def _last_part(path: str) -> str:
-    """Name the file or folder a path ends in."""
     return "…/" + re.split(r"[\\/]", path.rstrip("\\/"))[-1]

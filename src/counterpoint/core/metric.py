@@ -5,11 +5,14 @@ reports, lists and glossaries read the records as text, since importing them wou
 """
 
 import ast
+import inspect
 import itertools
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from counterpoint.core.catalogues import held, loaded
@@ -49,6 +52,7 @@ class Metric:
         wording: what the figure says. For an evaluation ``{name}`` stands for a setting; a part in brackets goes where
             its setting is missing.
         headline: the place whose figure is a headline number; empty for none.
+        chance: what features that know nothing reach; empty where that depends on the data.
         leads: what a run is called that is ahead in it.
         is_shown: whether reports show it.
         in_parts: whether it reads the bank part by part, so that it need not fit in memory.
@@ -70,6 +74,7 @@ class Metric:
     is_higher_better: bool | None = None
     wording: str = ""
     headline: str = ""
+    chance: str = ""
     leads: str = "has the highest"
     is_shown: bool = True
     in_parts: bool = False
@@ -93,16 +98,56 @@ def accuracy_metric(**fields: Any) -> Metric:
         fields: of ``Metric``; those that all accuracies have alike may be left out.
     """
     interval = "95 % Wilson interval over the queries"
+    chance = "the share of the commonest class"
     alike = {"low": 0.0, "high": 1.0, "unit": "share", "interval": interval, "is_higher_better": True}
-    return Metric(**{**alike, "leads": "is ahead", **fields})
+    return Metric(**{**alike, "chance": chance, "leads": "is ahead", **fields})
 
 
-def unshown_metric(
-    *, name: str, definition: str, source: str, unit: Unit = "number", measure: Callable[[Any], Any] = _not_loaded
-) -> Metric:
-    """The record of a figure that checks read and no page shows: its name is all that it is called."""
+def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "number") -> Metric:
+    """The record of a figure that checks read and no page shows: its name is all that it is called.
+
+    Args:
+        name: its key.
+        source: key of the bibliography.
+        of: the function that computes it, or the record that holds it; its docstring says what the figure is.
+        at: attributes of the subject that the function takes, separated by blanks, or the place in the record; where
+            one is None the figure does not exist.
+        unit: how it is written.
+    """
     ends = (0.0, 1.0) if unit == "share" else (None, None)
-    return Metric(name, name, name, definition, source, measure, *ends, unit=unit, is_shown=False)
+    return Metric(
+        name,
+        name,
+        name,
+        _defined(inspect.getdoc(of) or "", at),
+        source,
+        partial(_measured, of, at),
+        *ends,
+        unit=unit,
+        is_shown=False,
+    )
+
+
+def _defined(docstring: str, at: str) -> str:
+    """What a docstring says of a figure: of a field of a record in its line, else in the first line."""
+    field = re.search(rf"^    {at.partition('.')[2] or '-'}: (.)(.+(?:\n     .+)*)", docstring, re.MULTILINE)
+    return " ".join(f"{field[1].upper()}{field[2]}".split()) if field else docstring.partition("\n")[0]
+
+
+def _measured(of: Any, at: str, subject: Any) -> float:
+    """The figure at a place of a subject: of an interval its middle, of positions their number."""
+
+    def value_at(path: str) -> Any:
+        value = subject
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        return value
+
+    values = [value_at(path) for path in at.split()]
+    if any(value is None for value in values):
+        return math.nan
+    found = values[0] if isinstance(of, type) else of(*(values[0] if isinstance(values[0], tuple) else values))
+    return len(found) if hasattr(found, "__len__") else getattr(found, "value", found)
 
 
 def in_condition(protocol: str) -> tuple[str, str]:
@@ -148,9 +193,13 @@ def described_metrics(package: str) -> Mapping[str, Metric]:
     >>> described_metrics("diagnostics")["alignment"].source
     'wang2020'
     """
-    tuples = [each.value for each in held(package, "METRICS")]
-    calls = [call for records in tuples if isinstance(records, ast.Tuple) for call in records.elts]
-    return {metric.name: metric for metric in map(_described, calls)}
+    found = (
+        _described(call, each.tree)
+        for each in held(package, "METRICS")
+        if isinstance(each.value, ast.Tuple)
+        for call in each.value.elts
+    )
+    return {metric.name: metric for metric in found}
 
 
 @cache
@@ -168,9 +217,17 @@ def loaded_metrics(package: str) -> Mapping[str, Metric]:
     return found
 
 
-def _described(call: ast.expr) -> Metric:
-    """A record from its code; all fields but ``measure`` are literals."""
+def _described(call: ast.expr, tree: ast.Module) -> Metric:
+    """A record from its code; all fields but what computes it are literals."""
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Name)
-    make = {each.__name__: each for each in (Metric, accuracy_metric, unshown_metric)}[call.func.id]
-    return make(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords if each.arg != "measure"})
+    code = {str(each.arg): each.value for each in call.keywords if each.arg != "measure"}
+    of = ast.unparse(code.pop("of")) if "of" in code else ""
+    fields = {name: ast.literal_eval(value) for name, value in code.items()}
+    if call.func.id != unshown_metric.__name__:
+        return {each.__name__: each for each in (Metric, accuracy_metric)}[call.func.id](**fields)
+    documented = next(
+        node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == of
+    )
+    described = SimpleNamespace(__doc__=ast.get_docstring(documented))
+    return replace(unshown_metric(**fields, of=described), measure=_not_loaded)

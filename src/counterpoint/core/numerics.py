@@ -256,7 +256,6 @@ def _gradients(
     *,
     is_differentiable: bool = False,
 ) -> list[Tensor | None]:
-    """Gradient for each input that wants one."""
     with torch.enable_grad():
         # Nodes of their own stop the inner pass here: one input may be a function of the other.
         nodes = [

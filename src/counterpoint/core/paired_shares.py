@@ -194,7 +194,6 @@ def written_p(p: float) -> str:
 
 
 def _upper_end(b: int, c: int, total: int) -> float:
-    """The largest difference that the score test allows."""
     low, high = (b - c) / total, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -58,6 +58,15 @@ class SeedRuns:
     runs: tuple[Run, ...]
 
 
+def listed(runs: Sequence[Any]) -> list[Any]:
+    """Runs that were passed one after the other, or as one list.
+
+    >>> listed(("a", "b")), listed((["a", "b"],))
+    (['a', 'b'], ['a', 'b'])
+    """
+    return list(runs[0]) if len(runs) == 1 and isinstance(runs[0], list | tuple) else list(runs)
+
+
 def as_run(run: Any, *, needs_status: bool = True, may_be_mixed: bool = False) -> Run:
     """Accept a run or the path of its folder; see ``open_run``.
 

@@ -20,8 +20,8 @@ MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not writ
 INDEX_FILES = ("index.json", "vectors.npy", "names.json", "graph.usearch", "rows.npy", "centres.npy")
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (
-    "*.jsonl.damaged-*",
-    "wandb.json",  # by earlier versions
+    "*.jsonl.damaged-*",  # by earlier versions, as the next one
+    "wandb.json",
     "checkpoints/after-*.json",
     f"checkpoints/.after-*{TEMPORARY}*",
     "checkpoints/step-[0-9]*/*.safetensors",
@@ -30,7 +30,7 @@ FILES = (
     "second/encoder.*",
     f"second/.encoder.*{TEMPORARY}*",
     "evaluations/*.json",
-    "epochs-[0-9]*/*.*",
+    "epochs-[0-9]*/*.*",  # by earlier versions, as the next two
     "epochs-[0-9]*/second/encoder.*",
     "epochs-[0-9]*/evaluations/*.json",
     *(f"indexes/*/{name}" for name in INDEX_FILES),
@@ -39,16 +39,7 @@ FILES = (
 )
 FOLDERS = ("checkpoints/.step-*", f"indexes/.*{TEMPORARY}", "wandb")  # ours as a whole
 # Folders of these files, which go once they are empty: those within before those around them.
-EMPTIED = (
-    "checkpoints/step-*",
-    "epochs-[0-9]*/*",
-    "epochs-[0-9]*",
-    "indexes/*",
-    "indexes",
-    "second",
-    "evaluations",
-    "tensorboard",
-)
+EMPTIED = sorted({str(place) for name in FILES for place in Path(name).parents[:-1]}, key=len, reverse=True)
 
 
 def create_run(path: Path, *, overwrite: bool) -> RunFolder:

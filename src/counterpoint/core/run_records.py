@@ -69,26 +69,6 @@ class Named(Record):
     reason: str | None = None
 
 
-class Continuation(Record):
-    """That a run went on to another number of epochs than it was to have.
-
-    Attributes:
-        from_epoch: how many epochs were done.
-        from_step: how many updates.
-        planned: how many epochs there were to be before.
-        to_epoch: how many there were to be from then on.
-        version: that went on with it.
-        started: when.
-    """
-
-    from_epoch: int
-    from_step: int
-    planned: int
-    to_epoch: int
-    version: str | None = None
-    started: str | None = None
-
-
 class RunStatus(Record):
     """``run.json``: how far the run is, and where, when and with what it was made; ``launch`` knows a restart's own."""
 
@@ -127,7 +107,7 @@ class RunStatus(Record):
     started: str | None = None
     loader: Mapping[str, Any] = Field(default_factory=dict)
     num_epochs: int | None = None
-    continuations: Annotated[tuple[Continuation, ...], Listed] = ()
+    figures: Mapping[str, str] = Field(default_factory=dict)  # hashes of the two logs at the end
     seconds: float | None = None
     peak_memory_mb: float | None = None
 

@@ -6,9 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterpoint.core.errors import RunError, StaleFileError
-from counterpoint.core.files import EXPORT_RECORD, read_json, read_sealed, run_named_in, write_sealed
+from counterpoint.core.files import (
+    EXPORT_RECORD,
+    read_json,
+    read_sealed,
+    run_named_in,
+    write_atomically,
+    write_file,
+    write_sealed,
+)
+from counterpoint.core.log_lines import LogLine, log_hash, read_lines
 from counterpoint.core.run_lock import is_locked
-from counterpoint.core.sealed_lines import Lines, keep_lines, read_lines
 from counterpoint.core.user_files import read_text
 
 if TYPE_CHECKING:
@@ -55,7 +63,7 @@ class RunFolder:
     evaluation = Inside("evaluation.json")  # accuracy table with intervals and protocol
     other_evaluations = Inside("evaluations")  # folder of such tables on other samples, or by other labels
     findings = Inside("findings.json")  # diagnosis in numbers and words
-    arrays = Inside("arrays.npz")  # arrays behind the diagnosis (spectra, thumbnails)
+    arrays = Inside("arrays.npz")  # arrays behind the diagnosis (spectra, histograms of cosines)
     collection = Inside("collection.npz")  # samples for the map and the table of dimensions (``core.map_samples``)
     map_layout = Inside("map.json")  # positions on the map, made from ``collection`` by ``report``
     spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
@@ -72,10 +80,6 @@ class RunFolder:
     def second(self) -> "RunFolder":
         """Where the encoder of the second kind of sample lies, in runs that have one."""
         return RunFolder(self.path / "second")
-
-    def of_epochs(self, num_epochs: int) -> "RunFolder":
-        """Where the encoder of an earlier end lies, with what was found out about it, once the run has gone on."""
-        return RunFolder(self.path / f"epochs-{num_epochs}")
 
     @property
     def holds_seeds(self) -> bool:
@@ -96,9 +100,8 @@ class RunFolder:
 
     @property
     def home(self) -> "RunFolder":
-        """The run itself, where this is the folder of its second encoder or of an earlier end."""
-        is_part = self.path.name == "second" or self.path.name.startswith("epochs-")
-        return RunFolder(self.path.parent).home if is_part and not self.status.exists() else self
+        """The run itself, where this is the folder of its second encoder."""
+        return RunFolder(self.path.parent) if self.path.name == "second" and not self.status.exists() else self
 
     @property
     def run_id(self) -> str | None:
@@ -176,52 +179,44 @@ class RunFolder:
         """All lines of ``metrics.jsonl``, each with the timings of its step; a torn last line is left out.
 
         Raises:
-            RunError: a line was changed or lost after it was written.
+            RunError: a line is damaged, or a finished run had others at its end.
         """
         # By step, not by line: the two files are written one after the other, and a kill may leave one line
         # more in one.
-        timings = {_step(record): record for record in self._records(self.timings)}
-        records = self._records(self.metrics)
-        status = self.read_status() if self.status.exists() else None
-        # One that goes on after it was finished takes epochs again whose checkpoints were damaged.
-        num_epochs = status.num_epochs if status is not None and status.status == "finished" else None
-        if num_epochs is not None and len(records) < num_epochs:
-            raise RunError(f"{self.metrics} is damaged: it holds {len(records)} of {num_epochs} epochs")
-        return [{**timings.get(_step(record), {}), **record} for record in records]
+        timings = {line.step: line.values for line in self._lines(self.timings)}
+        return [{**timings.get(line.step, {}), **line.values} for line in self._lines(self.metrics)]
 
     def truncate_metrics(self, last_step: int) -> None:
         """Drop the lines after a step, so that a resumed run logs each epoch once.
 
         Raises:
-            RunError: a line was changed or lost after it was written; nothing is dropped then.
+            RunError: a line is damaged; nothing is dropped then.
         """
-        found = {path: self.read_lines(path) for path in (self.metrics, self.timings)}
+        found = {path: read_lines(path) for path in (self.metrics, self.timings)}
         for path, lines in found.items():
             if lines.problem:
                 raise RunError(f"{path} is damaged: {lines.problem}")
         for path, lines in found.items():
-            keep_lines(path, [line for line in lines.good if _step(line.values) <= last_step])
+            write_atomically(path, lambda temporary, lines=lines: write_file(temporary, lines.up_to(last_step)))
 
-    def read_lines(self, path: Path) -> Lines:
-        """The lines of ``metrics.jsonl`` or ``timings.jsonl``; from the first one of another run on none is good."""
-        lines, run_id = read_lines(path), self.run_id
-        for number, line in enumerate(lines.good):
-            if line.values.get(RUN) != run_id:
-                return Lines(lines.good[:number], f"line {number + 1} is of another run than {self.status.name}")
-        return lines
+    def change_since_end(self, path: Path) -> str:
+        """How one of the two files differs from what it was when the run was finished; empty where it does not."""
+        status = self.read_status() if self.status.exists() else None
+        if status is None or status.status != "finished":
+            return ""
+        if path.name in status.figures:
+            return "" if log_hash(path) == status.figures[path.name] else "it was changed after the run was finished"
+        # Of an earlier version, which kept the number of epochs alone.
+        held, num_epochs = len(read_lines(self.metrics).good), status.num_epochs or 0
+        return f"it holds {held} of {num_epochs} epochs" if path == self.metrics and held < num_epochs else ""
 
-    def _records(self, path: Path) -> list[dict[str, Any]]:
-        """The lines of one of the two files, without the id of the run."""
-        lines = self.read_lines(path)
-        if lines.problem:
-            raise RunError(f"{path} is damaged: {lines.problem}")
-        return [{name: value for name, value in line.values.items() if name != RUN} for line in lines.good]
-
-
-def _step(values: dict[str, Any]) -> float:
-    """Step of a line; one without a step belongs to none."""
-    step = values.get("step")
-    return step if isinstance(step, int | float) else 0
+    def _lines(self, path: Path) -> tuple[LogLine, ...]:
+        lines = read_lines(path)
+        # Those of times may be missing: nothing is computed from them.
+        problem = lines.problem or (self.change_since_end(path) if path.exists() or path == self.metrics else "")
+        if problem:
+            raise RunError(f"{path} is damaged: {problem}")
+        return lines.good
 
 
 def exported_folder(path: Any) -> RunFolder | None:

@@ -159,8 +159,7 @@ class TrainSettings(Settings):
         ".npy, .npz, .tar, .parquet, .arrow"
     )
     recipe: str | None = option(
-        "settings of a published table, see `counterpoint list recipes`, or a .yaml file of that form; "
-        "whatever is given beside it wins"
+        "settings of a published table, see `counterpoint list recipes`; whatever is given beside it wins"
     )
     method: str = option("see `counterpoint list methods`", "simclr")
     out: str | None = option("run folder to create (default: runs/DATA-METHOD, or runs/DATA-RECIPE)")
@@ -180,9 +179,8 @@ class TrainSettings(Settings):
     )
     init: str | None = option(
         "weights to begin with: a run folder, a file of any framework (.safetensors, .pth, .ckpt) for "
-        "--encoder, or timm:NAME with --pretrained-weights"
+        "--encoder; nothing is ever downloaded"
     )
-    pretrained_weights: str | None = option("file with the weights of --init timm:NAME; nothing is ever downloaded")
     epochs: Annotated[int, Field(ge=1)] | Auto = option("passes over the training samples", "auto")
     batch_size: Annotated[int, Field(ge=2)] | Auto = option(
         "distinct samples per step; each is seen in two views",

@@ -118,7 +118,6 @@ ReadRows = Rows | ChangedRows
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
-    """The bytes of an array in C order."""
     return array.reshape(-1).view(np.uint8)
 
 

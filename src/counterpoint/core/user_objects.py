@@ -27,15 +27,11 @@ class FlagText(str):
 
 
 def from_flag(value: Any) -> Any:
-    """Mark each text of a flag's value that may name code, however deep it stands.
+    """Mark a flag's value that may name code.
 
-    >>> type(from_flag({"rule": "my_rules:make"})["rule"]).__name__, type(from_flag("entropy")).__name__
+    >>> type(from_flag("my_losses:make")).__name__, type(from_flag("infonce")).__name__
     ('FlagText', 'str')
     """
-    if isinstance(value, Mapping):
-        return {key: from_flag(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [from_flag(child) for child in value]
     return FlagText(value) if is_origin(value) else value
 
 
@@ -74,11 +70,9 @@ def load_part(
             such part.
     """
     if not isinstance(name, FlagText):
-        section, _, key = setting.rpartition(".")
-        flag = f"--{section} '{{{key}: {name}}}'" if section == "loss.options" else f"--{setting} {name}"
         raise UsageError(
             f"{setting} {name} names code, which is imported only where a flag of this command names it; if you trust "
-            f"it, repeat it as {flag} (in Python, pass the object itself)"
+            f"it, repeat it as --{setting} {name} (in Python, pass the object itself)"
         )
     # A command has the folder of its script on the path, and not the current one as `python -m` has.
     sys.path.insert(0, str(Path.cwd()))

@@ -154,6 +154,22 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
+def flat(model: type[BaseModel], nested: Mapping[str, Any]) -> dict[str, Any]:
+    """What a nested mapping, which may be anything else, says of the settings below a model, by dotted path.
+
+    >>> from counterpoint.core.settings import TrainSettings
+    >>> flat(TrainSettings, {"optim": {"name": "sgd"}, "seed": 1, "loss": 3})
+    {'seed': 1, 'optim.name': 'sgd'}
+    """
+    found = {}
+    for path, _ in leaf_fields(model):
+        section, _, leaf = path.rpartition(".")  # sections hold no sections
+        place = nested.get(section) if section else nested
+        if isinstance(place, Mapping) and leaf in place:
+            found[path] = place[leaf]
+    return found
+
+
 def merge(below: Any, above: Any) -> Any:
     """Lay one nested mapping over another; values above win."""
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
@@ -179,11 +195,6 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path} must hold `name: value` lines, got {type(value).__name__}")
     return nest({str(key): child for key, child in value.items()})
-
-
-def as_yaml(settings: BaseModel, *, only_set: bool = False) -> str:
-    """Write settings as YAML; ``only_set`` leaves out what nobody asked for."""
-    return dump_yaml(settings.model_dump(mode="json", exclude_unset=only_set))
 
 
 def parse_yaml(text: str, origin: str) -> Any:
@@ -223,7 +234,6 @@ def dump_yaml(value: Any) -> str:
 
 
 def _option_words(option: Any) -> str:
-    """Words for one member of a union."""
     if get_origin(option) is Literal:
         return " | ".join(str(value) for value in get_args(option))
     if get_origin(option) is Annotated:

@@ -76,7 +76,7 @@ class CosineHistogram:
         edges: bin edges from -1 to 1.
         positive: counts for views of one sample.
         negative: counts for different samples.
-        positive_mean: mean cosine of the former.
+        positive_mean: mean cosine between two views of one sample.
     """
 
     edges: Tensor
@@ -273,6 +273,7 @@ METRICS = (
         short="uniformity",
         definition="Logarithm of the mean Gaussian potential between samples on the unit sphere. Lower means more "
         "evenly spread.",
+        chance="0 where all samples are one point; -4 where they are spread evenly over many dimensions",
         source="wang2020",
         measure=lambda subject: uniformity(subject.z_ND),
         low=-8.0,
@@ -285,6 +286,7 @@ METRICS = (
         title="Alignment",
         short="alignment",
         definition="Mean squared distance between two views of one sample, on the unit sphere. 0 is best.",
+        chance="2 for views in unrelated directions, and 0 where all samples are one point",
         source="wang2020",
         measure=lambda subject: alignment(*subject.views) if subject.views else math.nan,
         low=0.0,
@@ -293,47 +295,11 @@ METRICS = (
         leads="keeps views closest",
     ),
     unshown_metric(
-        name="positive_cosine",
-        definition="Mean cosine between two views of one sample.",
-        source="wang2020",
-        measure=lambda subject: subject.cosines.positive_mean if subject.cosines else math.nan,
-        unit="cosine",
+        name="positive_cosine", of=CosineHistogram, at="cosines.positive_mean", source="wang2020", unit="cosine"
     ),
-    unshown_metric(
-        name="overlap",
-        definition="Share of cases in which two views of one sample are closer than two samples. 0.5 where views are "
-        "unrelated.",
-        source="hanley1982",
-        measure=lambda subject: overlap(*subject.views) if subject.views else math.nan,
-        unit="share",
-    ),
-    unshown_metric(
-        name="moved_views",
-        definition="Share of samples whose closest second view stands in another row, closer than any other sample. "
-        "Near 1 where the two views are in different orders.",
-        source="wang2020",
-        measure=lambda subject: moved_views(*subject.views) if subject.views else math.nan,
-        unit="share",
-    ),
-    unshown_metric(
-        name="same_views",
-        definition="Share of samples whose two views have a cosine above 0.9999.",
-        source="wang2020",
-        measure=lambda subject: same_views(*subject.views) if subject.views else math.nan,
-        unit="share",
-    ),
-    unshown_metric(
-        name="stray_views",
-        definition="Share of samples whose own view ranks as one of another sample; 0 where ranks have one mode.",
-        source="wang2020",
-        measure=lambda subject: stray_views(*subject.views) if subject.views else math.nan,
-        unit="share",
-    ),
-    unshown_metric(
-        name="negative_cosine",
-        definition="Mean cosine between different samples. At 1 all samples point the same way.",
-        source="wang2020",
-        measure=lambda subject: mean_cosine(subject.z_ND),
-        unit="cosine",
-    ),
+    unshown_metric(name="overlap", of=overlap, at="views", source="hanley1982", unit="share"),
+    unshown_metric(name="moved_views", of=moved_views, at="views", source="wang2020", unit="share"),
+    unshown_metric(name="same_views", of=same_views, at="views", source="wang2020", unit="share"),
+    unshown_metric(name="stray_views", of=stray_views, at="views", source="wang2020", unit="share"),
+    unshown_metric(name="negative_cosine", of=mean_cosine, at="z_ND", source="wang2020", unit="cosine"),
 )

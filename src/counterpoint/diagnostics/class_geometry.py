@@ -252,9 +252,9 @@ def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Te
 
 
 def rare_cosine(classes: ClassGeometry) -> Interval:
-    """Mean cosine between the centred means of rare classes (``rare_classes``), with its interval over samples.
+    """Mean cosine between the centred means of rare classes; towards 1 they have fallen together: minority collapse.
 
-    Towards 1 rare classes have fallen together: minority collapse. A frequent class does not enter but for the centre.
+    With its interval over samples; ``rare_classes`` says which are rare. Others do not enter but for the centre.
 
     Source: fang2021, whose figures show it of a classifier's weights; here class means.
 
@@ -295,20 +295,6 @@ def _cosines(means_CD: Tensor) -> Tensor:
 
 
 METRICS = (
-    unshown_metric(
-        name="within_share",
-        definition="Share of the variance of unit-length features that lies within classes, each class counting "
-        "alike. 0 where each class is one point, as the optima of theory are; near 1 where class means coincide.",
-        source="tirer2023",
-        measure=lambda subject: within_share(subject.classes) if subject.classes else math.nan,
-        unit="share",
-    ),
-    unshown_metric(
-        name="rare_cosine",
-        definition="Mean cosine between the centred means of the rarer classes. Towards 1 they have fallen together: "
-        "minority collapse. None of balanced classes and of fewer than three.",
-        source="fang2021",
-        measure=lambda subject: rare_cosine(subject.classes).value if subject.classes else math.nan,
-        unit="cosine",
-    ),
+    unshown_metric(name="within_share", of=within_share, at="classes", source="tirer2023", unit="share"),
+    unshown_metric(name="rare_cosine", of=rare_cosine, at="classes", source="fang2021", unit="cosine"),
 )

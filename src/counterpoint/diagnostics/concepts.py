@@ -27,7 +27,6 @@ STILL_REPEATED = 0.95  # without extremes, of which clean dimensions have few
 EXTREME = 0.02  # of the values of a dimension, and at least one, that may not decide a correlation
 MOST_SAMPLES = 4096  # evenly spaced, from which correlations are computed
 ROWS_AT_ONCE = 1024  # of the correlation matrix
-MOST_DRAWN = 128  # dimensions of a matrix that is kept
 
 
 def sparsity(z_ND: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> float:
@@ -197,19 +196,6 @@ def top_concepts(
     return concepts
 
 
-@dataclass(frozen=True)
-class DrawnCorrelation:
-    """Correlations between some dimensions.
-
-    Attributes:
-        dims: their numbers, ascending.
-        matrix_LL: correlations, float64.
-    """
-
-    dims: tuple[int, ...]
-    matrix_LL: Tensor
-
-
 def duplicate_dims(z_ND: Tensor) -> int:
     r"""Number of dimensions that repeat an earlier one: their correlation with it is above 0.99 by size.
 
@@ -250,21 +236,6 @@ def duplicate_dims(z_ND: Tensor) -> int:
     return count
 
 
-def drawn_correlation(z_ND: Tensor) -> DrawnCorrelation:
-    """Correlations between the dimensions of the largest expected activation, at most 128, in the order of dimensions.
-
-    Constant dimensions correlate with nothing, also not with themselves.
-
-    >>> drawn_correlation(torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, -1.0]])).dims
-    (0, 1)
-    """
-    order = expected_activation(z_ND).argsort(descending=True, stable=True)[:MOST_DRAWN]
-    dims = order.sort().values
-    some_NL = z_ND[:, dims].double()
-    columns_LN = _standard_columns(some_NL) * (some_NL != some_NL[0]).any(dim=0)[:, None]
-    return DrawnCorrelation(tuple(dims.tolist()), (columns_LN @ columns_LN.T).clamp(-1, 1))
-
-
 def _without_extremes(z_ND: Tensor, ordered_DN: Tensor, uncommon_D: Tensor) -> Tensor:
     """Columns whose largest deviations from the median are clipped to the largest of the others."""
     median_D = ordered_DN[:, (len(z_ND) - 1) // 2]
@@ -292,6 +263,7 @@ METRICS = (
         "samples a dimension is active on; one that is always active has the share of the largest class. A dimension "
         "is named after a class only where the exact one-sided 95 % lower bound of the share, taken for all classes "
         "and dimensions together, is above the class’s share of all samples.",
+        chance="the share of the commonest class",
         source="ncl2024",
         measure=lambda subject: (
             math.nan
@@ -342,11 +314,5 @@ METRICS = (
         low=0.0,
         wording="dimensions",
     ),
-    unshown_metric(
-        name="duplicate_dims",
-        definition="Dimensions whose correlation with an earlier one is above 0.99 by size. They can be left out with "
-        "hardly a change of what the features say.",
-        source="zbontar2021",
-        measure=lambda subject: duplicate_dims(subject.z_ND),
-    ),
+    unshown_metric(name="duplicate_dims", of=duplicate_dims, at="z_ND", source="zbontar2021"),
 )

@@ -167,40 +167,9 @@ def hubness(count_N: Tensor) -> float:
 
 
 METRICS = (
-    unshown_metric(
-        name="spread",
-        definition="Root mean square distance of unit-length samples from their mean. Near 0 all samples point the "
-        "same way; 1 where they have no common part.",
-        source="wang2020",
-        measure=lambda subject: spread(subject.spectrum_D, len(subject.z_ND)),
-    ),
-    unshown_metric(
-        name="duplicates",
-        definition="Share of samples whose features are those of an earlier sample, to the last bit.",
-        source="wang2020",
-        measure=lambda subject: duplicate_share(subject.z_ND),
-        unit="share",
-    ),
-    unshown_metric(
-        name="clumps",
-        definition="Share of samples that lie in groups far smaller than the distances between groups. Near 1 the "
-        "features tell groups apart and nothing within them.",
-        source="caron2018",
-        measure=lambda subject: clump_share(subject.z_ND),
-        unit="share",
-    ),
-    unshown_metric(
-        name="hubness",
-        definition="Skewness of how often a sample is among the 10 nearest of others. Near 0 no sample is in every "
-        "neighbourhood; above about 1 few samples are in many, which misleads a vote of the nearest.",
-        source="radovanovic2010",
-        measure=lambda subject: hubness(subject.neighbours_N),
-    ),
-    unshown_metric(
-        name="largest_hub",
-        definition="Share of the samples that have one and the same sample among their 10 nearest.",
-        source="radovanovic2010",
-        measure=lambda subject: largest_hub(subject.neighbours_N),
-        unit="share",
-    ),
+    unshown_metric(name="spread", of=spread, at="spectrum_D num_rows", source="wang2020"),
+    unshown_metric(name="duplicates", of=duplicate_share, at="z_ND", source="wang2020", unit="share"),
+    unshown_metric(name="clumps", of=clump_share, at="z_ND", source="caron2018", unit="share"),
+    unshown_metric(name="hubness", of=hubness, at="neighbours_N", source="radovanovic2010"),
+    unshown_metric(name="largest_hub", of=largest_hub, at="neighbours_N", source="radovanovic2010", unit="share"),
 )

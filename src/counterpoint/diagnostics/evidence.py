@@ -87,7 +87,6 @@ class Concept(Record):
         values: the largest values, descending.
         purity: share of the commonest class among the samples that activate it.
         top_class: that class; None where it is no more common there than chance allows.
-        thumbnails: places of the top samples among the pictures in ``arrays.npz``.
         names: of the top samples.
         top: positions of the samples with the largest values; not written.
     """
@@ -99,7 +98,6 @@ class Concept(Record):
     values: Annotated[tuple[Figure, ...], Listed] = ()
     purity: Figure = None
     top_class: str | None = None
-    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
     names: Annotated[tuple[Text, ...], Listed] = ()
     top: tuple[int, ...] = Field(default=(), exclude=True)
 

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from counterpoint.core.markup import preformatted
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks import (
     collapse_checks,
     feature_checks,
@@ -152,6 +154,9 @@ class Findings(Record):
         """One line on what was not looked at; empty where nothing was lacking."""
         return f"Not looked at, as not given or not enough: {', '.join(self.unjudged)}." if self.unjudged else ""
 
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""
         return {
@@ -196,7 +201,9 @@ def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
     """What some checks find, each under the name of its check."""
     for name in names:
         if (finding := CATALOGUE[name](evidence)) is not None:
-            yield finding.model_copy(update={"name": name})
+            steps, otherwise = remedies.REMEDIES.get(name, (None, ""))
+            advised = {} if steps is None else remedies.advice(evidence, *steps, otherwise=otherwise)
+            yield finding.model_copy(update={"name": name, **advised})
 
 
 def draw_findings(evidence: Evidence) -> Findings:

@@ -128,13 +128,4 @@ def hidden_modes(z_ND: Tensor, labels_N: Tensor) -> float:
     return 0.0
 
 
-METRICS = (
-    unshown_metric(
-        name="hidden_modes",
-        definition="Share of the samples in the smaller of two far modes that nearly every class has, along the first "
-        "directions of what classes leave. 0 where there are none. Two sensors or batches look like this.",
-        source="ashman1994",
-        measure=lambda subject: math.nan if subject.labels_N is None else hidden_modes(subject.z_ND, subject.labels_N),
-        unit="share",
-    ),
-)
+METRICS = (unshown_metric(name="hidden_modes", of=hidden_modes, at="z_ND labels_N", source="ashman1994", unit="share"),)

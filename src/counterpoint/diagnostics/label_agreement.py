@@ -279,12 +279,5 @@ def two_halves(x_MD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 METRICS = (
-    unshown_metric(
-        name="label_noise",
-        definition="Share of labels that contradict their neighbours where these are surest, a lower bound of the "
-        "share of wrong labels. None where disagreement grows towards borders between classes, as right labels have.",
-        source="northcutt2021",
-        measure=lambda subject: subject.agreement.noise.value if subject.agreement else math.nan,
-        unit="share",
-    ),
+    unshown_metric(name="label_noise", of=LabelAgreement, at="agreement.noise", source="northcutt2021", unit="share"),
 )

@@ -89,14 +89,4 @@ def _told_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int
     return max(float((each.argmax(dim=1) == label_N).double().mean()) for each in both)
 
 
-METRICS = (
-    unshown_metric(
-        name="leaked_dims",
-        definition="Coordinates of the features that give the class away by themselves, while the others do not: a "
-        "label that was written into the features, as one-hot or as a number.",
-        source="kaufman2012",
-        measure=lambda subject: (
-            math.nan if subject.labels_N is None else float(len(leaked_dims(subject.z_ND, subject.labels_N)))
-        ),
-    ),
-)
+METRICS = (unshown_metric(name="leaked_dims", of=leaked_dims, at="z_ND labels_N", source="kaufman2012"),)

@@ -71,6 +71,7 @@ class MeasuredFeatures:
     unit_ND = cached_property(lambda my: unit_doubles(my.z_ND))
     spectrum_D = cached_property(lambda my: covariance_spectrum(my.unit_ND))
     sigma_K = cached_property(lambda my: singular_values(my.unit_ND))
+    num_rows = property(lambda my: len(my.z_ND))
     first_N = cached_property(lambda my: distinct_rows(my.z_ND))
     near = cached_property(lambda my: near_copies(my.z_ND, my.first_N))
     num_distinct = property(lambda my: max(round(len(my.first_N) * my.near.distinct), 2))

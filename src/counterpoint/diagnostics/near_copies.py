@@ -27,7 +27,8 @@ class NearCopies:
     """How many samples have near-copies.
 
     Attributes:
-        share: of the distinct samples; 0 where it is no more than a smooth manifold has.
+        share: share of the distinct samples that are ten times as near to a few others as to the next one; 0 where that
+            is no more than a smooth manifold has.
         distinct: share of the samples that is left where of each group one is kept.
         rows_R: positions of some samples that have one, the nearest first.
         hub: share of the samples asked about that have one and the same other among their 10 nearest by distance.
@@ -119,20 +120,6 @@ def _by_chance(log_QK: Tensor) -> float:
 
 
 METRICS = (
-    unshown_metric(
-        name="near_copies",
-        definition="Share of samples that are ten times as near to a few others as to the next one; 0 where that is no "
-        "more than a smooth manifold has. Exact copies are left out.",
-        source="wang2020",
-        measure=lambda subject: subject.near.share,
-        unit="share",
-    ),
-    unshown_metric(
-        name="distance_hub",
-        definition="Share of samples that have one and the same sample among their 10 nearest by distance, features as "
-        "they are.",
-        source="radovanovic2010",
-        measure=lambda subject: subject.near.hub,
-        unit="share",
-    ),
+    unshown_metric(name="near_copies", of=NearCopies, at="near.share", source="wang2020", unit="share"),
+    unshown_metric(name="distance_hub", of=NearCopies, at="near.hub", source="radovanovic2010", unit="share"),
 )

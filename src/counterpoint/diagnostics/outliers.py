@@ -34,12 +34,12 @@ class OutlierSamples:
     """Samples that are left out of all other figures, and the ranks with them.
 
     Attributes:
-        rows_R: their positions, the farthest first.
-        variance: their share of the mean squared distance from the median.
-        effective_rank: with them; NaN where there are none, as the next three.
-        rankme: with them.
-        participation_ratio: with them.
-        vanished: with them.
+        rows_R: samples so far from all others that every other figure is measured without them, the farthest first.
+        variance: share of the mean squared distance from the median that outliers have.
+        effective_rank: that of all samples, outliers included; NaN where there are none, as the next three.
+        rankme: RankMe of all samples, outliers included.
+        participation_ratio: that of all samples, outliers included.
+        vanished: directions that have vanished of all samples, outliers included.
     """
 
     rows_R: Tensor
@@ -126,23 +126,20 @@ def tail_share(z_ND: Tensor) -> float:
     >>> round(tail_share(torch.randn(5000, 64, generator=torch.Generator().manual_seed(0))), 3)
     0.015
     """
-    return _top_share(median_distances(z_ND).square()[:, None])
+    return _median(_top_shares(median_distances(z_ND).square()[:, None]))
 
 
 def entry_tail_share(z_ND: Tensor) -> float:
-    """The same of the entries of single dimensions, in the median dimension; entries of 0 of a rectified map left out.
+    """Share of all squared deviations from the median that the largest 1 % of the entries of a dimension have.
 
-    8 % of a Gaussian, 25 % of Laplace's law, 30 % of Student's with 3 degrees of freedom.
+    In the median dimension; entries of 0 of a rectified map are left out. 8 % of a Gaussian, 25 % of Laplace's law,
+    30 % of Student's with 3 degrees of freedom.
     """
     if float(z_ND.min()) >= 0:  # a dimension that is 0 on most samples has no tail for that
         entries = z_ND[z_ND > 0].double()
-        return _top_share((entries - entries.median()).square()[:, None]) if len(entries) else torch.nan
+        return _median(_top_shares((entries - entries.median()).square()[:, None])) if len(entries) else torch.nan
     parts = (_top_shares((part.double() - part.median(dim=0).values).square()) for part in z_ND.split(COLUMNS, dim=1))
     return _median(torch.cat(list(parts)))
-
-
-def _top_share(square_N1: Tensor) -> float:
-    return _median(_top_shares(square_N1))
 
 
 def _median(share_D: Tensor) -> float:
@@ -157,56 +154,16 @@ def _top_shares(square_ND: Tensor) -> Tensor:
 
 
 METRICS = (
+    unshown_metric(name="outliers", of=OutlierSamples, at="outliers.rows_R", source="roy2007"),
+    unshown_metric(name="outlier_variance", of=OutlierSamples, at="outliers.variance", source="roy2007", unit="share"),
     unshown_metric(
-        name="outliers",
-        definition="Samples so far from all others that every other figure is measured without them.",
-        source="roy2007",
-        measure=lambda subject: len(subject.outliers.rows_R),
+        name="effective_rank_with_outliers", of=OutlierSamples, at="outliers.effective_rank", source="roy2007"
     ),
+    unshown_metric(name="rankme_with_outliers", of=OutlierSamples, at="outliers.rankme", source="garrido2023"),
     unshown_metric(
-        name="outlier_variance",
-        definition="Share of the mean squared distance from the median that outliers have.",
-        source="roy2007",
-        measure=lambda subject: subject.outliers.variance,
-        unit="share",
+        name="participation_ratio_with_outliers", of=OutlierSamples, at="outliers.participation_ratio", source="gao2017"
     ),
-    unshown_metric(
-        name="effective_rank_with_outliers",
-        definition="The effective rank of all samples, outliers included.",
-        source="roy2007",
-        measure=lambda subject: subject.outliers.effective_rank,
-    ),
-    unshown_metric(
-        name="rankme_with_outliers",
-        definition="RankMe of all samples, outliers included.",
-        source="garrido2023",
-        measure=lambda subject: subject.outliers.rankme,
-    ),
-    unshown_metric(
-        name="participation_ratio_with_outliers",
-        definition="The participation ratio of all samples, outliers included.",
-        source="gao2017",
-        measure=lambda subject: subject.outliers.participation_ratio,
-    ),
-    unshown_metric(
-        name="vanished_with_outliers",
-        definition="The vanished directions of all samples, outliers included.",
-        source="directclr2022",
-        measure=lambda subject: subject.outliers.vanished,
-    ),
-    unshown_metric(
-        name="tail_share",
-        definition="Share of all squared distances from the median that the most distant hundredth of the samples has.",
-        source="gao2017",
-        measure=lambda subject: tail_share(subject.z_ND),
-        unit="share",
-    ),
-    unshown_metric(
-        name="entry_tail_share",
-        definition="Share of all squared deviations from the median that the largest hundredth of the entries of one "
-        "dimension has, in the median dimension.",
-        source="gao2017",
-        measure=lambda subject: entry_tail_share(subject.z_ND),
-        unit="share",
-    ),
+    unshown_metric(name="vanished_with_outliers", of=OutlierSamples, at="outliers.vanished", source="directclr2022"),
+    unshown_metric(name="tail_share", of=tail_share, at="z_ND", source="gao2017", unit="share"),
+    unshown_metric(name="entry_tail_share", of=entry_tail_share, at="z_ND", source="gao2017", unit="share"),
 )

@@ -7,24 +7,21 @@ positive is among them.
 # N samples of a batch, A anchors, M keys (A = M = 2N: first view before second), D features
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from scipy.stats import t as student
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
-from counterpoint.core.errors import NonFiniteError
 from counterpoint.core.numerics import row_entropy, unit_rows
-from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.evidence import Interval
-from counterpoint.diagnostics.pair_record import PairRecord, TemperatureRow
+from counterpoint.diagnostics.pair_record import PairRecord
 
 HARDEST = 0.01  # of the negatives, at least one
 CONFIDENCE = 0.95
-FACTORS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0)  # of the run's temperature
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 COPY = 0.03  # of the median distance of two views: nearer samples are near-copies
 ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is no copy, however it is encoded
@@ -32,26 +29,7 @@ SAME = 1e-7  # distance at unit length of samples that are the same but for roun
 NUM_PAIRS = 12
 
 
-class WeighingLoss(Protocol):
-    """What is asked of a loss; see ``losses.loss``. One with ``num_negatives`` is asked for that, too."""
-
-    uses_labels: bool
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Its value."""
-        ...
-
-    def importance(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Weights of negatives (2n, 2n)."""
-        ...
-
-    def chance(self, n: int) -> float:
-        """Its value when all pairs look alike."""
-        ...
-
-    def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """A value that no embedding can go below."""
-        ...
+WeighingLoss = Any  # a ``losses.loss.Loss`` with ``importance``; that package lies beside this one
 
 
 @dataclass(frozen=True)
@@ -106,7 +84,7 @@ def drawn_batches(num_samples: int, batch_size: int, *, at_most: int, generator:
 def num_negatives(loss: WeighingLoss, batch: PairBatch) -> int:
     """Vectors that repel each anchor of a batch; with labels those of the anchor that has most."""
     if hasattr(loss, "num_negatives"):
-        return int(loss.num_negatives(len(batch.z0_ND)))  # pyright: ignore[reportAttributeAccessIssue]
+        return int(loss.num_negatives(len(batch.z0_ND)))
     return int((loss.importance(*batch.asked_of(loss)) > 0).sum(1).max())
 
 
@@ -163,44 +141,6 @@ def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tup
     n = len(is_it_NN)
     is_it_AM = is_it_NN.repeat(2, 2)[is_anchor_A]
     return float((share_AM * is_it_AM).sum(1).mean()), float(is_it_NN.double().sum()) / (n * (n - 1))
-
-
-def temperature_table(
-    loss_at: Callable[[float], WeighingLoss], temperature: float, batches: Sequence[PairBatch], *, nonnegative: bool
-) -> tuple[TemperatureRow, ...]:
-    """The loss at an eighth to eight times its temperature, on the same embeddings.
-
-    Args:
-        loss_at: the loss at a temperature.
-        temperature: that it has.
-        batches: of one size.
-        nonnegative: the embedding has no negative entries.
-    """
-    rows, size = [], len(batches[0].z0_ND)
-    for factor in FACTORS:
-        loss = loss_at(temperature * factor)
-        found = side_by_side(lambda batch, loss=loss: _measured(loss, batch), batches)
-        effective, value = (over_batches(column).value for column in zip(*found, strict=True))
-        chance, floor = loss.chance(size), loss.floor(size, nonnegative=nonnegative)
-        row = TemperatureRow(
-            temperature=temperature * factor,
-            effective_negatives=effective,
-            loss=value,
-            chance=chance if math.isfinite(chance) else None,
-            floor=floor if math.isfinite(floor) else None,
-        )
-        rows.append(row)
-    return tuple(rows)
-
-
-def _measured(loss: WeighingLoss, batch: PairBatch) -> tuple[float, float]:
-    """Effective negatives and value; NaN where the loss is not finite."""
-    try:
-        effective = float(row_entropy(_shares(loss, batch)[0]).exp().mean())
-        with torch.no_grad():
-            return effective, float(loss(*batch.asked_of(loss)))
-    except NonFiniteError:  # an exponential of 1 / temperature
-        return math.nan, math.nan
 
 
 @dataclass(frozen=True)

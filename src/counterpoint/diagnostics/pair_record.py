@@ -8,35 +8,6 @@ from typing import Annotated
 from counterpoint.core.run_records import Figure, Listed, Record, Text
 
 
-class TemperatureRow(Record):
-    """The run's own loss on the same embeddings at another temperature; a figure is None where it does not exist.
-
-    Attributes:
-        temperature: of the loss.
-        effective_negatives: exp of the entropy of an anchor's weights, mean over anchors and batches.
-        loss: mean over batches.
-        chance: loss of an encoder that has learned nothing.
-        floor: loss that no embedding can go below.
-    """
-
-    temperature: float
-    effective_negatives: Figure = None
-    loss: Figure = None
-    chance: Figure = None
-    floor: Figure = None
-
-    @property
-    def way(self) -> float | None:
-        """Share of the way from chance to the floor; None where one of them is not known.
-
-        >>> TemperatureRow(temperature=0.2, loss=3.0, chance=6.0, floor=1.0).way
-        0.6
-        """
-        if self.loss is None or self.chance is None or self.floor is None or self.chance <= self.floor:
-            return None
-        return (self.chance - self.loss) / (self.chance - self.floor)
-
-
 class NearPair(Record):
     """Two samples whose views are close.
 
@@ -45,7 +16,6 @@ class NearPair(Record):
         own: mean cosine of the two views of either.
         names: of both.
         classes: of both; empty where one is not known.
-        thumbnails: places of both among the pictures in ``arrays.npz``; empty without pictures.
         is_copy: they are near-copies.
     """
 
@@ -53,7 +23,6 @@ class NearPair(Record):
     own: Figure = None
     names: Annotated[tuple[Text, ...], Listed] = ()
     classes: Annotated[tuple[Text, ...], Listed] = ()
-    thumbnails: Annotated[tuple[Figure, ...], Listed] = ()
     is_copy: bool = False
 
 
@@ -78,7 +47,6 @@ class PairRecord(Record):
         copy_chance: what it would be if all negatives weighed alike.
         class_mass: share of the weight of negatives that falls on the anchor's own class; None without labels.
         class_chance: what it would be if all negatives weighed alike.
-        temperatures: the same embeddings at other temperatures, ascending.
         nearest: the closest pairs of different samples, exact copies left out.
     """
 
@@ -99,37 +67,23 @@ class PairRecord(Record):
     copy_chance: Figure = None
     class_mass: Figure = None
     class_chance: Figure = None
-    temperatures: Annotated[tuple[TemperatureRow, ...], Listed] = ()
     nearest: Annotated[tuple[NearPair, ...], Listed] = ()
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
-
-
-def _lines(look: PairRecord) -> list[str]:
-    """The table that a terminal shows."""
-    if look.why:
-        return [f"pairs: {look.why}"]
-    lines = [
-        f"pairs: an anchor weighs {_text(look.effective_negatives)} of {_text(look.num_negatives)} negatives "
-        f"({look.loss}, batches of {_text(look.batch_size)})"
-    ]
-    if look.temperatures:
-        lines.append("  temperature  weighs   loss  chance  floor")
-    lines += [
-        f"  {row.temperature:<11.4g}  {_text(row.effective_negatives):>6}  {_text(row.loss):>5}  "
-        f"{_text(row.chance):>6}  {_text(row.floor):>5}"
-        + ("  <- this run" if row.temperature == look.temperature else "")
-        for row in look.temperatures
-    ]
-    if look.nearest:
-        lines.append("  closest pairs of different samples:")
-    lines += [
-        f"    cosine {_text(pair.cosine)} (own views {_text(pair.own)})  {'  '.join(pair.names)}"
-        + (f"  ({', '.join(pair.classes)})" if pair.classes else "")
-        for pair in look.nearest
-    ]
-    return lines
+        if self.why:
+            return f"pairs: {self.why}"
+        lines = [
+            f"pairs: an anchor weighs {_text(self.effective_negatives)} of {_text(self.num_negatives)} negatives "
+            f"({self.loss}, batches of {_text(self.batch_size)})"
+        ]
+        if self.nearest:
+            lines.append("  closest pairs of different samples:")
+        lines += [
+            f"    cosine {_text(pair.cosine)} (own views {_text(pair.own)})  {'  '.join(pair.names)}"
+            + (f"  ({', '.join(pair.classes)})" if pair.classes else "")
+            for pair in self.nearest
+        ]
+        return "\n".join(lines)
 
 
 def _text(value: float | None) -> str:

@@ -170,6 +170,49 @@ STRONGER_VIEWS = Step("views", "stronger views")
 SOME_VIEWS = Step("no views", "views that change something (--views.preset auto)", lambda _: {"views.preset": "auto"})
 
 
+OTHER_SCALE = "train with another scale of similarities"
+# By finding: steps, best first, and what to do where a run can take none of them, as for features from anywhere. Of a
+# check that is not here the steps depend on what it measured, or nothing is trained anew.
+REMEDIES: Mapping[str, tuple[tuple[Step, ...], str]] = {
+    "imbalance": ((BALANCED_SAMPLING,), "judge by balanced accuracy, and collect more samples of the rare classes"),
+    "untrained": ((HIGHER_RATE, MORE_EPOCHS), "give its weights, or train it"),
+    "rate-too-high": ((LOWER_RATE,), "train with a lower learning rate"),
+    "full-collapse": (
+        (USUAL_WEIGHTS, LOWER_RATE, HIGHER_TEMPERATURE, LOOK_AT_VIEWS),
+        "check that the inputs differ, and that what computed these features was trained; if a large constant was "
+        "added to them, subtract the mean",
+    ),
+    "few-negatives": ((LARGER_BATCH,), "train with larger batches"),
+    "temperature-low": ((HIGHER_TEMPERATURE,), OTHER_SCALE),
+    "temperature-high": ((LOWER_TEMPERATURE,), OTHER_SCALE),
+    "projector-hides": ((WIDER_PROJECTOR, REPRESENTATION_INSTEAD), "use the features before the projector"),
+    "narrow-embedding": ((WIDER_PROJECTOR, REPRESENTATION_INSTEAD), "use the features before the projector"),
+    "shortcut": ((COLOUR_CHANGES,), "train on views whose brightness and colours change"),
+    "minority-collapse": (
+        (BALANCED_SAMPLING, LOWER_TEMPERATURE, MORE_EPOCHS),
+        "features that were learned with every class drawn equally often",
+    ),
+    "cluster-collapse": (
+        (REPRESENTATION_INSTEAD, HIGHER_TEMPERATURE, FEWER_EPOCHS),
+        "use features of an earlier layer",
+    ),
+    "identical-views": ((SOME_VIEWS, STRONGER_VIEWS), "compare two different views of each sample"),
+    "unrelated-views": (
+        (WEAKER_VIEWS, MORE_EPOCHS),
+        "put the rows of both views into one order, or compare views of the same samples",
+    ),
+    "hiding-views": ((WEAKER_VIEWS,), "draw views that keep more of a sample"),
+    "non-uniformity": ((USUAL_WEIGHTS, LOWER_TEMPERATURE, MORE_EPOCHS, OTHER_RATE), ""),
+    "representation-rank": ((PROJECTOR, WEAKER_VIEWS, FEWER_EPOCHS), ""),
+    "dead-dimensions": ((RELU_GELU, FEWER_FEATURES), "leave them out: no distance changes"),
+    "uneven-spectrum": (
+        (LOWER_TEMPERATURE, WEAKER_VIEWS),
+        "whiten the features, if all directions are to count in distances",
+    ),
+    "alignment": ((WEAKER_VIEWS, MORE_EPOCHS), "compare views that keep what tells samples apart"),
+}
+
+
 def against_memory(evidence: Evidence) -> dict[str, Any]:
     """The fields ``confirm``, ``remedy`` and ``changes`` of a finding that the encoder knows its training samples."""
     steps = SOME_VIEWS, FEWER_EPOCHS, STRONGER_VIEWS

@@ -63,18 +63,6 @@ def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
 
 
 METRICS = (
-    unshown_metric(
-        name="row_order",
-        definition="Share of the variance that tells ten blocks of consecutive rows apart, beyond chance.",
-        source="welch1947",
-        measure=lambda subject: order_share(subject.z_ND),
-        unit="share",
-    ),
-    unshown_metric(
-        name="row_order_within",
-        definition="The same after the means of the classes were taken away.",
-        source="welch1947",
-        measure=lambda subject: math.nan if subject.labels_N is None else order_share(subject.z_ND, subject.labels_N),
-        unit="share",
-    ),
+    unshown_metric(name="row_order", of=order_share, at="z_ND", source="welch1947", unit="share"),
+    unshown_metric(name="row_order_within", of=order_share, at="z_ND labels_N", source="welch1947", unit="share"),
 )

@@ -28,10 +28,10 @@ class Scales:
     """The spectrum of raw features, and what is left of it where every dimension has variance 1.
 
     Attributes:
-        first_share: share of the variance of raw features that its first direction has.
+        first_share: share of the variance of raw features that their first direction has.
         participation: participation ratio of the raw features.
         largest: standard deviation of the largest dimension over that of the median one.
-        spread: over that of the smallest one that is not silent.
+        spread: standard deviation of the largest dimension over that of the smallest one that is not silent.
         standard_first_share: share of the first direction of standardised features.
         standard_participation: participation ratio of standardised features.
         standard_vanished: directions that have vanished in standardised features.
@@ -95,7 +95,7 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
 
 
 def first_share(spectrum_D: Tensor) -> float:
-    """Share of the sum that the first eigenvalue has; NaN of constant features.
+    """Share of the variance that the first direction has; NaN of constant features.
 
     >>> first_share(torch.tensor([3.0, 1.0]))
     0.75
@@ -178,76 +178,19 @@ def _num_values(ordered_DS: Tensor) -> Tensor:
 
 
 METRICS = (
+    unshown_metric(name="first_share", of=first_share, at="spectrum_D", source="gao2017", unit="share"),
+    unshown_metric(name="raw_first_share", of=Scales, at="scales.first_share", source="gao2017", unit="share"),
+    unshown_metric(name="raw_participation_ratio", of=Scales, at="scales.participation", source="gao2017"),
+    unshown_metric(name="largest_scale", of=Scales, at="scales.largest", source="gao2017"),
+    unshown_metric(name="scale_spread", of=Scales, at="scales.spread", source="gao2017"),
     unshown_metric(
-        name="first_share",
-        definition="Share of the variance of the unit-length features that their first direction has.",
-        source="gao2017",
-        measure=lambda subject: first_share(subject.spectrum_D),
-        unit="share",
+        name="standard_first_share", of=Scales, at="scales.standard_first_share", source="gao2017", unit="share"
     ),
     unshown_metric(
-        name="raw_first_share",
-        definition="The same of features that are not scaled to unit length.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.first_share,
-        unit="share",
+        name="standard_participation_ratio", of=Scales, at="scales.standard_participation", source="gao2017"
     ),
-    unshown_metric(
-        name="raw_participation_ratio",
-        definition="The participation ratio of features that are not scaled to unit length.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.participation,
-    ),
-    unshown_metric(
-        name="largest_scale",
-        definition="Standard deviation of the dimension that varies most, over that of the median dimension.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.largest,
-    ),
-    unshown_metric(
-        name="scale_spread",
-        definition="Standard deviation of the dimension that varies most, over that of the one that varies least, "
-        "silent ones left out.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.spread,
-    ),
-    unshown_metric(
-        name="standard_first_share",
-        definition="Share of the first direction where every dimension has variance 1.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.standard_first_share,
-        unit="share",
-    ),
-    unshown_metric(
-        name="standard_participation_ratio",
-        definition="The participation ratio where every dimension has variance 1.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.standard_participation,
-    ),
-    unshown_metric(
-        name="standard_vanished",
-        definition="The vanished directions where every dimension has variance 1.",
-        source="directclr2022",
-        measure=lambda subject: subject.scales.standard_vanished,
-    ),
-    unshown_metric(
-        name="scale_order",
-        definition="Rank correlation between the place of a dimension and its standard deviation; -1 of principal "
-        "components.",
-        source="gao2017",
-        measure=lambda subject: subject.scales.order,
-    ),
-    unshown_metric(
-        name="distinct_values",
-        definition="Number of distinct values of the median dimension; null of whole numbers from 0 on.",
-        source="ncl2024",
-        measure=lambda subject: distinct_values(subject.ordered_DS),
-    ),
-    unshown_metric(
-        name="saturated",
-        definition="Share of entries at the largest or the least value of their dimension.",
-        source="ncl2024",
-        measure=lambda subject: saturated_share(subject.ordered_DS),
-        unit="share",
-    ),
+    unshown_metric(name="standard_vanished", of=Scales, at="scales.standard_vanished", source="directclr2022"),
+    unshown_metric(name="scale_order", of=Scales, at="scales.order", source="gao2017"),
+    unshown_metric(name="distinct_values", of=distinct_values, at="ordered_DS", source="ncl2024"),
+    unshown_metric(name="saturated", of=saturated_share, at="ordered_DS", source="ncl2024", unit="share"),
 )

@@ -104,6 +104,11 @@ def isotropic_rank(num_samples: int, num_dims: int, *, normalize: bool = False) 
     return effective_rank(covariance_spectrum(z_ND, normalize=normalize))
 
 
+def rank_ceiling(z_ND: Tensor) -> float:
+    """The effective rank that isotropic Gaussian features of the same shape reach, at unit length."""
+    return isotropic_rank(*z_ND.shape, normalize=True)
+
+
 def singular_values(z_ND: Tensor) -> Tensor:
     r"""Singular values of the feature matrix itself, not centred, descending.
 
@@ -327,31 +332,8 @@ METRICS = (
         headline="representation",
         leads="uses the most dimensions",
     ),
-    unshown_metric(
-        name="rank_ceiling",
-        definition="The effective rank that isotropic Gaussian features of the same shape reach.",
-        source="roy2007",
-        measure=lambda subject: isotropic_rank(*subject.z_ND.shape, normalize=True),
-    ),
-    unshown_metric(
-        name="lidar",
-        definition="Effective rank of the directions in which samples differ, measured against how far two views of "
-        "one sample differ in them.",
-        source="thilak2024",
-        measure=lambda subject: math.nan if subject.views is None else lidar(*subject.views),
-    ),
-    unshown_metric(
-        name="rankme",
-        definition="Exponential of the entropy of the singular values of the unit-length features, not centred, as the "
-        "paper has it: a common offset counts as a direction.",
-        source="garrido2023",
-        measure=lambda subject: rankme(subject.sigma_K),
-    ),
-    unshown_metric(
-        name="participation_ratio",
-        definition="Square of the sum of the eigenvalues of the covariance over the sum of their squares: few strong "
-        "directions count more than in the effective rank.",
-        source="gao2017",
-        measure=lambda subject: participation_ratio(subject.spectrum_D),
-    ),
+    unshown_metric(name="rank_ceiling", of=rank_ceiling, at="z_ND", source="roy2007"),
+    unshown_metric(name="lidar", of=lidar, at="views", source="thilak2024"),
+    unshown_metric(name="rankme", of=rankme, at="sigma_K", source="garrido2023"),
+    unshown_metric(name="participation_ratio", of=participation_ratio, at="spectrum_D", source="gao2017"),
 )

@@ -157,18 +157,6 @@ METRICS = (
         wording="directions",
         leads="has the most directions alive",
     ),
-    unshown_metric(
-        name="vanished_step",
-        definition="Decades of variance between the last direction that is alive and the first that has vanished; 0 "
-        "where none has. A short fall is the end of a slope rather than a cliff.",
-        source="directclr2022",
-        measure=lambda subject: subject.vanished.step,
-    ),
-    unshown_metric(
-        name="resolved",
-        definition="How many directions so many samples tell anything about: no more than the samples less one, "
-        "without those whose variance scatters by decades in isotropic features of the same shape.",
-        source="marchenko1967",
-        measure=lambda subject: subject.vanished.resolved,
-    ),
+    unshown_metric(name="vanished_step", of=Vanished, at="vanished.step", source="directclr2022"),
+    unshown_metric(name="resolved", of=Vanished, at="vanished.resolved", source="marchenko1967"),
 )

@@ -89,7 +89,7 @@ class _Facts(BaseModel, strict=True):
     world_size: NonNegativeInt = 1
     resolved: dict[str, Any] = {}
     init: dict[str, Any] | None = None
-    continuations: list[dict[str, Any]] = []
+    figures: str = ""
 
 
 class _PlainState(BaseModel, strict=True):

@@ -22,9 +22,9 @@ from counterpoint.core.errors import (
     RunError,
     first_line,
 )
+from counterpoint.core.log_lines import append_line, log_hash
 from counterpoint.core.run_records import EpochRecord
 from counterpoint.core.rundir import RUN
-from counterpoint.core.sealed_lines import append_line
 from counterpoint.core.torch_state import GENERATOR, own_draws
 from counterpoint.data.loader import Batch
 from counterpoint.engine.checkpoint import (
@@ -240,10 +240,8 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
     """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
-    # With the id of the run, which is the same wherever the same is computed.
-    named = {RUN: job.facts[RUN]} if RUN in job.facts else {}
-    append_line(job.folder.metrics, {**record.metrics(), **named})
-    append_line(job.folder.timings, {**record.timings(), **named})
+    append_line(job.folder.metrics, record.metrics())
+    append_line(job.folder.timings, record.timings())
     figures = {**record.metrics(), **record.timings()}
     return [note for logger in job.loggers if (note := _tried(logger, lambda logger=logger: logger(figures)))]
 
@@ -293,8 +291,13 @@ def _save(job: TrainingJob, state: LoopState) -> None:
         log=asdict(state.log),
         facts=dict(job.facts),
     )
-    keep = job.settings.engine.keep
-    on_first_rank(lambda: save_checkpoint(job.folder.checkpoints, snapshot, keep=keep, stays=job.lasting_steps))
+
+    def save() -> None:
+        folder, facts = job.folder, snapshot.facts
+        facts["figures"] = log_hash(folder.metrics)
+        save_checkpoint(folder.checkpoints, snapshot, keep=job.settings.engine.keep, stays=job.lasting_steps)
+
+    on_first_rank(save)
     state.unproven = state.position.step
 
 

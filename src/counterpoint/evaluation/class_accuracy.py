@@ -69,6 +69,7 @@ METRICS = (
         short="balanced kNN",
         definition="Mean over the classes of the share of each class's queries that get it where the "
         "nearest labelled samples vote.",
+        chance="1 / number of classes",
         source="brodersen2010",
         measure=lambda known: balanced(knn_score(known), known.labels_N),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
@@ -82,6 +83,7 @@ METRICS = (
         short="balanced probe",
         definition="Mean over the classes of the share of each class's queries that get it from a linear "
         "classifier on frozen features.",
+        chance="1 / number of classes",
         source="brodersen2010",
         measure=lambda known: balanced(probe_score(known), known.labels_N),
         interval="95 % interval of the mean of independent shares, from Wilson's of each class",
@@ -105,6 +107,7 @@ METRICS = (
         short="corruption error",
         definition="Mean over corruptions and severities of the share of corrupted queries that a classifier fitted to "
         "clean samples gets wrong.",
+        chance="1 minus the share of the commonest class",
         source="hendrycks2019",
         low=0.0,
         high=1.0,

@@ -152,6 +152,7 @@ METRICS = (
         short="MIG",
         definition="Mean over the factors that generated the data of what the best dimension tells about the factor "
         "more than the second best does, as a share of the factor's entropy.",
+        chance="near 0",
         source="chen2018",
         measure=mig_score,
         low=0.0,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.derived_files import read_derived, write_derived
 from counterpoint.core.errors import StaleFileError, UsageError
+from counterpoint.core.markup import preformatted
 from counterpoint.core.metric import Metric, is_apart, loaded_metrics, metric_under
 from counterpoint.core.run_records import (
     EvaluationRecord,
@@ -94,6 +95,9 @@ class Evaluation:
         conditions = corruption_lines(self.rows)
         return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *conditions, *[""][: len(said)], *said])
 
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
     def remarks(self) -> list[str]:
         """Figures that have no line."""
         num_curves = sum("kept" in row.settings for row in self.rows)
@@ -136,9 +140,13 @@ def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:
     return lines
 
 
-def write_evaluation(record: EvaluationRecord, subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> Path:
-    """Write an evaluation; rows of an earlier one stay where it is about the same samples."""
+def write_evaluation(
+    record: EvaluationRecord, subject: Subject, asked: EvaluationSettings, reporter: Reporter
+) -> Path | None:
+    """Write an evaluation of a run, or one whose file was named; rows of an earlier one of the same samples stay."""
     path = _place_of(subject, asked)
+    if path is None:
+        return None
     rows = (*record.rows, *_earlier_rows(record, path, subject, asked, reporter))
     write_derived(subject.folder, path, record.model_copy(update={"rows": rows}).written())
     if subject.folder is None or path != subject.folder.evaluation:
@@ -147,22 +155,23 @@ def write_evaluation(record: EvaluationRecord, subject: Subject, asked: Evaluati
     return path
 
 
-def _place_of(subject: Subject, asked: EvaluationSettings) -> Path:
-    """Where an evaluation is written; its folder is made."""
+def _place_of(subject: Subject, asked: EvaluationSettings) -> Path | None:
+    """Where an evaluation is written, in a folder that is made; None of what has no run folder and no ``out``."""
     checkpoint = asked.checkpoint
     if asked.out is not None:
         path = Path(asked.out)
         if path.suffix != ".json":
             raise UsageError(f"out must end in .json, got {path}")
-    elif subject.folder is not None and subject.is_own_record and checkpoint is None:
+    elif subject.folder is None:
+        return None
+    elif subject.is_own_record and checkpoint is None:
         return subject.folder.evaluation
     else:
         # Names come from the user and may be paths; the fingerprint keeps apart what is called alike.
-        folder = Path("evaluations") if subject.folder is None else subject.folder.other_evaluations
         name = Path((subject.queries or subject.source).name).stem
-        parts = [subject.name if subject.folder is None else "", name, f"step-{checkpoint}" if checkpoint else ""]
+        parts = [name, f"step-{checkpoint}" if checkpoint else ""]
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(filter(None, parts)))[:60] or "data"
-        path = folder / f"{stem}-{subject.source.fingerprint[:8]}.json"
+        path = subject.folder.other_evaluations / f"{stem}-{subject.source.fingerprint[:8]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -90,9 +90,9 @@ def evaluate(
             sources of the same classes); ``selection`` (orders of features, or ``all``) and ``selection_step``.
 
     Returns:
-        The evaluation, also written: to ``evaluation.json`` in the run folder if it is about the run's own samples and
-        labels (or labels given later to a run without), else to ``evaluations/<data>.json`` there; of an encoder from
-        elsewhere to ``evaluations/<encoder>-<data>.json`` in the current folder.
+        The evaluation. That of a run is also written to its folder: to ``evaluation.json`` if it is about the run's own
+        samples and labels (or labels given later to a run without), else to ``evaluations/<data>.json``. That of
+        features or of an encoder from elsewhere is written where ``out`` says, and nowhere else.
 
     Raises:
         DataError: no labels, too few of them, or queries of other shapes or classes than the bank's.

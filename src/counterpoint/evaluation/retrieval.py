@@ -121,6 +121,7 @@ METRICS = (
         short="mAP@10",
         definition="Mean over the queries of the average precision of their 10 nearest labelled samples, where those "
         "of the query's class are relevant. 1 means that all 10, or all of the class if it has fewer, come first.",
+        chance="p^2 + 0.29 p (1 - p) for a class that is a share p of the bank",
         source="ncl2024",
         measure=map_score,
         low=0.0,
@@ -136,6 +137,7 @@ METRICS = (
         title="Precision of 10",
         short="precision@10",
         definition="Mean share of the query's class among its 10 nearest labelled samples. ncl2024 calls it mAP@10.",
+        chance="the mean share of the query's class in the bank",
         source="ncl2024",
         measure=lambda known: _score(known, lambda hits_QK: hits_QK.mean(dim=1), "ncl2024"),
         low=0.0,

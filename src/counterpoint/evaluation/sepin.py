@@ -142,6 +142,7 @@ METRICS = (
         short="SEPIN",
         definition="Mean over the dimensions of what each tells about the sample that the others do not, in nats: the "
         "loss in InfoNCE's estimate of information where it is left out.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, None),
         interval="95 % normal interval over the samples",
@@ -156,6 +157,7 @@ METRICS = (
         short="SEPIN@1",
         definition="What the dimension that tells most by itself tells about the sample that the others do not, in "
         "nats.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 1),
         interval="95 % normal interval over the samples",
@@ -170,6 +172,7 @@ METRICS = (
         short="SEPIN@10",
         definition="Mean over the 10 dimensions that tell most by themselves of what each tells about the sample that "
         "the others do not, in nats.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 10),
         interval="95 % normal interval over the samples",
@@ -184,6 +187,7 @@ METRICS = (
         short="SEPIN@100",
         definition="Mean over the 100 dimensions that tell most by themselves of what each tells about the sample that "
         "the others do not, in nats.",
+        chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 100),
         interval="95 % normal interval over the samples",

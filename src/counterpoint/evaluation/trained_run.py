@@ -86,6 +86,7 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
 
 def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
     """Settings of a run; what 0.1.0 did not record stands as 0.1.0 did it."""
+    values.pop("pretrained_weights", None)  # which 0.2.0 had
     source = values.get("source")
     if isinstance(source, dict) and source.get("altered") == "skip":  # which 0.2.0 had
         source["altered"] = "reindex"

@@ -39,7 +39,7 @@ class ExportedFormat(Record):
         name: of the format.
         files: that belong to it, in the folder.
         bytes: of all of them.
-        difference: largest difference from torch, as a share of the largest value of the same row.
+        difference: largest difference from torch, over the largest value of the same row (over 1 in a row of zeros).
         num_rows: rows that were compared, in batches of 1, 2 and 7.
         sizes: of the pictures that were compared.
         outputs: that were compared.

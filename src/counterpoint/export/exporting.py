@@ -45,26 +45,9 @@ TOLERANCE = 1e-4  # of a row's largest value
 BATCHES = (1, 2, 7)
 
 
-@dataclass(frozen=True)
-class LargestDifference:
-    """The largest difference that was seen.
-
-    Attributes:
-        difference: |ours - torch's| over the largest |value| of torch's row (over 1 in a row of zeros).
-        num_rows: samples that were compared, those at other sizes among them.
-        sizes: sizes of the pictures, such as ``32x32``; empty for vectors.
-        outputs: names of what was answered.
-    """
-
-    difference: float
-    num_rows: int
-    sizes: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
 def compare(
     answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[str], tolerance: float
-) -> LargestDifference:
+) -> ExportedFormat:
     """Require the same answers in batches of 1, 2 and 7, and for pictures at two other sizes.
 
     Args:
@@ -73,6 +56,9 @@ def compare(
         samples: uint8 (n, c, h, w) or float32 (n, d).
         names: of the samples.
         tolerance: largest difference that passes.
+
+    Returns:
+        What was compared, of a format that has no name and no files yet.
 
     Raises:
         RunError: they differ by more, or something else than rows is answered.
@@ -97,7 +83,8 @@ def compare(
             outputs[name] = None
         num_rows += len(part)
         sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 else {}
-    return LargestDifference(worst, num_rows, tuple(sizes), tuple(outputs))
+    compared = {"difference": worst, "num_rows": num_rows, "sizes": tuple(sizes), "outputs": tuple(outputs)}
+    return ExportedFormat(name="", files=(), bytes=0, **compared)
 
 
 def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:
@@ -298,15 +285,15 @@ def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
     except Exception as error:  # what opens a format again is not ours, and raises what it likes
         raise RunError(f"{name}: it cannot be written and opened again: {first_line(error)}") from None
     files = sorted(set(files_in(work.folder)) - before, key=lambda file: (file != way.file, file))
-    return ExportedFormat(
-        name=name,
-        files=tuple(files),
-        bytes=sum((work.folder / file).stat().st_size for file in files),
-        **vars(compared),
-        opset=OPSET if name == "onnx" else None,
-        versions=versions,
-        seconds=round(time.perf_counter() - began, 1),
-    )
+    made = {
+        "name": name,
+        "files": tuple(files),
+        "bytes": sum((work.folder / file).stat().st_size for file in files),
+        "opset": OPSET if name == "onnx" else None,
+        "versions": versions,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    return compared.model_copy(update=made)
 
 
 WAYS: Mapping[str, _Way] = {

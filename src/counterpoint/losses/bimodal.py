@@ -34,6 +34,8 @@ class CrossModal(ContrastiveLoss):
     A learned s may grow without bound on data that can be told apart; ``scale.limit_()`` after each step of the
     optimiser brings it back to ``max_scale``, as CLIP does.
 
+    Use it for paired data of two kinds, such as pictures with caption vectors (method ``cross-modal``).
+
     Source: radford2021, section 2.3 and Fig. 3; ncl2024, appendix C, Eq. 12 for the non-negative features.
 
     Args:

@@ -30,7 +30,7 @@ from counterpoint.kernels.cpu.one_pass import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require
-from counterpoint.losses.loss import LossCard, Part
+from counterpoint.losses.loss import LossCard, Part, shown_by_call
 from counterpoint.losses.pairs import ContrastiveLoss, Pairing, own_sample
 
 
@@ -169,6 +169,7 @@ class BinaryContrast(ContrastiveLoss):
         return float(self.attract(p)) + float(self.repel.value(q))
 
 
+@shown_by_call
 def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     r"""MIO, version 1: binary cross-entropy of "is this pair a positive?", positives and negatives weighing alike.
 
@@ -176,6 +177,8 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})
 
     N samples, 2N vectors; n' is the other view of n; C is the cosine. The positive is no negative of its anchor.
+
+    Use it beside version 3, to see what each of the paper's two steps changes.
 
     Source: mio2021, Eq. 2, 4 and 11. Differs from Eq. 3 as printed, whose first exponent lacks its minus sign. The
         sum over n up to N with 1/N is written over all 2N vectors with 1/(2N): the same, as C is symmetric.
@@ -197,11 +200,14 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     return _mio("MIOv1", temperature, normalize, attract=(_softplus_of_minus, "log(1 + exp(-C / tau))"), repel=SOFTPLUS)
 
 
+@shown_by_call
 def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     r"""MIO, version 2: version 1 without the term by which positives, too, repel.
 
     .. math:: L = -\frac{1}{2N} \sum_{n=1}^{2N} \frac{C_{nn'}}{\tau}
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})
+
+    Use it beside version 3, to see what the bound by an exponential changes.
 
     Source: mio2021, Eq. 12 and 13.
 
@@ -222,6 +228,7 @@ def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     return _mio("MIOv2", temperature, normalize, attract=(torch.neg, "-C / tau"), repel=SOFTPLUS)
 
 
+@shown_by_call
 def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     r"""MIO, version 3, the paper's proposal: negatives cost an exponential.
 
@@ -231,6 +238,8 @@ def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     An upper bound of version 2, as ln(1 + x) <= x, that nowhere touches it: no surrogate in the sense of
     majorise-minimise, as the paper has it. The mean of exponentials is taken in the log domain, so that it is exact
     wherever it is a number of the dtype at all; equal unit vectors leave float32 below a temperature of about 0.012.
+
+    Use it where each pair should count by itself, whatever the other pairs of its anchor are (method ``mio``).
 
     Source: mio2021, Eq. 17 (whose last line lacks 1/T_P and 1/T_N) and 18.
 

@@ -69,6 +69,8 @@ class CrossEntropy(ClassLoss):
     The mean is over both views, which share their labels. The classifier is a part of the loss: give
     ``loss.parameters()`` to the optimiser as well. For one view call it with the same tensor twice.
 
+    Use it where all samples have labels, and to compare with what is learned without them (method ``supervised``).
+
     Source: ncl2024, section 6, has it beside its non-negative form.
 
     Args:
@@ -136,6 +138,8 @@ class NonNegativeCrossEntropy(ClassLoss):
 
     The mean is over both views, which share their labels. The class weights are a parameter of the loss, shape (C, D):
     give ``loss.parameters()`` to the optimiser as well. For one view call it with the same tensor twice.
+
+    Use it where all samples have labels and single dimensions should be readable (method ``nonnegative-supervised``).
 
     Source: ncl2024, section 6. Differs from the print, which lacks the minus sign. ReLU on the weights and no bias
         are the author's word (issue 2 of the released code); inputs are taken as they are, neither scaled to unit

@@ -17,14 +17,19 @@ from torch import Tensor
 from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, IDENTITY, SIGMOID
 from counterpoint.losses.inputs import check_temperature
+from counterpoint.losses.loss import shown_by_call
 from counterpoint.losses.pair_loss import PairLoss, Reduction
 from counterpoint.losses.pairs import LINEAR, Negatives, Pairing, Phi, Psi, log_plus
 
 
+@shown_by_call
 def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""MINE as the family has it: phi = log(x), psi = exp(x).
 
     .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}
+
+    Use it for comparisons within the family: no temperature sharpens it, so that on unit vectors its weights differ by
+    a factor of e^2 = 7.4 at most.
 
     Source: alphacl2022, table of Fig. 1, after mine2018. Differs from the Donsker-Varadhan bound of mine2018, whose
         logarithm is taken once over the whole batch; here, as in the table, it is taken per anchor.
@@ -50,12 +55,15 @@ def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     )
 
 
+@shown_by_call
 def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Triplet loss over all pairs: a negative counts while it is closer than the positive plus a margin.
 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} [d_i^2 - d_{ij}^2 + \epsilon]_+
 
     The hinge has slope 0 at its corner, as ``torch.relu``; its second derivative is 0 wherever it exists.
+
+    Use it where a margin has a meaning, as in retrieval: pairs beyond the margin have weight 0, all others weigh alike.
 
     Source: alphacl2022, table of Fig. 1, after schroff2015, Eq. 2. Half squared distances: a margin of m here is 2 m on
         squared distances.
@@ -82,12 +90,15 @@ def Triplet(margin: float = 1.0, negatives: Negatives = "two-view", normalize: b
     )
 
 
+@shown_by_call
 def SoftTriplet(
     temperature: float = 1.0, margin: float = 0.0, negatives: Negatives = "two-view", normalize: bool = True
 ) -> PairLoss:
     r"""Soft triplet loss: phi = tau log(1 + x), psi = exp(x / tau + epsilon).
 
     .. math:: L = \frac{1}{2n} \sum_i \tau \log\Big(1 + \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau + \epsilon}\Big)
+
+    Use it where InfoNCE should have a margin beside its temperature.
 
     Source: alphacl2022, table of Fig. 1 (epsilon is a margin there).
 
@@ -116,10 +127,13 @@ def SoftTriplet(
     )
 
 
+@shown_by_call
 def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""(N+1)-tuplet loss: phi = log(1 + x), psi = exp(x).
 
     .. math:: L = \frac{1}{2n} \sum_i \log\Big(1 + \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}\Big)
+
+    Use it for comparisons within the family: it is InfoNCE at temperature 1.
 
     Source: alphacl2022, table of Fig. 1, after sohn2016, Eq. 6.
 
@@ -144,12 +158,15 @@ def NPlusOneTuplet(negatives: Negatives = "two-view", normalize: bool = True) ->
     )
 
 
+@shown_by_call
 def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Lifted structured loss: phi = [log x]_+^2, psi = exp(x + epsilon).
 
     .. math:: L = \frac{1}{2n} \sum_i \Big[\log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2 + \epsilon}\Big]_+^2
 
     Its second derivative jumps where the logarithm is 0.
+
+    Use it for comparisons with metric learning: an anchor whose negatives are all far enough away has no gradient.
 
     Source: alphacl2022, table of Fig. 1, after ohsong2016, Eq. 4.
 
@@ -176,10 +193,14 @@ def LiftedStructured(margin: float = 1.0, negatives: Negatives = "two-view", nor
     )
 
 
+@shown_by_call
 def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Modified triplet loss: phi = x, psi = sigmoid(c x).
 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} \sigma\big(c\,(d_i^2 - d_{ij}^2)\big)
+
+    Use it where no single pair should dominate: a pair adds 1 at most, and pairs about as similar as the positive weigh
+    most.
 
     Source: alphacl2022, table of Fig. 1, after coria2020, Eq. 10.
 
@@ -205,12 +226,15 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
     )
 
 
+@shown_by_call
 def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so that all pairs weigh alike.
 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} (d_i^2 - d_{ij}^2)
 
     Computed from sums of vectors, in time linear in n. Without normalisation it has no lower bound.
+
+    Use it as a baseline that looks at no pair more than at another, and for very large batches.
 
     Source: alphacl2022, table of Fig. 1, after ji2021, Eq. 2. The quadratic loss of the released code divides by the
         number of negatives.

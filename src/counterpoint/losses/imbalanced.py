@@ -161,6 +161,8 @@ class GeneralizedContrastive(Loss):
     of a class are at its mean, on the unit sphere, the loss with ``num_negatives=None`` is exactly the class-level risk
     of Eq. 10 for the proportions of the batch, which ``theory`` minimises.
 
+    Use it for classes of different size, and to compare a run with the geometry that ``theory`` computes for this loss.
+
     Source: imbalanced2026, Eq. 20, with Eq. 9 and 10 for k = infinity; A5 for the ball. Differs from the paper in the
         temperature, which is 1 there, and in having two views, each of which counts as a sample.
 

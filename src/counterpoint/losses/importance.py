@@ -5,7 +5,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class AlphaCL(ContrastiveLoss):
     cosine of 0 to a zero vector; otherwise :math:`d_{ij}^2 = |z_i - z_j|^2/2`. With ``Entropy(tau)`` the gradient is
     tau times that of ``InfoNCE(tau, epsilon=0)`` (Corollary 1); with the alpha of any pairwise loss it is that loss's
     (Theorem 1).
+
+    Use it to say directly, by a rule, how much a pair counts at each distance (method ``alpha-cl``).
 
     Source: alphacl2022, Theorem 1, Definition 1 and section 6. Differs from the paper, which maximises the energy E,
         a sum over n first-view anchors with same-view negatives: L is -E with a mean over all 2n anchors, as in the
@@ -214,15 +216,6 @@ class OwnRule:
     def row_sum(self, num_negatives: int) -> None:
         """See ``alpha_rules.AlphaRule``."""
         return
-
-
-def as_rule(value: object) -> AlphaRule:
-    """A rule as ``AlphaCL`` takes it: one of ours, one like them, or a function, which gets all pairs at once.
-
-    Raises:
-        TypeError: it is none of these.
-    """
-    return cast(AlphaRule, value) if hasattr(value, "can_stream") else OwnRule(cast(Callable[..., Tensor], value))
 
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {"alpha-cl": AlphaCL}

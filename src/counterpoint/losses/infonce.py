@@ -12,11 +12,12 @@ from counterpoint.core.checks import LARGEST, check_positive, check_real
 from counterpoint.kernels.contract import EXPONENTIAL
 from counterpoint.losses.family import member
 from counterpoint.losses.inputs import check_temperature, prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part, first_order
+from counterpoint.losses.loss import Loss, LossCard, Part, first_order, shown_by_call
 from counterpoint.losses.pair_loss import Attention, PairLoss, Reduction
 from counterpoint.losses.pairs import Anchors, ContrastiveLoss, Negatives, Pairing, Psi, log_plus
 
 
+@shown_by_call
 def InfoNCE(
     temperature: float = 0.5,
     epsilon: float = 1.0,
@@ -33,6 +34,9 @@ def InfoNCE(
     All 2n vectors are anchors; the mean is over anchors. For unit vectors the exponent is
     :math:`(\cos_{ij} - \cos_{ii'})/\tau`, so that at epsilon = 1 each term is the cross-entropy of picking the
     positive.
+
+    Use it first: other losses are compared with it (method ``simclr``). A lower temperature looks at the nearest
+    negatives only.
 
     Source: alphacl2022, Eq. 1 and table of Fig. 1 (phi = tau log(eps + x), psi = exp(x / tau)). Differs from the paper:
         no factor tau in front (as in the released code and in NT-Xent); the positive belongs in the denominator
@@ -76,10 +80,14 @@ def InfoNCE(
     )
 
 
+@shown_by_call
 def DCL(temperature: float = 0.1, negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
     r"""Decoupled contrastive learning: InfoNCE without the positive in the denominator.
 
     .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{(d_i^2 - d_{ij}^2)/\tau}
+
+    Use it with small batches, for which it was made: a positive that already agrees does not weaken its anchor's
+    gradient.
 
     Source: yeh2022, Eq. 6; alphacl2022, Eq. 2 at eps = 0. One log-sum-exp over all 2n - 2 negatives, as lightly's
         ``DCLLoss`` has since June 2025; earlier versions added one per view.
@@ -111,6 +119,8 @@ class DCLW(ContrastiveLoss):
     weights are held fixed in the gradient. Equal to lightly's ``DCLWLoss(temperature, sigma)`` of today (one
     log-sum-exp over all negatives; before June 2025 it added one per view) in a single process; over several
     processes lightly takes the weights' softmax over each process's samples, and here it is over all.
+
+    Use it in place of DCL where positives differ much in how well they agree.
 
     Source: yeh2022, Eq. 6 with the weighting of section 3.2. The released code of the method differentiates the
         weights too: ``backpropagate_weights=True``.

@@ -2,11 +2,13 @@
 
 # N samples per view, D features
 
+import functools
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,8 @@ from counterpoint.losses.class_level import ClassLevel, not_covered
 from counterpoint.losses.inputs import can_read, check_views, gathering, is_finite, is_number, require
 
 HALF = (torch.bfloat16, torch.float16)
+Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made", bound="Loss")
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,16 @@ class Loss(nn.Module, ABC):
     draws_by_step: bool = False
     domain_error: str = ""
     why_no_class_level: str = "its value is no expectation over an anchor and its negatives"
+    _call: str
+
+    def __new__(cls, *arguments: Any, **named: Any) -> Self:
+        """Keep the call that makes the loss, for ``repr``."""
+        loss = super().__new__(cls)
+        object.__setattr__(loss, "_call", _call_text(cls, arguments, named))  # a module takes none before __init__
+        return loss
+
+    def __repr__(self) -> str:
+        return self._call
 
     def __call__(self, *views: Any, **named: Any) -> Tensor:
         """Run ``forward`` in the precision of its inputs, whatever autocast says, and let no NaN pass.
@@ -177,6 +191,33 @@ class Loss(nn.Module, ABC):
         raise not_covered(self.card.name, self.why_no_class_level)
 
 
+def shown_by_call(build: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
+    """Let the losses that a function makes show themselves by its call, as those of a class do.
+
+    >>> from counterpoint.losses import InfoNCE
+    >>> InfoNCE(0.2)
+    InfoNCE(temperature=0.2)
+    """
+
+    @functools.wraps(build)
+    def make(*arguments: Arguments.args, **named: Arguments.kwargs) -> Made:
+        loss = build(*arguments, **named)
+        loss._call = _call_text(build, arguments, named)
+        return loss
+
+    return make
+
+
+def _call_text(build: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """The call as code; a function in it is shown by its name."""
+    try:
+        bound = inspect.signature(build).bind(*arguments, **named).arguments
+    except TypeError:  # a copy, which brings its text with it; a wrong call is refused by what is called
+        return f"{build.__name__}()"
+    values = {name: getattr(value, "__name__", None) or repr(value) for name, value in bound.items()}
+    return f"{build.__name__}({', '.join(f'{name}={value}' for name, value in values.items())})"
+
+
 def _savable(value: Any) -> Any:
     """A copy of a tensor made in inference mode, which autograd cannot save for what else has a gradient."""
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
@@ -244,6 +285,9 @@ class OwnLoss(Loss):
         name = type(module).__name__
         unknown = "as the module has it"
         self.card = LossCard(name, "-", "-", "-", unknown, unknown, "your own module", "autograd", "no pairs")
+
+    def __repr__(self) -> str:
+        return self.card.name
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
         """What the module gives; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.

@@ -32,6 +32,8 @@ class BarlowTwins(Loss):
     n; both terms are sums over features, so that the value grows with their number. Equal to lightly's
     ``BarlowTwinsLoss(lambda_param)`` without a difference in normalisation.
 
+    Use it where batches are too small for many negatives; the embedding should be wide (method ``barlow-twins``).
+
     Source: zbontar2021, Eq. 1 and 2. Differs from the paper: epsilon, as in the authors' code (a batch
         normalisation), so that a constant feature correlates with nothing instead of being 0 / 0. The paper's
         Algorithm 1 divides the variance by n - 1.
@@ -104,6 +106,9 @@ class VICReg(Loss):
         c(Z) = \frac{1}{d} \sum_p \sum_{q \ne p} \mathrm{cov}_{pq}^2
 
     Variances and covariances divide by n - 1. Equal to lightly's ``VICRegLoss(lambda, mu, nu)``.
+
+    Use it where batches are too small for many negatives, and where agreement, spread and covariance should have
+    weights of their own (method ``vicreg``).
 
     Source: bardes2022, Eq. 1 to 6. Differs from the paper, as the authors' code and lightly do: the squared distance
         is a mean over features too (Eq. 5: a sum), and the two variance terms are averaged (Eq. 6: added); so that
@@ -223,6 +228,8 @@ class Regression(Loss):
     One direction only: ``z0`` holds predictions and ``z1`` targets, which are not interchangeable. Who wants
     the symmetric loss calls it twice and takes the mean (SimSiam, Eq. 2) or the sum (BYOL): ``loss(p0, z1)`` and
     ``loss(p1, z0)``. "cosine" equals lightly's ``NegativeCosineSimilarity`` (which detaches nothing itself).
+
+    Use it with a predictor and a target branch; without these it collapses (methods ``byol`` and ``simsiam``).
 
     Source: chen2021, Eq. 1 to 4 (cosine); grill2020, Eq. 2 (squared). The squared form is computed from
         differences, so that it keeps its digits when prediction and target nearly agree.

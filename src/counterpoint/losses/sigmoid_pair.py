@@ -35,6 +35,9 @@ class SigmoidPair(ContrastiveLoss):
     open_clip's ``SigLipLoss`` on normalised features with ``logit_scale`` t and ``logit_bias`` b; the learned scale is
     the parameter ``scale.log`` (t is its exponential), the learned bias ``bias``.
 
+    Use it for paired data of two kinds in large batches: each pair is a question of its own, with no sum over the batch
+    inside a logarithm.
+
     Source: zhai2023, section 3.2 and Algorithm 1.
 
     Args:

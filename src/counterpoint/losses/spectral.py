@@ -12,7 +12,7 @@ from counterpoint.core.numerics import into_ball, product
 from counterpoint.kernels.contract import SQUARE
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.loss import Loss, LossCard, Part, shown_by_call
 
 
 class SpectralContrastive(Loss):
@@ -25,6 +25,8 @@ class SpectralContrastive(Loss):
     Cross-view pairs only. The sum over all pairs is the inner product of two D x D matrices,
     :math:`\sum_{ij} \langle z_i, z_j' \rangle^2 = \langle Z^T Z, Z'^T Z' \rangle`, so that time is O(n D^2) and memory
     O(n D + D^2), for the value and for both derivatives.
+
+    Use it where features should factor the matrix of co-occurring views, as theory has it (method ``spectral``).
 
     Source: ncl2024, Eq. 2, after haochen2021; the ball and the mean over j != i are those of haochen2021's code.
         Differs from that code: no division by mu (the same at mu = 1).
@@ -100,6 +102,7 @@ class SpectralContrastive(Loss):
         )
 
 
+@shown_by_call
 def CrossModalSpectral(nonnegative: bool = False, mu: float | None = 1.0) -> SpectralContrastive:
     r"""Spectral contrastive loss between two kinds of data, whose optimum factors their co-occurrence matrix.
 
@@ -109,6 +112,8 @@ def CrossModalSpectral(nonnegative: bool = False, mu: float | None = 1.0) -> Spe
     z0 holds x (images), z1 holds y (texts). Non-negative features make it an asymmetric non-negative matrix
     factorisation, whose features are identifiable up to order and scale. Computed through two D x D matrices, never
     pairs: ``SpectralContrastive`` after an optional ReLU.
+
+    Use it in place of ``CrossModal`` where features should be identifiable.
 
     Source: ncl2024, appendix C, Eq. 11, and Eq. 12 for the non-negative version. Differs from the paper in the ball of
         radius sqrt(mu), without which long orthogonal vectors have no least loss; mu=None is the paper's.

@@ -36,6 +36,8 @@ class SupCon(Loss):
     positive, the only ones of their class, contribute nothing: the mean is over those that have one. They repel others
     all the same.
 
+    Use it where all samples have labels: samples of one class attract each other (method ``supcon``).
+
     Source: khosla2020, Eq. 2 (the form L_out). Differs from Eq. 2 in the mean over anchors, where it has a sum. Equals
         pytorch-metric-learning's ``SupConLoss(temperature)`` on one labelled set, and on both views stacked, with the
         labels twice: no difference in normalisation, except that it gives 0 for a batch of one class, whose vectors
@@ -148,6 +150,8 @@ class MultiPositive(Loss):
     All 2n vectors are anchors; the positives P(i) are all other vectors with the anchor's label, its own other view
     among them, and the denominator runs over all 2n - 1 others. With S_P and S_N the log-sum-exp over positives and
     over the other labels it is the mean of :math:`\log(1 + e^{S_N - S_P})`. Without labels it is NT-Xent.
+
+    Use it where some of an anchor's positives may be wrong, such as other clips of one video.
 
     Source: miech2020, Eq. 1 (MIL-NCE: several positives of one clip). khosla2020, Eq. 3 (the form L_in) also divides by
         ``|P(i)|`` inside the logarithm: it is larger by the mean of ``log |P(i)|``, and has the same gradient.

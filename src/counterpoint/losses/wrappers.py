@@ -29,6 +29,8 @@ class HardNegatives(ContrastiveLoss):
     its scores cancels in the weights, which are :math:`e^{\beta \cos_{ij}/\tau}` for unit vectors. The gradient goes
     through the weights, as in the authors' code. beta = 0 is the wrapped loss.
 
+    Use it where most negatives are easy. A large ``beta`` also repels other samples of the anchor's own class.
+
     Source: robinson2021, section 3, with tau^+ = 0 (no correction for false negatives). With ``InfoNCE(tau)`` it is
         the authors' code at tau_plus = 0, whose lower clamp of the sum never acts on unit vectors.
 
@@ -160,6 +162,8 @@ class SparsityPenalty(Loss):
     The mean is over both views. By default the l1 norm is that of the vectors at unit length, from 1 (one active
     feature) to sqrt(D) (all equally active): most losses do not see a vector's length, and a penalty on raw vectors
     would then only shrink them, with no zero gained.
+
+    Use it where dimensions should be sparse and the loss alone leaves all of them active.
 
     Source: ncl2024, Eq. 14 (appendix D.2, with the spectral loss and lambda = 0.01). Eq. 14 takes vectors as they are:
         ``normalize=False``.

@@ -7,7 +7,7 @@ from pathlib import Path
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.markup import Markup, element, join
-from counterpoint.core.run import Run, as_run, display_names
+from counterpoint.core.run import Run, as_run, display_names, listed
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.completion import complete
@@ -28,8 +28,7 @@ NUMBER_WORDS = {2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
 
 def report(
-    runs: Sequence[Run | str | Path] | Run | str | Path,
-    *,
+    *runs: Run | str | Path | Sequence[Run | str | Path],
     out: str | Path | None = None,
     bare: bool = False,
     quiet: bool = False,
@@ -40,8 +39,9 @@ def report(
     says why. The page itself reads only the run folders. The same folders give the same bytes.
 
     Args:
-        runs: one run or run folder, or up to six. One that was trained on an array or with your own module is
-            evaluated and diagnosed only as ``Run(path, data=array, labels=labels, encoder=module)``.
+        runs: one run or run folder, or up to six, one after the other or in one list. One that was trained on an array
+            or with your own module is evaluated and diagnosed only as ``Run(path, data=array, labels=labels,
+            encoder=module)``.
         out: the file to write. By default ``report.html`` in the run folder, or, for several runs, in the folder
             that holds them all. An earlier report is replaced.
         bare: show what the folders hold, without evaluating or diagnosing anything.
@@ -54,7 +54,7 @@ def report(
         UsageError: no run, more than six, or one twice.
         RunError: not a run folder, a damaged file in it, or ``out`` cannot be written or is not a report.
     """
-    known = [as_run(run) for run in (runs if isinstance(runs, list | tuple) else [runs])]
+    known = [as_run(run) for run in listed(runs)]
     folders = [run.path for run in known]
     _check(folders)
     target = default_place(folders) if out is None else Path(out)

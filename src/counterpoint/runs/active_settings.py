@@ -26,7 +26,7 @@ from counterpoint.losses.build import parameters_of, shared_settings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, MethodEntry, method_named
 from counterpoint.methods.wiring import check_loss
-from counterpoint.nn.encoders import TIMM_PREFIX, check_encoder_name, has_stem
+from counterpoint.nn.encoders import check_encoder_name, has_stem
 
 AUTO = "auto"
 DEFAULTS: Mapping[str, Any] = {
@@ -185,7 +185,6 @@ _OF_MLP = _read_by("projector.kind", "mlp")
 
 
 def _output_norm(facts: Facts) -> str | None:
-    """BatchNorm after the last layer of a projector."""
     norm = chosen(facts.settings.projector.norm, facts.method.projector_norm)
     return _OF_MLP(facts) or (
         "projector.norm is none; a norm after the last layer goes with those before it" if norm == "none" else None
@@ -193,7 +192,6 @@ def _output_norm(facts: Facts) -> str | None:
 
 
 def _needs_ranks(facts: Facts) -> str | None:
-    """A setting of several processes."""
     return None if facts.num_ranks > 1 else "one process trains; it is for several ranks, as torchrun starts them"
 
 
@@ -227,11 +225,6 @@ def _shards(facts: Facts) -> tuple[str, ...]:
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "initial": _stem,
-    "pretrained_weights": lambda facts: (
-        None
-        if str(facts.settings.init).startswith(TIMM_PREFIX)
-        else f"init is {facts.settings.init or 'none'}; it is for timm:NAME"
-    ),
     "temperature": lambda facts: facts.lacks_loss_setting("temperature"),
     "loss.epsilon": lambda facts: facts.lacks_loss_setting("epsilon"),
     "loss.negatives": lambda facts: facts.lacks_loss_setting("negatives"),

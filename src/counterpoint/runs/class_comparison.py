@@ -298,7 +298,6 @@ def _draws(subject: Subject, counted: int | None) -> _Draws:
 
 
 def _is_two_view(loss: Loss) -> bool:
-    """Whether both views of the other samples are negatives."""
     pairing = next((part.pairing for part in loss.modules() if isinstance(part, PairLoss)), None)
     return pairing is not None and pairing.negatives == "two-view"
 

@@ -17,7 +17,7 @@ from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.metric import described_metrics, is_apart, metric_under
 from counterpoint.core.paired_shares import Difference, corrected
-from counterpoint.core.run import Run, SeedRuns, as_run, display_names
+from counterpoint.core.run import Run, SeedRuns, as_run, display_names, listed
 from counterpoint.core.run_records import (
     BASELINES,
     FEATURES,
@@ -36,8 +36,7 @@ NOT_THE_METHODS = ("seed", "out", "reasons")  # of resolved.yaml: what runs of o
 
 
 def compare(
-    runs: Sequence[Run | SeedRuns | str | Path],
-    *,
+    *runs: Run | SeedRuns | str | Path | Sequence[Run | SeedRuns | str | Path],
     metrics: Sequence[str] = (),
     features: Sequence[str] = (),
 ) -> Comparison:
@@ -48,10 +47,10 @@ def compare(
     p of all comparisons over samples, and of all over seeds, is corrected by Holm.
 
     Args:
-        runs: two or more, each a run or its folder, those of several seeds or the folder that has them in ``seed-*``,
-            or a file that ``evaluate`` wrote, of a run (``RUN/evaluations/NAME.json``) or of an encoder or features
-            from elsewhere. Runs whose settings differ in nothing but the seed are taken together as one method, unless
-            all are.
+        runs: two or more, one after the other or in one list, each a run or its folder, those of several seeds or the
+            folder that has them in ``seed-*``, or a file that ``evaluate`` wrote, of a run
+            (``RUN/evaluations/NAME.json``) or of an encoder or features from elsewhere. Runs whose settings differ in
+            nothing but the seed are taken together as one method, unless all are.
         metrics: names of figures of the evaluations; empty for all.
         features: names of features; empty for all.
 
@@ -59,7 +58,7 @@ def compare(
         UsageError: fewer than two runs, one twice, other queries, or a name that is not known.
         RunError: not a run, without an evaluation, or one that does not keep which queries were right.
     """
-    members = [_members(run) for run in runs]
+    members = [_members(run) for run in listed(runs)]
     known = [each for group in members for each in group]
     _check(known)
     groups = _by_method(members)

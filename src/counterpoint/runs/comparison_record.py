@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from counterpoint.core.markup import preformatted
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
@@ -144,6 +145,9 @@ class Comparison:
             lines = aligned([head, *table], f"ll{'r' * (len(head) - 3)}l")
             blocks.append("\n".join([f"A  {first}", f"B  {second}", *lines]))
         return "\n\n".join([*blocks, "\n".join(textwrap.fill(words, WIDTH) for words in self.remarks())])
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
 
     def remarks(self) -> list[str]:
         """What a reader must know about the table, a paragraph each."""

@@ -158,7 +158,6 @@ class HessianSpectrum:
         )
 
     def _sentences(self) -> Iterator[str]:
-        """How the figures are to be read."""
         asked, found = self.settings, self.last
         tau, steps = asked["threshold"], len(found.ritz_values[0])
         below, above = found.masses.below.at_least, found.masses.above.at_least

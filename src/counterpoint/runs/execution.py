@@ -5,7 +5,6 @@ import resource
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from counterpoint.core.dist import barrier, is_first_rank
 from counterpoint.core.errors import InterruptedRunError, RunError, TrainingError
 from counterpoint.core.files import remove_leftovers
+from counterpoint.core.log_lines import log_hash
 from counterpoint.core.run import Run
 from counterpoint.core.run_files import create_run, create_seeds, foreign_names
 from counterpoint.core.run_lock import lock_run
@@ -120,8 +120,6 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         barrier()  # all have read the status before it changes
         on_first_rank(lambda: folder.update_status(status="running", loader=dict(job.loader.notes)))
         weights = run_training(job, reporter, resume=is_resumed)
-        if before.continuations:
-            on_first_rank(lambda: _make_room(job, reporter))
         on_first_rank(lambda: _save_encoders(folder, assembled, weights))
         status, is_done = "finished", True  # only now: a finished run has its encoder
     except (InterruptedRunError, KeyboardInterrupt):
@@ -139,48 +137,6 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
             folder, reporter, is_done=is_done, **changes, **({"num_epochs": job.num_epochs} if is_done else {})
         )
     return seconds
-
-
-def keep_earlier(folder: RunFolder, earlier: int | None, num_epochs: int) -> Path | None:
-    """Put the encoder of an earlier end of a run, and what was found out about it, into a folder of its own.
-
-    Args:
-        folder: the run, about to hold what belongs to other epochs.
-        earlier: epochs of what it holds; None if it has not come to an end yet.
-        num_epochs: epochs of what it will hold.
-
-    Returns:
-        The folder; None where there is nothing to put there.
-
-    Raises:
-        RunError: the disk refuses.
-    """
-    samples = (folder.collection, folder.map_layout)
-    described = (folder.findings, folder.arrays, *samples, folder.spectrum, folder.report)
-    results = (folder.evaluation, folder.other_evaluations, *described)
-    weights = (folder.second.path, folder.classifier_weights, folder.classifier_card, folder.weights)
-    # The card last: with it all are there.
-    found = [path for path in (*results, *weights, folder.encoder_card) if path.exists()]
-    if earlier is None or earlier == num_epochs or not found:
-        return None
-    aside = folder.of_epochs(earlier)
-    if aside.encoder_card.exists():  # killed after this was done: what stands there now is of the new encoder
-        return None
-    try:
-        aside.path.mkdir(exist_ok=True)
-        for path in found:
-            if not (aside.path / path.name).exists():
-                path.rename(aside.path / path.name)
-    except OSError as error:
-        raise RunError(f"cannot write {aside.path}: {error.strerror or error}") from None
-    return aside.path
-
-
-def _make_room(job: TrainingJob, reporter: Reporter) -> None:
-    """Put the encoder of fewer epochs aside, and say so."""
-    aside = keep_earlier(job.folder, job.folder.read_status().num_epochs, job.num_epochs)
-    if aside is not None:
-        reporter.say(f"the earlier encoder, with what was found out about it, is now in {aside}")
 
 
 def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:
@@ -221,6 +177,8 @@ def _update_alone(folder: RunFolder, reporter: Reporter, *, is_done: bool, **cha
     if not is_first_rank():
         return
     try:
+        if is_done:
+            changes["figures"] = {path.name: log_hash(path) for path in (folder.metrics, folder.timings)}
         folder.update_status(**changes)
     except RunError as error:
         # The disk that failed before fails again: what the user must hear is the first cause, which is on its way.

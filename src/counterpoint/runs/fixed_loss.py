@@ -84,7 +84,7 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
     norms = [layer for _, layer in batch_norm_layers(method)]
     if asked.batch_norm == "batch":
         for layer in norms:
-            layer.train()
+            layer.train().track_running_stats = False  # their own statistics stay as they are
         if norms and job.settings.engine.chunk_size != "none":
             remarks.append("BatchNorm has the statistics of the whole batch; in training it had those of each chunk")
     inputs = tuple(view.to(dtype) for view in views)
@@ -208,7 +208,6 @@ def _finite_floor(loss: Loss, num_pairs: int) -> float | None:
 
 
 def _draws(layer: nn.Module) -> bool:
-    """Whether a layer draws at random in training."""
     share = getattr(layer, "p", getattr(layer, "drop_prob", 0.0))
     is_random = any(part in type(layer).__name__ for part in RANDOM_LAYERS)
     return is_random and isinstance(share, float) and share > 0
@@ -288,7 +287,7 @@ def _copied(module: nn.Module, dtype: torch.dtype, batch_norm: str) -> nn.Module
     copied = copy.deepcopy(module).to(dtype).eval()
     if batch_norm == "batch":
         for _, layer in batch_norm_layers(copied):
-            layer.train()
+            layer.train().track_running_stats = False
     return copied
 
 

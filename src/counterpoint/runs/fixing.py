@@ -8,11 +8,10 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.files import check_new_file, sealed_text, write_text
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, dump_yaml, merge, nest, read_yaml_mapping
+from counterpoint.core.validation import build, dump_yaml, flat, merge, nest, read_yaml_mapping
 from counterpoint.data.sources import ARRAY
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.runs.run_evidence import values_of
 
 
 def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
@@ -47,7 +46,7 @@ def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
     build(TrainSettings, settings, "--fix")
     check_new_file(config, (".yaml", ".yml"), overwrite=None, flag="--fix")
     write_text(config, sealed_text(f"# {found.name}: {found.title}\n{dump_yaml(settings)}"))
-    before = values_of(read_resolved(folder))
+    before = flat(TrainSettings, read_resolved(folder).model_dump())
     where, out = (shlex.quote(str(each)) for each in (config, config.with_suffix("")))
     lines = [
         f"{config} changes what {found.name} asks for ({found.title}):",

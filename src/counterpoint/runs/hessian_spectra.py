@@ -19,7 +19,7 @@ from counterpoint.core.user_files import available_memory
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
 from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
-from counterpoint.diagnostics.curvature.operator_spectrum import SpectrumPlan, operator_spectrum
+from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
@@ -114,7 +114,7 @@ def _spectrum(
 ) -> HessianSpectrum:
     """What Lanczos finds at states (step, weights, and what these are), on one batch and from the same probes."""
     _check_memory(fixed, asked)
-    plan = SpectrumPlan(asked.steps, asked.threshold, asked.top)
+    plan = {"steps": asked.steps, "threshold": asked.threshold, "top": asked.top}
     found, route, kind = [], None, ""
     with exact_products(), bar as advance:
         for step, weights, kind in states:  # noqa: B007 (that of the last state is recorded)
@@ -126,7 +126,7 @@ def _spectrum(
                 torch.randn(loss.num_parameters, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
                 for seed in range(asked.seed, asked.seed + asked.probes)
             ]
-            found.append(StepSpectrum(step, operator_spectrum(operator, starts, plan, advance=advance)))
+            found.append(StepSpectrum(step, operator_spectrum(operator, starts, **plan, advance=advance)))
             route = operator.route
     assert route is not None
     settings = asked.model_dump(exclude={"memory", "chunk_size"})

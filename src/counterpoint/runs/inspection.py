@@ -3,7 +3,6 @@
 # N samples, D features
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
 from counterpoint.runs.layer_reading import read_layers
 from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence
-from counterpoint.runs.sample_collection import described_concepts, keep_for_page, with_thumbnails
+from counterpoint.runs.sample_collection import described_concepts, keep_for_page
 
 
 @usual_modes()
@@ -108,7 +107,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
     given = given_features(subject, labels, views, source, groups)
     evidence = evidence_of_features(given, loss, threshold=threshold)
-    concepts, _ = described_concepts(given.z_ND, given.labels, given.names, threshold)
+    concepts = described_concepts(given.z_ND, given.labels, given.names, threshold)
     return _judged(evidence, given.z_ND, concepts, threshold)
 
 
@@ -124,16 +123,13 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
         evidence, embedding_ND = known.evidence, known.embedding_ND
         advance()
-        concepts, shown = described_concepts(embedding_ND, known.labels, source.sample_names, threshold)
-        if evidence.pairs is not None:
-            pairs, shown = with_thumbnails(evidence.pairs, shown)
-            evidence = replace(evidence, pairs=pairs)
+        concepts = described_concepts(embedding_ND, known.labels, source.sample_names, threshold)
         advance()
         findings = _judged(evidence, embedding_ND, concepts, threshold)
         findings = findings.model_copy(update={"layers": layers})
         # A record of other samples, labels or weights would stand for the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            keep_for_page(judged.folder, source, findings, known, shown=shown, layer_arrays=layer_arrays)
+            keep_for_page(judged.folder, source, findings, known, layer_arrays)
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name

@@ -2,14 +2,12 @@
 
 # N samples, D features, K = min(N - 1, D)
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoint.data.source import Source
 from counterpoint.diagnostics.layer_record import LayerFigures, LayersRecord
 from counterpoint.diagnostics.spectra import StreamingCovariance, effective_rank
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum, vanished_directions
@@ -17,7 +15,6 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import PIECE, check_finite, with_encoder
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import Layer, LayerReader, layers_of
-from counterpoint.nn.trained import Encoder
 
 INPUT = "input"
 WIDEST = 4096  # dimensions of a layer whose covariance is kept: 128 MB
@@ -25,16 +22,6 @@ NUM_TRIED = 8  # samples that show which layers there are
 PIECES = 8  # passed side by side before they are added
 
 Arrays = dict[str, np.ndarray]
-Advance = Callable[[], None]
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """Figures of all layers at one state, their spectra, and what was left out."""
-
-    layers: tuple[LayerFigures, ...]
-    spectra: tuple[Tensor, ...]
-    remarks: tuple[str, ...]
 
 
 def read_layers(judged: Subject, reporter: Reporter) -> tuple[LayersRecord, Arrays]:
@@ -51,24 +38,7 @@ def read_layers(judged: Subject, reporter: Reporter) -> tuple[LayersRecord, Arra
     Raises:
         DataError: a layer gives NaN or infinity; it is named with the first samples.
     """
-    with reporter.bar("reading layers", -(-len(judged.source) // PIECE)) as advance:
-        found = _read(judged.encoder, judged.source, advance)
-    record = LayersRecord(num_samples=len(judged.source), layers=found.layers, remarks=found.remarks)
-    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(found.spectra)}
-    for place, spectrum_D in enumerate(found.spectra):
-        arrays[f"band/{place}"] = null_band(spectrum_D, len(judged.source))
-    return record, arrays
-
-
-def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
-    """Range (2, k) of the eigenvalues of isotropic features of the same shape and total variance."""
-    band_2K = torch.stack(isotropic_band(num_samples, len(spectrum_D)))
-    mean = float(spectrum_D.sum()) / float(isotropic_spectrum(num_samples, len(spectrum_D)).sum())
-    return (band_2K * mean).numpy()
-
-
-def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
-    """Pass all samples once, and add each layer's vectors to its covariance."""
+    encoder, source = judged.encoder, judged.source
     tried = source.store.fetch(list(range(min(NUM_TRIED, len(source)))))
     known = layers_of(encoder, tried)
     layers = [layer for layer in known if layer.num_dims <= WIDEST]
@@ -79,7 +49,8 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
         layers = [*own_input, *layers]
     streams = {layer.name: StreamingCovariance() for layer in layers}
     names = [layer.name for layer in layers]
-    with LayerReader(encoder, [name for name in names if name != INPUT]) as reader:
+    progress = reporter.bar("reading layers", -(-len(source) // PIECE))
+    with LayerReader(encoder, [name for name in names if name != INPUT]) as reader, progress as advance:
 
         def work(positions: Tensor) -> Mapping[str, Tensor]:
             prepared = encoder.prepare(source.store.fetch(positions.tolist()))
@@ -94,12 +65,18 @@ def _read(encoder: Encoder, source: Source, advance: Advance) -> _Reading:
             found = with_encoder(encoder, work, pieces[start : start + PIECES])
             for name, stream in streams.items():
                 stream.update(torch.cat([part[name] for part in found]))
-    spectra = tuple(stream.spectrum() for stream in streams.values())
-    figures = [
-        _figures(layer, stream, spectrum_D)
-        for layer, stream, spectrum_D in zip(layers, streams.values(), spectra, strict=True)
-    ]
-    return _Reading(tuple(figures), spectra, tuple(remarks))
+    spectra = [stream.spectrum() for stream in streams.values()]
+    figures = tuple(map(_figures, layers, streams.values(), spectra))
+    arrays: Arrays = {f"layer/{place}": values.numpy() for place, values in enumerate(spectra)}
+    arrays |= {f"band/{place}": null_band(values, len(source)) for place, values in enumerate(spectra)}
+    return LayersRecord(num_samples=len(source), layers=figures, remarks=tuple(remarks)), arrays
+
+
+def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
+    """Range (2, k) of the eigenvalues of isotropic features of the same shape and total variance."""
+    band_2K = torch.stack(isotropic_band(num_samples, len(spectrum_D)))
+    mean = float(spectrum_D.sum()) / float(isotropic_spectrum(num_samples, len(spectrum_D)).sum())
+    return (band_2K * mean).numpy()
 
 
 def _figures(layer: Layer, stream: StreamingCovariance, spectrum_D: Tensor) -> LayerFigures:

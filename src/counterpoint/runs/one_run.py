@@ -22,12 +22,8 @@ from counterpoint.runs.assembly import Assembled, assemble
 from counterpoint.runs.execution import Hold, execute
 from counterpoint.runs.resolve import resolve_holdout
 from counterpoint.runs.resuming import (
-    CONTINUATIONS,
     check_inputs,
-    continuations_of,
-    continue_run,
     continued_settings,
-    further_epochs,
     is_done,
     recorded_settings,
     repair,
@@ -52,8 +48,6 @@ class Start:
         reporter: shows progress, on the first rank.
         resume: go on if there is a run.
         overwrite: replace a run that is there.
-        allow_changed: when going on, take over what changes no weight.
-        epochs: when going on, how many there shall be in all; None leaves that as it is.
     """
 
     given: Given
@@ -62,8 +56,6 @@ class Start:
     _: KW_ONLY
     resume: bool = False
     overwrite: bool = False
-    allow_changed: bool = False
-    epochs: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself, and let the first rank alone speak."""
@@ -86,7 +78,7 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         # Rank 0 decides for all: it will soon change what the others would find in the folder.
         way = from_first_rank(lambda: _way(folder, start))
         if way == GO_ON:
-            return go_on_with(folder, continued(folder, settings, start), start)
+            return go_on_with(folder, continued_settings(folder, recorded_settings(folder), settings), start)
         assembled, job = try_assembly(folder, settings, start)
         # Only now is an old run replaced: no mistake in settings or data has cost it.
         on_first_rank(lambda: hold.create(overwrite=way == REPLACE))
@@ -94,14 +86,6 @@ def train_one(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         status = first_status(assembled).model_copy(update={"run_id": job.facts.get(RUN)})
         on_first_rank(lambda: describe(folder, settings, assembled.resolution, status))
         return execute(job, assembled, start.reporter)
-
-
-def continued(folder: RunFolder, settings: TrainSettings, start: Start) -> TrainSettings:
-    """Settings with which a run goes on that was asked for again; see ``continued_settings``."""
-    recorded = recorded_settings(folder)
-    if start.epochs is not None:  # they are asked for by their number in all: see `further_epochs`
-        settings = settings.model_copy(update={"epochs": recorded.epochs})
-    return continued_settings(folder, recorded, settings, allow_changed=start.allow_changed)
 
 
 def try_assembly(folder: RunFolder, settings: TrainSettings, start: Start) -> tuple[Assembled, TrainingJob]:
@@ -136,32 +120,18 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
 def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
     """Go on with a run, which the first rank holds."""
     reporter = start.reporter
-    further = on_all_ranks(lambda: further_epochs(folder, settings, start.epochs))
-    if from_first_rank(lambda: "done" if further is None and is_done(folder) else "") == "done":
+    if from_first_rank(lambda: "done" if is_done(folder) else "") == "done":
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return start.given.run_at(folder.path)
     with threads_of_begin(folder, settings, reporter):
-        if further is not None:
-            settings = settings.model_copy(update={"epochs": further.to_epoch})
         assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
         check_alike(job, assembled)
-        on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint, further))
-        known = on_all_ranks(lambda: continuations_of(folder))
-        status = first_status(assembled).model_copy(update={"continuations": known} if known else {})
-        on_first_rank(lambda: repair(folder, status, reporter, allow_changed=start.allow_changed))
+        if changed := on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint)):
+            reporter.say(f"goes on with {changed}; no weight depends on that")
+        status = first_status(assembled)
+        on_first_rank(lambda: repair(folder, status, reporter))
         job = of_run(job, on_all_ranks(lambda: folder.run_id))
-        if further is not None:
-            rate = job.schedule(min(further.from_step, job.schedule.num_steps))
-            reporter.say(
-                f"goes on from epoch {further.from_epoch} to {further.to_epoch} (it was to have {further.planned}); "
-                f"the learning rate follows its schedule over all {further.to_epoch} from here on, and begins with "
-                f"{rate:.1e}"
-            )
-            on_first_rank(lambda: continue_run(folder, further))
-            known = (*known, further)
-        if known:
-            job = replace(job, facts={**job.facts, CONTINUATIONS: [each.written() for each in known]})
-        on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution, known))
+        on_first_rank(lambda: keep_changes(folder, settings, assembled.resolution))
         return execute(job, assembled, reporter, is_resumed=True)
 
 

@@ -1,4 +1,4 @@
-"""Look at the pairs of a run: its own loss in batches of its own size, other temperatures, and the closest samples."""
+"""Look at the pairs of a run: its own loss in batches of its own size, and the closest samples."""
 
 # N samples looked at, D features
 
@@ -24,7 +24,6 @@ from counterpoint.diagnostics.pair_attention import (
     drawn_batches,
     near_samples,
     over_batches,
-    temperature_table,
 )
 from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
@@ -59,8 +58,6 @@ def pairs_of_run(
 ) -> PairRecord | None:
     """What the run's loss does to the pairs of its samples, and which samples lie nearest to each other.
 
-    Thumbnails are places among the samples; ``with_thumbnails`` makes them places among the pictures that are kept.
-
     Args:
         judged: the run.
         views: embeddings of both views of at most 2048 samples.
@@ -78,25 +75,14 @@ def pairs_of_run(
     labels_N = None if source.labels is None else source.labels[positions_N]
     labels = None if labels_N is None else Labels(labels_N, source.class_names)
     names = [str(source.sample_names[each]) for each in at]
-    nearest = _nearest(near, names, labels, at if source.kind == "images" else None)
+    nearest = _nearest(near, names, labels)
     loss, why = _weighing_loss(judged, checkpoint)
     if loss is None:
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size) // settings.engine.accumulate
     batches = _batches(views, labels_N, near, run_batch, settings.seed)
-    at_temperature = _temperature(settings, loss)
     record = _weighed(loss, near, nearest, batches, run_batch)
-    if at_temperature is None:
-        return record
-    is_nonnegative = judged.encoder.card.nonnegative != "none"
-
-    def loss_at(temperature: float) -> WeighingLoss:
-        return cast(
-            WeighingLoss, _inner(settings_loss(judged, settings.model_copy(update={"temperature": temperature})))
-        )
-
-    table = temperature_table(loss_at, at_temperature, batches, nonnegative=is_nonnegative)
-    return record.model_copy(update={"temperature": at_temperature, "temperatures": table})
+    return record.model_copy(update={"temperature": _temperature(settings, loss)})
 
 
 def pairs_of_features(
@@ -221,10 +207,8 @@ def _temperature_of(loss: Loss) -> float | None:
     return 1 / record.scale if isinstance(record, LogOfSum) else None
 
 
-def _nearest(
-    near: NearSamples, names: Sequence[str], labels: Labels | None, pictures: Sequence[int] | None = None
-) -> tuple[NearPair, ...]:
-    """The closest pairs with names, classes and the places of their pictures."""
+def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> tuple[NearPair, ...]:
+    """The closest pairs with names and classes."""
     found = []
     for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
         numbers = [] if labels is None else labels.numbers[both].tolist()
@@ -233,7 +217,6 @@ def _nearest(
             own=float(own),
             names=tuple(str(names[at]) for at in both),
             classes=tuple(labels.class_names[each] for each in numbers) if labels and min(numbers) >= 0 else (),
-            thumbnails=() if pictures is None else tuple(pictures[at] for at in both),
             is_copy=bool(near.is_copy_NN[both[0], both[1]]),
         )
         found.append(pair)

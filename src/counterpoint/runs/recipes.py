@@ -14,16 +14,10 @@ from pydantic import Field
 
 from counterpoint.core.catalogues import PACKAGE
 from counterpoint.core.data_settings import Settings
-from counterpoint.core.errors import UsageError, nearest, unknown_name
+from counterpoint.core.errors import UsageError, nearest
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.terminal_text import shown
-from counterpoint.core.validation import build, leaf_fields, merge, nest, read_yaml_mapping
-
-VERSION = 1  # of the form of a recipe file
-SUFFIXES = (".yaml", ".yml")
-# A recipe says how to train, not on what and whereto; one recipe is no setting of another.
-NOT_IN_RECIPES = ("data", "out", "recipe", "init", "pretrained_weights", "source.root", "source.labels")
-PATHS = tuple(path for path, _ in leaf_fields(TrainSettings))
+from counterpoint.core.validation import flat, merge, nest, read_yaml_mapping
 
 
 class Arm(Settings):
@@ -46,7 +40,6 @@ class RecipeFile(Settings):
     """What a recipe file holds; its name is that of the recipe, and ``NAME-ARM`` that of each arm.
 
     Attributes:
-        version: of this form.
         paper: key of the bibliography.
         summary: one line, ``DATA, ENCODER: what``.
         extends: name of a file whose settings, departures and arms this one goes on from.
@@ -57,7 +50,6 @@ class RecipeFile(Settings):
         arms: other lines of the same tables; one that the extended file has is taken only if it is named here.
     """
 
-    version: int
     paper: str
     summary: str
     extends: str | None = None
@@ -65,11 +57,7 @@ class RecipeFile(Settings):
     follows: str = ""
     departures: list[str] = Field(default=[])
     settings: dict[str, Any] = Field(default={})
-    arms: dict[str, dict[str, Any]] = Field(default={})
-
-    def arm(self, name: str, path: Path) -> Arm:
-        """One arm, checked; empty where there is none of the name."""
-        return build(Arm, self.arms.get(name, {}), f"recipe {path}, arm {name}")
+    arms: dict[str, Arm] = Field(default={})
 
 
 @dataclass(frozen=True)
@@ -115,20 +103,17 @@ class Recipe:
 
 
 def recipe_named(name: str) -> Recipe:
-    """A recipe of the papers, or that of a file of the user's own.
+    """A recipe of the papers.
 
     Args:
-        name: as ``counterpoint list recipes`` has it, or a path that ends in ``.yaml``.
+        name: as ``counterpoint list recipes`` has it.
 
     Raises:
-        UsageError: there is none of the name (the nearest is told), the file is of another version of the form, or it
-            holds a mistake.
+        UsageError: there is none of the name; the nearest is told.
 
     >>> recipe_named("mio-cifar10-resnet18").settings["optim.learning_rate"]
     0.06
     """
-    if name.endswith(SUFFIXES):
-        return _recipes_of(Path(name))[Path(name).stem]
     for path in _files():
         # mio-cifar10-resnet18-simclr stands in mio-cifar10-resnet18.yaml.
         if f"{name}-".startswith(f"{path.stem}-") and name in (found := _recipes_of(path)):
@@ -160,7 +145,8 @@ def with_recipe(asked: Mapping[str, Any]) -> Mapping[str, Any]:
         return asked
     recipe = recipe_named(name)
     settings = {**recipe.settings, **_shortened(recipe, asked.get("epochs"))}
-    return merge(nest({path: value for path, value in settings.items() if not _holds(asked, path)}), asked)
+    said = flat(TrainSettings, asked)
+    return merge(nest({path: value for path, value in settings.items() if path not in said}), asked)
 
 
 def reasons_of(settings: TrainSettings) -> dict[str, str]:
@@ -169,7 +155,7 @@ def reasons_of(settings: TrainSettings) -> dict[str, str]:
         return {}
     recipe = recipe_named(settings.recipe)
     reason = f"recipe {recipe.name} ({recipe.paper}, {', '.join(recipe.reproduces)})"
-    values, shortened = _flat(settings.model_dump()), _shortened(recipe, settings.epochs)
+    values, shortened = flat(TrainSettings, settings.model_dump()), _shortened(recipe, settings.epochs)
     found = {path: reason for path, value in values.items() if _same(recipe.settings.get(path), value)}
     of_epochs = f"{reason}, in proportion to the epochs"
     return found | {path: of_epochs for path, value in shortened.items() if _same(value, values[path])}
@@ -188,31 +174,25 @@ def _shortened(recipe: Recipe, epochs: Any) -> dict[str, Any]:
 
 
 def _files() -> list[Path]:
-    return sorted(PACKAGE.glob(f"runs/recipes/*/*{SUFFIXES[0]}"), key=lambda path: (path.parent, path.stem))
+    return sorted(PACKAGE.glob("runs/recipes/*/*.yaml"), key=lambda path: (path.parent, path.stem))
 
 
 @cache
 def _read(path: Path) -> RecipeFile:
-    """One file, checked."""
-    values = read_yaml_mapping(path)
-    if values.get("version") != VERSION:
-        raise UsageError(
-            f"recipe {path} is of form {values.get('version', 'unknown')}, and this version of Counterpoint reads form "
-            f"{VERSION}; its key `version` says which, docs/papers.md what belongs in it"
-        )
-    return build(RecipeFile, values, f"recipe {path}")
+    return RecipeFile.model_validate(read_yaml_mapping(path))
 
 
 def _recipes_of(path: Path) -> dict[str, Recipe]:
     """The recipes of a file: its own, and one for each arm."""
     file = _read(path)
-    files = [file] if file.extends is None else [_extended(path, file.extends), file]
+    below = [_read(place) for place in _files() if place.stem == file.extends]
+    files = [*below, file]
     follows = next((each.follows for each in reversed(files) if each.follows), "")
     # Data and encoder, with which the summary of the file begins and those of its arms go on.
     setting = "".join(file.summary.partition(": ")[:2]) if ": " in file.summary else ""
     found = {}
     for arm in ("", *file.arms):
-        lines = [each.arm(arm, path) for each in files]
+        lines = [each.arms.get(arm, Arm()) for each in files]
         parts, own = [*files, *lines], lines[-1]
         name = f"{path.stem}-{arm}" if arm else path.stem
         found[name] = Recipe(
@@ -223,44 +203,9 @@ def _recipes_of(path: Path) -> dict[str, Recipe]:
             reproduces=tuple(own.reproduces or file.reproduces),
             follows=follows,
             departures=tuple(each for part in parts for each in part.departures),
-            settings={key: value for part in parts for key, value in _checked(part.settings, path).items()},
+            settings={key: value for part in parts for key, value in flat(TrainSettings, part.settings).items()},
         )
     return found
-
-
-def _extended(path: Path, name: str) -> RecipeFile:
-    """The file that another goes on from; files extend one another once only."""
-    places = {place.stem: place for place in _files()}
-    if name not in places:
-        raise unknown_name(f"recipe in `extends` of {path}:", name, places)
-    below = _read(places[name])
-    if below.extends is not None:
-        raise UsageError(f"recipe {path} extends {name}, which extends {below.extends}; extend that one")
-    return below
-
-
-def _checked(settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Settings by dotted path, each one that ``TrainSettings`` takes and a recipe may fix."""
-    nested = nest(settings)
-    build(TrainSettings, nested, f"recipe {path}")
-    flat = _flat(nested)
-    for name in NOT_IN_RECIPES:
-        if name in flat:
-            raise UsageError(f"recipe {path}: {name} is for the user to say; leave it out")
-    return flat
-
-
-def _flat(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a nested mapping holds, by dotted path."""
-    known = [(path, *path.rpartition(".")[::2]) for path in PATHS if _holds(nested, path)]
-    return {path: (nested[section] if section else nested)[leaf] for path, section, leaf in known}
-
-
-def _holds(nested: Mapping[str, Any], path: str) -> bool:
-    """Whether a nested mapping, which may be anything, says something at a dotted path."""
-    section, _, leaf = path.rpartition(".")
-    place = nested.get(section) if section else nested
-    return isinstance(place, Mapping) and leaf in place
 
 
 def _same(written: Any, value: Any) -> bool:

@@ -118,7 +118,10 @@ def resolve(
     # From here on in order: epochs and rates need the batch, the warm-up needs the epochs.
     fill("batch_size", lambda: usual_batch(num_train))
     batches = max(1, num_train // int(resolution.settings.batch_size))
-    fill("epochs", lambda: _epochs(batches))
+    low, high = EPOCH_RANGE
+    usual = min(high, max(low, math.ceil(TARGET_STEPS / batches)))
+    why = f"about {TARGET_STEPS} updates at {batches} per epoch, between {low} and {high} epochs"
+    fill("epochs", lambda: (usual, why))
     fill("loss.name", lambda: (method.loss, by_method))
     # The paper of the supervised methods has both, and no default.
     is_open = method.wiring == "classification"
@@ -133,7 +136,11 @@ def resolve(
     fill("projector.norm", lambda: (method.projector_norm, by_method))
     fill("projector.output_norm", lambda: (method.projector_output_norm, by_method))
     fill("target.momentum", lambda: (method.momentum, by_method))
-    fill("target.queue_size", lambda: _queue_size(method.queue_size or 0, num_train))
+    # As many past keys as are usual, but so few that rarely one of them is a key of the sample itself: a power of two.
+    most = method.queue_size or 0
+    queue_size = min(most, 1 << max(0, (num_train // 2).bit_length() - 1))
+    why = f"at most {most} and at most half of {num_train} training samples"
+    fill("target.queue_size", lambda: (queue_size, why))
     asked = resolution.settings.loss
     # First, and with a reason of its own: of two fills the second finds nothing to do.
     if method.nonnegative == "none" and applies_relu(asked.name, asked.options):
@@ -141,7 +148,10 @@ def resolve(
     fill("output.nonnegative", lambda: (method.nonnegative, by_method))
     fill("loss.negatives", lambda: (method.negatives, by_method))
     optimiser = resolution.settings.optim.name
-    fill("optim.learning_rate", lambda: _learning_rate(optimiser, int(resolution.settings.batch_size)))
+    # The optimiser's usual rate, in proportion to the batch where that is the custom.
+    rate, of_batch, size = LEARNING_RATE[optimiser], BATCH_OF_RATE.get(optimiser), int(resolution.settings.batch_size)
+    words = f"default of {optimiser}" + (", in proportion to the batch" if of_batch else "")
+    fill("optim.learning_rate", lambda: (rate * size / of_batch if of_batch else rate, words))
     fill("optim.weight_decay", lambda: (WEIGHT_DECAY[optimiser], f"default of {optimiser}"))
     epochs = int(resolution.settings.epochs)
     fill("optim.warmup_epochs", lambda: (round(WARMUP_SHARE * epochs, 2), f"{WARMUP_SHARE:.0%} of the epochs"))
@@ -231,30 +241,8 @@ def _encoder(source: Source, placement: Placement) -> tuple[str, str]:
     )
 
 
-def _learning_rate(optimiser: str, batch_size: int) -> tuple[float, str]:
-    """The optimiser's usual rate, in proportion to the batch where that is the custom."""
-    rate, batch = LEARNING_RATE[optimiser], BATCH_OF_RATE.get(optimiser)
-    if batch is None:
-        return rate, f"default of {optimiser}"
-    return rate * batch_size / batch, f"default of {optimiser}, in proportion to the batch"
-
-
-def _queue_size(largest: int, num_train: int) -> tuple[int, str]:
-    """As many past keys as are usual, but so few that rarely one of them is a key of the sample itself."""
-    # 1 << (n.bit_length() - 1) is the largest power of two up to n.
-    size = min(largest, 1 << max(0, (num_train // 2).bit_length() - 1))
-    return size, f"at most {largest} and at most half of {num_train} training samples"
-
-
 def usual_batch(num_train: int) -> tuple[int, str]:
     """Largest power of two up to a quarter of the samples, at most 256."""
     quarter = max(2, num_train // 4)
     size = min(LARGEST_BATCH, 1 << (quarter.bit_length() - 1))
     return size, f"a power of two, at most {LARGEST_BATCH} and at most a quarter of {num_train} training samples"
-
-
-def _epochs(batches_per_epoch: int) -> tuple[int, str]:
-    """Enough epochs for about ``TARGET_STEPS`` updates."""
-    low, high = EPOCH_RANGE
-    epochs = min(high, max(low, math.ceil(TARGET_STEPS / batches_per_epoch)))
-    return epochs, f"about {TARGET_STEPS} updates at {batches_per_epoch} per epoch, between {low} and {high} epochs"

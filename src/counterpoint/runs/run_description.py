@@ -4,22 +4,20 @@ import contextlib
 import datetime
 import platform
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from counterpoint.core import __version__
-from counterpoint.core.derived_files import check_settings
 from counterpoint.core.dist import world_size
-from counterpoint.core.errors import CounterpointError, StaleFileError, UsageError
+from counterpoint.core.errors import CounterpointError, UsageError
 from counterpoint.core.files import sealed_text, with_run, write_text
 from counterpoint.core.process_setup import thread_remark, thread_waiting
-from counterpoint.core.run_records import Continuation, Named, RunStatus
+from counterpoint.core.run_records import Named, RunStatus
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import as_yaml, dump_yaml, leaves, read_yaml_mapping
+from counterpoint.core.validation import dump_yaml, leaves, read_yaml_mapping
 from counterpoint.data.order import is_thinned
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.methods.queue import QueueContrast
@@ -34,6 +32,8 @@ def first_status(assembled: Assembled) -> RunStatus:
     """First content of ``run.json``; ``launch`` tells a restart which run is its own."""
     settings, source = assembled.resolution.settings, assembled.source
     origins: dict[str, Any] = {name: dict(origin) for name, origin in assembled.given.origins.items()}
+    if (loss := assembled.given.loss) is not None:  # a flag names its origin, Python passes the object
+        origins.setdefault("own_loss", {"name": repr(loss)})
     if assembled.start is not None:
         origins[RECORD] = assembled.start.record()
     return RunStatus(
@@ -75,7 +75,7 @@ def command_line() -> str:
 def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution, status: RunStatus) -> None:
     """Write what is known of a run before the first step."""
     comment = "" if settings.recipe is None else recipe_named(settings.recipe).comment
-    asked = comment + as_yaml(settings, only_set=True)
+    asked = comment + dump_yaml(settings.model_dump(mode="json", exclude_unset=True))
     write_text(folder.config, sealed_text(with_run(asked, status.run_id)))
     from_recipe = {path: why for path, why in reasons_of(settings).items() if path not in resolution.idle}
     resolution.reasons.update(from_recipe)
@@ -83,32 +83,20 @@ def describe(folder: RunFolder, settings: TrainSettings, resolution: Resolution,
     folder.write_status(status)
 
 
-def keep_changes(
-    folder: RunFolder, settings: TrainSettings, resolution: Resolution, known: Sequence[Continuation]
-) -> None:
-    """Write what the user has asked for or allowed since the run began, and settings that cannot be read any more.
+def keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolution) -> None:
+    """Write what was changed since the run began, and settings that cannot be read any more.
 
     Args:
         folder: the run, which goes on.
         settings: with which it does.
         resolution: of these settings.
-        known: its continuations.
     """
-    if known:
-        resolution.reasons["epochs"] = _reason(known)
     try:
         is_kept = settings == read_resolved(folder)
     except CounterpointError:
         is_kept = False
     if not is_kept:
         _write_resolved(folder, resolution, folder.run_id)
-    # config.yaml is missing, damaged or of another run, and nothing depends on it.
-    with contextlib.suppress(UsageError, StaleFileError):
-        asked = read_yaml_mapping(folder.config)
-        check_settings(folder, folder.config)
-        if known and asked.get("epochs") != settings.epochs:
-            text = dump_yaml({**asked, "epochs": settings.epochs})
-            write_text(folder.config, sealed_text(with_run(f"# epochs: {_reason(known)}\n{text}", folder.run_id)))
 
 
 def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | None) -> None:
@@ -121,14 +109,6 @@ def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | Non
     # In the order of names: a run that goes on finds reasons in another order than one that begins.
     text = dump_yaml({**resolved, "reasons": dict(sorted(reasons.items()))})
     write_text(folder.resolved, sealed_text(with_run(text, run_id)))
-
-
-def _reason(known: Sequence[Continuation]) -> str:
-    """Why a run has the epochs that it has."""
-    parts = [f"to {each.to_epoch} from epoch {each.from_epoch} on" for each in known]
-    return (
-        f"continued: {known[0].planned} at first, {', '.join(parts)}; each time the schedule is laid over all of them"
-    )
 
 
 def banner(assembled: Assembled) -> list[str]:
@@ -165,7 +145,6 @@ def banner(assembled: Assembled) -> list[str]:
 
 
 def _samples(assembled: Assembled) -> str:
-    """What is trained on."""
     source, settings = assembled.source, assembled.settings
     samples = f"{len(source):,} {source.kind} {'x'.join(map(str, source.shape))}"
     held_out = f", {len(assembled.part.split.held_out):,} held out" if len(assembled.part.split.held_out) else ""

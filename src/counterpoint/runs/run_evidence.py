@@ -4,14 +4,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import leaf_fields
+from counterpoint.core.validation import flat
 from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
@@ -126,7 +124,6 @@ def _views(judged: Subject, encoder: Encoder, layers: Sequence[str]) -> dict[str
 
 
 def _chosen(judged: Subject) -> Tensor:
-    """Samples whose two views are taken."""
     return evenly_spaced(torch.arange(len(judged.source)), NUM_VIEW_SAMPLES)
 
 
@@ -144,13 +141,8 @@ def from_folder(judged: Subject) -> Evidence:
         sharpness=run_sharpness(judged.folder, judged.settings),
         is_supervised=METHODS[judged.settings.method].needs_labels,
         levers=levers_of(judged.settings, judged.source.kind),
-        values=values_of(judged.settings),
+        values=flat(TrainSettings, judged.settings.model_dump()),
     )
-
-
-def values_of(settings: TrainSettings) -> dict[str, Any]:
-    """Every setting by its path."""
-    return {path: attrgetter(path)(settings) for path, _ in leaf_fields(TrainSettings)}
 
 
 def weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:

@@ -12,7 +12,7 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.data.loader import BatchLoader, Destination
 from counterpoint.data.order import Split
 from counterpoint.engine.engine import Engine
-from counterpoint.engine.job import Measurement, TrainingJob
+from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loggers import build_loggers
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.schedules import build_schedule
@@ -36,6 +36,9 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     method, order, placement, source = assembled.method, assembled.order, assembled.placement, assembled.source
     method.to(placement.torch_device)
     chance, floor = _levels(assembled)
+    # The neighbours are those that are trained on, thinned or not; the queries are held out.
+    split = Split(assembled.part.positions, assembled.part.split.held_out)
+    knn = () if engine.knn_every == "none" else (EpochKNN(source, split, assembled.encoder, every=engine.knn_every),)
     return TrainingJob(
         settings=settings,
         method=method,
@@ -59,7 +62,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         folder=folder,
         chance=chance,
         floor=floor,
-        measurements=_measurements(assembled),
+        measurements=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts=_facts(assembled),
     )
@@ -86,18 +89,7 @@ def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
     return chance if has_chance else None, floor if math.isfinite(floor) else None
 
 
-def _measurements(assembled: Assembled) -> tuple[Measurement, ...]:
-    """What joins each epoch's record."""
-    every = assembled.settings.engine.knn_every
-    if every == "none":
-        return ()
-    # The neighbours are those that are trained on, thinned or not; the queries are held out.
-    split = Split(assembled.part.positions, assembled.part.split.held_out)
-    return (EpochKNN(assembled.source, split, assembled.encoder, every=every),)
-
-
 def _facts(assembled: Assembled) -> dict[str, Any]:
-    """What a checkpoint should say about the run."""
     return {
         "seed": assembled.settings.seed,
         "torch": torch.__version__.split("+")[0],  # 2.9.0+cu128: the build is not told

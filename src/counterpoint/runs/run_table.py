@@ -4,6 +4,8 @@ import json
 import math
 import os
 import re
+import shutil
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -19,11 +21,13 @@ from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.written_tables import aligned
 from counterpoint.diagnostics.findings import Findings, judged_anew
 
+MOST_OF_A_LOSS = 60  # characters of its call
 DEPTH = 4  # folders below the one that is listed
 UNITS = ("kB", "MB", "GB")
 TAIL_BYTES = 1 << 14  # of a log; its last line lies within
 DONE, RUNNING, STOPPED, FAILED, DAMAGED = "done", "running", "stopped", "failed", "damaged"
 WORDS = {"finished": DONE, "interrupted": STOPPED, "created": STOPPED, "failed": FAILED}
+LEAST_ASKED = ("size", "date", "encoder", "epochs", "data", "method")  # left out first where the terminal is narrow
 PROTOCOLS = {"knn": "knn", "linear probe": "probe"}  # columns
 
 
@@ -110,9 +114,24 @@ class RunTable:
         if not self.lines:
             return f"no runs in {self.folder}"
         rows = [line.cells() for line in self.lines]
-        # Columns in which nothing stands take no room.
+        # An empty column takes no room.
         heads = [head for head in rows[0] if any(row[head] for row in rows)]
-        return "\n".join(aligned([heads, *([row[head] for head in heads] for row in rows)], "l" * len(heads)))
+        table = _table(heads, rows)
+        width = shutil.get_terminal_size((10_000, 0)).columns  # other programs read whole lines
+        if max(map(len, table)) <= width:
+            return "\n".join(table)
+        heads = [head for head in heads if head != "verdict"]
+        for head in LEAST_ASKED:
+            if max(map(len, _table(heads, rows))) > width and head in heads:
+                heads.remove(head)
+        first, *lines = _table(heads, rows)
+        fill = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ").fill
+        told = zip(lines, rows, strict=True)
+        return "\n".join([first, *(text for line, row in told for text in (line, fill(row["verdict"])) if text)])
+
+
+def _table(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
+    return aligned([heads, *([row[head] for head in heads] for row in rows)], "l" * len(heads))
 
 
 def list_runs(folder: Path, *, sort: str = "name", reverse: bool = False) -> RunTable:
@@ -154,7 +173,7 @@ def _line(path: Path, top: Path) -> RunLine:
         name=name,
         status=RUNNING if is_held else WORDS.get(status.status, STOPPED),
         pid=None if holder is None else holder.pid,
-        method=status.method,
+        method=" by ".join(filter(None, (status.method, str(status.own_loss.get("name") or "")[:MOST_OF_A_LOSS]))),
         data=status.data,
         encoder=_encoder(folder),
         epochs=status.num_epochs if status.status == "finished" else _epochs_done(folder),
@@ -229,7 +248,6 @@ def _epochs_done(folder: RunFolder) -> int | None:
 
 
 def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """Of the representation, if the run was evaluated."""
     found: dict[str, Any] = {}
     for row in rows:
         column = PROTOCOLS.get(row.protocol)
@@ -239,7 +257,6 @@ def _accuracies(rows: Sequence[EvaluationRow]) -> dict[str, Any]:
 
 
 def _judged(folder: RunFolder, rows: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """The worst finding and the verdict, if the run was diagnosed."""
     known = _values(folder, folder.findings, is_sealed=False)
     values = {name: known[name] for name in ("findings", "answer", "unjudged") if known.get(name)}
     if not values:
@@ -265,7 +282,6 @@ def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping
 
 
 def _column(name: str) -> str:
-    """The column that a user means."""
     column = ALIASES.get(name, name)
     if column not in COLUMNS:
         raise unknown_name("column", name, [*COLUMNS, *ALIASES])

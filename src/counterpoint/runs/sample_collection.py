@@ -43,14 +43,12 @@ from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import (
     class_purity,
-    drawn_correlation,
     expected_activation,
     is_active,
     top_concepts,
 )
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import nearest_others
@@ -85,6 +83,8 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
     rows_M = chosen_rows(len(source), source.labels)
     unit = {place: unit_rows(features[place][rows_M].float()) for place in PLACES}
     scores, chosen_MD = {place: principal_scores(unit_MD) for place, unit_MD in unit.items()}, unit[EMBEDDING]
+    num_nearest = min(NUM_NEIGHBOURS, len(rows_M) - 1)
+    nearest_MK, spare = nearest_others(chosen_MD, num_nearest).positions_QK, (0, NUM_NEIGHBOURS - num_nearest)
     return Collection(
         num_samples=len(source),
         rows_N=rows_M.numpy(),
@@ -93,7 +93,7 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
         class_names=source.class_names if source.labels is not None else (),
         scores={place: scores_MK.double().numpy() for place, (scores_MK, _) in scores.items()},
         variance={place: share_K.double().numpy() for place, (_, share_K) in scores.items()},
-        neighbours_NM=_neighbours(chosen_MD),
+        neighbours_NM=torch.nn.functional.pad(nearest_MK, spare, value=NOBODY).numpy(),
         dominant_N=(dominant_dims(chosen_MD) if is_nonnegative else torch.zeros(0, dtype=torch.int64)).numpy(),
         dims=_dimensions(features[EMBEDDING], source.labels, chosen_MD, threshold),
         sheet=picture_sheet(source, rows_M.tolist()) if source.kind == "images" else None,
@@ -131,13 +131,6 @@ def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
     scores_MK = torch.zeros_like(scores_MK) if is_constant else scores_MK
     spare = (0, max(0, 2 - num_kept))  # a map has two axes, whatever the width
     return torch.nn.functional.pad(scores_MK, spare), torch.nn.functional.pad(share_K, spare)
-
-
-def _neighbours(unit_MD: Tensor) -> np.ndarray:
-    """The nearest others by cosine, (M, ``NUM_NEIGHBOURS``), nearest first; -1 where there are fewer."""
-    num_found = min(NUM_NEIGHBOURS, len(unit_MD) - 1)
-    places_MK = nearest_others(unit_MD, num_found).positions_QK
-    return torch.nn.functional.pad(places_MK, (0, NUM_NEIGHBOURS - num_found), value=NOBODY).numpy()
 
 
 def dominant_dims(unit_MD: Tensor) -> Tensor:
@@ -222,8 +215,8 @@ def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:
 
 def described_concepts(
     z_ND: Tensor, labels: Labels | None, names: Sequence[str], threshold: float
-) -> tuple[tuple[Concept, ...], list[int]]:
-    """Records of single dimensions, and the samples that their thumbnails show.
+) -> tuple[Concept, ...]:
+    """Records of single dimensions.
 
     Args:
         z_ND: features of all samples.
@@ -232,39 +225,17 @@ def described_concepts(
         threshold: above which a feature of a unit-length vector counts as active.
     """
     purity = class_purity(z_ND, labels.numbers, threshold=threshold) if labels else None
-    concepts = top_concepts(z_ND, threshold=threshold)
-    shown = sorted({position for concept in concepts for position in concept.top})
-    # A sample that several dimensions share is stored once.
-    place_of = {position: place for place, position in enumerate(shown)}
     records = []
-    for concept in concepts:
+    for concept in top_concepts(z_ND, threshold=threshold):
         top_class = int(purity.class_D[concept.dim]) if purity else -1  # -1: no labelled sample activates it
         is_named = purity is not None and bool(purity.is_named_D[concept.dim])
         described = {
             "purity": float(purity.share_D[concept.dim]) if purity and top_class >= 0 else None,
             "top_class": labels.class_names[top_class] if labels and is_named else None,
-            "thumbnails": tuple(place_of[position] for position in concept.top),
             "names": tuple(names[position] for position in concept.top),
         }
         records.append(concept.model_copy(update=described))
-    return tuple(records), shown
-
-
-def with_thumbnails(record: PairRecord, shown: Sequence[int]) -> tuple[PairRecord, list[int]]:
-    """Number the pictures of pairs behind those that are kept already.
-
-    Args:
-        record: from ``pairs_of_run``.
-        shown: samples whose pictures are kept.
-
-    Returns:
-        The record, and all samples whose pictures are kept.
-    """
-    pictures = [[int(at) for at in pair.thumbnails if at is not None] for pair in record.nearest]
-    kept = list(dict.fromkeys([*shown, *(at for both in pictures for at in both)]))
-    places = [tuple(map(kept.index, both)) for both in pictures]
-    nearest = (pair.model_copy(update={"thumbnails": both}) for pair, both in zip(record.nearest, places, strict=True))
-    return record.model_copy(update={"nearest": tuple(nearest)}), kept
+    return tuple(records)
 
 
 def keep_for_page(
@@ -272,8 +243,6 @@ def keep_for_page(
     source: Source,
     findings: Findings,
     known: GatheredEvidence,
-    *,
-    shown: Sequence[int],
     layer_arrays: Arrays,
 ) -> None:
     """Write ``arrays.npz``, ``collection.npz`` and, last, ``findings.json``, which vouches for both.
@@ -283,23 +252,15 @@ def keep_for_page(
         source: its own samples.
         findings: about them.
         known: their features, and measurements with the arrays behind them.
-        shown: samples whose pictures are kept.
         layer_arrays: spectra and matrices of layers, where they were asked for.
     """
-    correlation = drawn_correlation(known.embedding_ND)
-    arrays: Arrays = {
-        **layer_arrays,
-        "correlation/dims": np.array(correlation.dims),
-        "correlation/matrix": correlation.matrix_LL.numpy(),
-    }
+    arrays: Arrays = {**layer_arrays}
     for name, place in known.places.items():
         arrays[f"spectrum/{name}"] = place.spectrum.numpy()
         arrays[f"band/{name}"] = null_band(place.spectrum, place.figures.num_samples)
     cosines = known.places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {f"cosines/{name}": getattr(cosines, name).numpy() for name in ("edges", "positive", "negative")}
-    if source.kind == "images" and shown:
-        arrays["thumbnails"] = thumbnails(source, list(shown))
 
     def write(path: Path) -> None:
         with path.open("wb") as stream:

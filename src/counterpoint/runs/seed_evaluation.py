@@ -188,7 +188,6 @@ def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
 
 
 def _over_seeds(folder: RunFolder, seeds: Sequence[int], records: Sequence[EvaluationRecord]) -> SeedEvaluation:
-    """Average the figures that all runs have."""
     rows = []
     for first in records[0].rows:
         alike = [row for record in records if (row := record.row(first.features, first.protocol))]

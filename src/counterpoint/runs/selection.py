@@ -319,12 +319,10 @@ def _has_same_samples(one: Subject, other: Subject) -> bool:
 
 
 def _chosen(subject: Subject) -> Tensor:
-    """Positions of the samples that are compared."""
     return evenly_spaced(torch.arange(len(subject.source)), MOST_COMPARED)
 
 
 def _labelled(subject: Subject) -> Tensor:
-    """Positions of the samples whose labels are looked at."""
     labels_N = subject.source.labels
     return torch.arange(0) if labels_N is None else evenly_spaced((labels_N >= 0).nonzero()[:, 0], MOST_COMPARED)
 

@@ -25,19 +25,18 @@ from counterpoint.data.source import Source
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.active_settings import check_choices
-from counterpoint.runs.execution import Hold, keep_earlier
+from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import (
     BEGIN,
     GO_ON,
     REPLACE,
     Start,
-    continued,
     go_on_with,
     is_restart,
     train_one,
     try_assembly,
 )
-from counterpoint.runs.resuming import further_epochs, recorded_settings
+from counterpoint.runs.resuming import continued_settings, recorded_settings
 from counterpoint.runs.run_description import command_line
 from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts
 from counterpoint.runs.warm_start import initial_weights
@@ -113,7 +112,7 @@ def train_from(
         given: what is in memory.
         reporter: shows progress (on the first rank).
         seeds: how many runs; None for one, which is no folder of several.
-        how: ``resume``, ``overwrite``, ``allow_changed`` and ``epochs``, as ``Start`` has them.
+        how: ``resume`` and ``overwrite``, as ``Start`` has them.
     """
     asked, given = with_named_parts(asked, given)
     settings = build(TrainSettings, asked, "settings")
@@ -126,23 +125,17 @@ def train_from(
 
 @usual_modes()
 @only_training()
-def resume(
-    run: Run | str | Path, *, epochs: int | None = None, allow_changed: bool = False, quiet: bool = False
-) -> Run:
-    """Go on with an interrupted run from its newest valid checkpoint, or with any run to more epochs.
+def resume(run: Run | str | Path, *, quiet: bool = False) -> Run:
+    """Go on with an interrupted run from its newest valid checkpoint.
 
     Args:
         run: the run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
             your own module.
-        epochs: how many there shall be in all; None leaves that as it is. Weights and optimiser go on as they are; the
-            learning rate follows its schedule over all of these epochs from there on, so that a finished run's rate
-            rises again. The run is not the one that so many epochs at once would have given, and says so.
-        allow_changed: go on where settings or lines of figures were changed that no weight depends on.
         quiet: show no progress.
 
     Raises:
         RunError: not a run, in use, no usable checkpoint, or the data changed since the run began.
-        UsageError: its settings were changed, or it has more epochs than are asked for.
+        UsageError: a setting that a weight depends on was changed.
     """
     known = as_run(run, needs_status=False)
     folder = known.folder
@@ -152,18 +145,16 @@ def resume(
             "with the `counterpoint train` that began it"
         )
     # Where the ranks meet depends on the device: read before they do, and again under the lock.
-    settings = recorded_settings(folder, allow_changed=allow_changed)
+    settings = recorded_settings(folder)
     placement = place(settings.engine.device, settings.engine.precision)
-    start = Start(Given.of(known), placement, Reporter(quiet=quiet), allow_changed=allow_changed, epochs=epochs)
+    start = Start(Given.of(known), placement, Reporter(quiet=quiet))
     with ranks_joined(placement), Hold(folder, start.reporter) as hold:
         on_first_rank(hold.take)
-        settings = on_all_ranks(lambda: recorded_settings(folder, allow_changed=allow_changed))
+        settings = on_all_ranks(lambda: recorded_settings(folder))
         return go_on_with(folder, settings, start)
 
 
-def resume_seeds(
-    folder: RunFolder, *, epochs: int | None = None, allow_changed: bool = False, quiet: bool = False
-) -> SeedRuns:
+def resume_seeds(folder: RunFolder, *, quiet: bool = False) -> SeedRuns:
     """Go on with every run of a folder of several seeds; see ``resume``.
 
     Raises:
@@ -172,10 +163,8 @@ def resume_seeds(
     """
     record = folder.read_seeds()
     known = build(TrainSettings, {**record.settings, "out": str(folder.path)}, str(folder.seeds))
-    planned = None if known.epochs == "auto" else known.epochs
-    how = {"resume": True, "allow_changed": allow_changed, "epochs": planned if epochs is None else epochs}
     asked, reporter = known.model_dump(exclude_unset=True), Reporter(quiet=quiet)
-    return cast(SeedRuns, train_from(asked, Given(), reporter=reporter, seeds=len(record.seeds), **how))
+    return cast(SeedRuns, train_from(asked, Given(), reporter=reporter, seeds=len(record.seeds), resume=True))
 
 
 def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, start: Start) -> SeedRuns:
@@ -194,8 +183,6 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         if way == GO_ON:
             asked = merge(on_all_ranks(folder.read_seeds).settings, _without_auto(asked))
         settings = build(TrainSettings, asked, "settings")
-        if start.epochs is not None:
-            settings = settings.model_copy(update={"epochs": start.epochs})
         seeds = tuple(range(settings.seed, settings.seed + num_seeds))
         if seeds[-1] > LAST_SEED:
             raise UsageError(f"seeds must end at {LAST_SEED}, got {num_seeds} from seed {settings.seed} on")
@@ -207,7 +194,7 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         start = replace(start, given=replace(start.given, source=source))
         record = _record(settings, seeds, source.fingerprint, start)
         if way == GO_ON:
-            on_first_rank(lambda: _go_on(folder, settings, record, start))
+            on_first_rank(lambda: _go_on(folder, settings, record))
         else:
             on_first_rank(lambda: check_free_for_seeds(folder, seeds, overwrite=way == REPLACE))
             # Only then is anything replaced: no mistake in settings or data has cost it.
@@ -217,23 +204,18 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         runs: list[Run] = []
         for number, seed in enumerate(seeds, start=1):
             start.reporter.say(f"seed {seed}, {number} of {num_seeds}")
-            runs.append(_train_seed(folder, settings, seed, one))
+            try:
+                runs.append(train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), one))
+            except InterruptedRunError as error:
+                remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
+                raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
     return SeedRuns(folder.path, tuple(runs))
-
-
-def _train_seed(folder: RunFolder, settings: TrainSettings, seed: int, start: Start) -> Run:
-    """Train the run of one seed, or go on with it."""
-    try:
-        return train_one(folder.of_seed(seed), _of_seed(settings, folder, seed), start)
-    except InterruptedRunError as error:
-        remedy = f"counterpoint resume {shlex.quote(str(folder.path))}"
-        raise InterruptedRunError(f"{error}, or with all seeds: {remedy}", exit_code=error.exit_code) from None
 
 
 def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
     """The data of all seeds, as a run that has begun opened them, or as the first one will."""
     if begun is not None and begun.is_ours and not is_beginning(begun):
-        return open_given(recorded_settings(begun, allow_changed=start.allow_changed), start.given, start.reporter)
+        return open_given(recorded_settings(begun), start.given, start.reporter)
     return open_given(settings, start.given, start.reporter, initial_weights(settings))
 
 
@@ -244,7 +226,6 @@ def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:
-    """The settings of one seed's run."""
     return settings.model_copy(update={"seed": seed, "out": str(folder.of_seed(seed).path)})
 
 
@@ -259,7 +240,6 @@ def _way(folder: RunFolder, start: Start) -> str:
 
 
 def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: str, start: Start) -> SeedsRecord:
-    """What ``seeds.json`` says."""
     return SeedsRecord(
         seeds=seeds,
         settings=settings.model_dump(mode="json", exclude_unset=True, exclude={"out"}),
@@ -271,8 +251,8 @@ def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: s
     )
 
 
-def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord, start: Start) -> None:
-    """Write what has changed, and put aside what was found out about runs of fewer epochs.
+def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord) -> None:
+    """Write what has changed.
 
     The seeds of before are required, and perhaps more, the same samples, and settings that no run refuses.
     """
@@ -290,11 +270,7 @@ def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord, star
     for seed in before.seeds:
         run = folder.of_seed(seed)
         if run.is_ours and not is_beginning(run):
-            known = continued(run, _of_seed(settings, folder, seed), start)
-            further_epochs(run, known, start.epochs)
-    asked, first = record.settings.get("epochs"), folder.of_seed(before.seeds[0])
-    if isinstance(asked, int) and first.status.exists():
-        keep_earlier(folder, first.read_status().num_epochs, asked)
+            continued_settings(run, recorded_settings(run), _of_seed(settings, folder, seed))
     folder.write_seeds(record)
 
 

@@ -20,8 +20,6 @@ from counterpoint.data.sources import ARRAY, open_source
 from counterpoint.data.views.own_views import OwnViews, as_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.subject import name_skipped
-from counterpoint.losses.build import parameters_of
-from counterpoint.losses.importance import AlphaCL, as_rule
 from counterpoint.losses.loss import Loss, as_loss
 from counterpoint.runs.recipes import with_recipe
 from counterpoint.runs.warm_start import WarmStart
@@ -94,19 +92,11 @@ def with_named_parts(asked: Mapping[str, Any], given: Given) -> tuple[Mapping[st
     """
     asked = with_recipe(asked)
     loss, views = _section(asked, "loss"), _section(asked, "views")
-    options = _section(loss, "options")
     # my_package.losses:make, as against infonce.
     if is_origin(loss.get("name")):
         loaded = load_part("loss.name", loss["name"], as_loss, loss.get("options"))
         asked = merge(asked, {"loss": {"name": CUSTOM}})
         given = replace(given, loss=loaded.part, origins={**given.origins, "own_loss": loaded.origin})
-    elif is_origin(options.get("rule")):
-        # Of alpha-CL, whose own arguments stand beside those of the rule.
-        own = {name: value for name, value in options.items() if name in parameters_of("alpha-cl")}
-        rest = {name: value for name, value in options.items() if name not in own}
-        loaded = load_part("loss.options.rule", own.pop("rule"), as_rule, rest)
-        given = replace(given, loss=AlphaCL(loaded.part, **own), origins={**given.origins, "own_loss": loaded.origin})
-        asked = {**asked, "loss": {**loss, "name": CUSTOM, "options": {}}}
     if is_origin(views.get("preset")):
         loaded = load_part("views.preset", views["preset"], as_views)
         asked = merge(asked, {"views": {"preset": CUSTOM}})
@@ -157,7 +147,7 @@ def out_folder(settings: TrainSettings) -> RunFolder:
     if not out:
         # Not Path.resolve: links may go round.
         stem = Path(os.path.realpath(os.path.expanduser(str(settings.data)))).stem
-        how = settings.method if settings.recipe is None else Path(settings.recipe).stem
+        how = settings.recipe or settings.method
         out = f"runs/{shown_name(stem)}-{how}"
     if shown_name(out) != out:
         raise UsageError(f"out {shown_name(out)} is not UTF-8, as safetensors needs it; choose another name")

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 from counterpoint.core.derived_files import WEIGHTS_SHA256, check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
+from counterpoint.core.log_lines import read_lines
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.tensor_file import read_tensors
@@ -27,7 +28,7 @@ from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
 from counterpoint.nn.trained import is_saved, part_of
 from counterpoint.runs.one_run import open_job
-from counterpoint.runs.resuming import recorded_settings
+from counterpoint.runs.resuming import change_of_lines, recorded_settings
 
 Result = Literal["ok", "failed", "not checked"]
 
@@ -130,7 +131,7 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     checks += _threads(folder, found)
     checks.append(_looked_at(folder.metrics.name, _metrics, folder, found))
     checks += _timings(folder)
-    for part in _parts(folder):
+    for part in (folder, folder.second):
         checks += _results(part)
     checks += [*_indexes(folder), *_data_and_step(known, found, Reporter(quiet=quiet))]
     return Verification(known.path, tuple(checks))
@@ -182,7 +183,6 @@ def _weights(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
 
 
 def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = False) -> str:
-    """Weights that are saved for users."""
     if is_classifier:
         path, card, is_sound = folder.classifier_weights, folder.classifier_card, is_classifier_sound(folder)
     else:
@@ -208,7 +208,6 @@ def _saved(folder: RunFolder, last: _Replayable | None, is_classifier: bool = Fa
 
 
 def _settings(folder: RunFolder, found: list[_Replayable]) -> str:
-    """``resolved.yaml`` against what the newest checkpoint was computed with."""
     recorded_settings(folder)  # holds them against the checkpoint, as `resume` does
     read_resolved(folder)  # as every other verb does
     if not found or "resolved" not in found[0].snapshot.facts:
@@ -227,12 +226,13 @@ def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
 
 
 def _metrics(folder: RunFolder, found: list[_Replayable]) -> str:
-    """One whole line per finished epoch."""
     epochs = found[0].snapshot.position.epoch if found else 0
     told = [record.get("epoch") for record in folder.read_metrics()]
     # Lines beyond the newest checkpoint are those of a run that was stopped after them.
     if told[:epochs] != list(range(1, epochs + 1)):
         raise RunError(f"it should hold epochs 1 to {epochs}, got {told}")
+    if changed := change_of_lines(folder, folder.metrics, found[0].snapshot if found else None):
+        raise RunError(changed)
     return f"one line for each of {len(told)} epochs"
 
 
@@ -248,25 +248,14 @@ def _asked(folder: RunFolder) -> str:
 
 
 def _timings(folder: RunFolder) -> Iterator[Check]:
-    """The lines of ``timings.jsonl``: as many as those of ``metrics.jsonl``, which are counted beside checkpoints."""
-    name, num_epochs = folder.timings.name, len(folder.read_lines(folder.metrics).good)
+    """``timings.jsonl``, which may be missing."""
+    name = folder.timings.name
     if folder.timings.exists():
-        lines = folder.read_lines(folder.timings)
-        problem = lines.problem
-        if not problem and len(lines.good) < num_epochs and folder.read_status().status == "finished":
-            problem = f"it holds {len(lines.good)} lines, and {folder.metrics.name} {num_epochs}"
-        detail = f"{len(lines.good)} lines, each as it was written"
-        yield Check(name, "failed" if problem else "ok", problem or detail)
-    elif num_epochs:
+        lines = read_lines(folder.timings)
+        problem = lines.problem or folder.change_since_end(folder.timings)
+        yield Check(name, "failed" if problem else "ok", problem or f"{len(lines.good)} lines")
+    elif read_lines(folder.metrics).good:
         yield Check(name, "not checked", "it is missing: times of epochs are not recorded")
-
-
-def _parts(folder: RunFolder) -> Iterator[RunFolder]:
-    """The folder, and those of its earlier ends, each with that of the second encoder."""
-    for path in (folder.path, *sorted(folder.path.glob("epochs-[0-9]*"))):
-        yield RunFolder(path)
-        if RunFolder(path).second.path.is_dir():
-            yield RunFolder(path).second
 
 
 def _label(folder: RunFolder, path: Path) -> str:
@@ -274,7 +263,7 @@ def _label(folder: RunFolder, path: Path) -> str:
 
 
 def _results(folder: RunFolder) -> Iterator[Check]:
-    """The second encoder and those of earlier ends, and what verbs have found out about the encoder of a folder."""
+    """The second encoder, and what verbs have found out about the encoder of a folder."""
     if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
         yield _looked_at(_label(folder, folder.weights), _saved, folder, None)
     others = sorted(folder.other_evaluations.glob("*.json"))
@@ -304,13 +293,13 @@ def _array_file(folder: RunFolder, path: Path) -> str:
 
 
 def _indexes(folder: RunFolder) -> Iterator[Check]:
-    cards = [part.encoder_card for part in _parts(folder) if part.encoder_card.exists()]
+    cards = [card for card in (folder.encoder_card, folder.second.encoder_card) if card.exists()]
     for path in sorted(folder.indexes.glob("[!.]*/index.json")):
         yield _looked_at(_label(folder, path), _index, path, cards)
 
 
 def _index(path: Path, cards: Sequence[Path]) -> str:
-    """An index against its hashes, and of the weights that the run has or had at an earlier end."""
+    """An index against its hashes, and of the weights that the run has."""
     known, card = [read_sealed(each).get(WEIGHTS_SHA256) for each in cards], read_sealed(path)
     try:
         seals = {name: seal["sha256"] for name, seal in card["files"].items()}

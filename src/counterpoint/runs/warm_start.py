@@ -15,7 +15,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.source import Source, source_side
 from counterpoint.engine.checkpoint import newest_memory
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.nn.encoders import TIMM_PREFIX, has_stem
+from counterpoint.nn.encoders import has_stem
 from counterpoint.nn.foreign import WEIGHT_SUFFIXES, fill_known, habit_of, stem_of_weights
 from counterpoint.nn.foreign_weights import fit_weights, read_weights
 from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, read_saved
@@ -24,7 +24,7 @@ from counterpoint.runs.resuming import readable_status
 from counterpoint.runs.untrained_encoder import Statistics, initial_backbone
 
 RECORD = "init"  # key in run.json and in the facts of a checkpoint
-FORMS = "a run folder, a file of weights (.safetensors, .pth, .ckpt), or timm:NAME"
+FORMS = "a run folder, or a file of weights (.safetensors, .pth, .ckpt)"
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,6 @@ class WarmStart:
         if self.card is not None:
             architecture = self.card.architecture
             resolution.fill("encoder", lambda: (architecture, reason))
-        elif self.name.startswith(TIMM_PREFIX):
-            resolution.fill("encoder", lambda: (self.name, reason))
         encoder = resolution.settings.encoder
         if has_stem(encoder) and self.tensors is not None:
             card, tensors = self.card, self.tensors
@@ -120,18 +118,12 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
     """Read the weights that the settings name; None where they name none.
 
     Raises:
-        UsageError: a name of another kind, or another encoder than that of the weights.
+        UsageError: there is nothing of the name.
         RunError: a run without an encoder, or a damaged one; a file that cannot be read.
     """
     name = settings.init
     if name is None:
         return None
-    if name.startswith(TIMM_PREFIX):
-        if settings.encoder not in ("auto", name):
-            raise UsageError(f"init {name} needs --encoder {name}, got {settings.encoder}")
-        if settings.pretrained_weights is None:
-            raise UsageError(f"init {name} needs --pretrained-weights FILE: nothing is downloaded")
-        return _of_file(name, Path(settings.pretrained_weights).expanduser())
     path = Path(name).expanduser()
     if path.is_dir():
         return _of_run(name, open_run(path))
@@ -140,13 +132,13 @@ def initial_weights(settings: TrainSettings) -> WarmStart | None:
         return _of_run(name, beside)
     if not path.exists():
         raise UsageError(f"init {name} does not exist; give {FORMS}")
-    return _of_file(name, path)
+    return WarmStart(name, sha256_of(path), read_weights(path))
 
 
 def names_weights(name: str) -> bool:
     """Whether it is weights and not a run folder."""
     path = Path(name)
-    return name.startswith(TIMM_PREFIX) or path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
+    return path.is_file() or (path.suffix in WEIGHT_SUFFIXES and not path.is_dir())
 
 
 def initial_encoder_of(run: Run) -> Encoder:
@@ -189,11 +181,5 @@ def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | 
 
 
 def _of_run(name: str, folder: RunFolder) -> WarmStart:
-    """The encoder that a run saved."""
     saved = read_saved(folder)
     return WarmStart(name, saved.sha256, saved.tensors, saved.card, (saved.card.mean, saved.card.std))
-
-
-def _of_file(name: str, path: Path) -> WarmStart:
-    """Weights that some program wrote."""
-    return WarmStart(name, sha256_of(path), read_weights(path))

@@ -15,7 +15,7 @@ folders of one folder; their differences are also compared over seeds, with how 
 examples:
   counterpoint compare runs/simclr runs/ncl
   counterpoint compare runs/simclr runs/ncl --metrics knn --out comparison.html
-  counterpoint compare runs/ncl evaluations/timm-resnet18-digits.json"""
+  counterpoint compare runs/ncl resnet18.json"""
 
 
 class CompareFlags(VerbFlags):
@@ -36,5 +36,5 @@ def run(flags: CompareFlags) -> None:
     write = page_writer(flags.out, "comparison")
     from counterpoint.runs.comparison import compare  # deferred: loads NumPy and SciPy
 
-    found = compare(**given(flags, CompareFlags, but=("out", "as_json", "quiet")))
+    found = compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "out", "as_json", "quiet")))
     print_found(found, as_json=flags.as_json, page=write(found))

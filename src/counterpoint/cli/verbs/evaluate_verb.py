@@ -37,8 +37,8 @@ class EvaluateFlags(SubjectFlags, EvaluationSettings):
     test_labels: str | None = option("file with labels for them")
     out: str | None = None  # one of these
     files: Names = option(
-        "where the record goes (.json; default: by what is evaluated), or an HTML page that opens from disk; may "
-        "be repeated",
+        "where the record goes (.json; default: the run folder; without a run nowhere), or an HTML page that opens "
+        "from disk; may be repeated",
         (),
         flag="--out",
         whole=True,

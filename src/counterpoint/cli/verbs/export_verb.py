@@ -1,5 +1,6 @@
 """`counterpoint export`."""
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -23,7 +24,8 @@ formats:
 examples:
   counterpoint export runs/ncl --to onnx --out ncl-onnx
   counterpoint export runs/ncl --to safetensors,folder --out hub --licence mit
-  counterpoint export runs/ncl --to onnx --layer embedding --out z"""
+  counterpoint export runs/ncl --to onnx --layer embedding --out z
+  counterpoint export runs/ncl --to folder --out hub --push-to-hub ada/birds"""
 
 
 class ExportFlags(RunFlags, ExportSettings):
@@ -32,6 +34,8 @@ class ExportFlags(RunFlags, ExportSettings):
     to: str = option(f"{', '.join(FORMATS)}, several with commas, or all", ALL)
     out: str = option("folder to make", ...)
     data: str | None = option("samples to compare on, where the run's own have moved or were an array")
+    push_to_hub: str | None = option("OWNER/NAME of the Hugging Face Hub that the folder is then uploaded to")
+    private: bool = option("with --push-to-hub: a new repository is seen by its owner alone", False)
     overwrite: bool = option("replace an export that stands there", False)
     as_json: Json = False
 
@@ -41,5 +45,9 @@ def run(flags: ExportFlags) -> None:
     open_run(Path(flags.run))  # before torch is loaded
     from counterpoint.export.exporting import export  # deferred: loads torch
 
-    asked = given(flags, ExportFlags, but=("run", "data", "as_json"))
+    asked = given(flags, ExportFlags, but=("run", "data", "push_to_hub", "private", "as_json"))
     print_found(export(flags.run, data=array_or_name(flags.data), **asked), as_json=flags.as_json)
+    if flags.push_to_hub is not None:
+        from counterpoint.export.hub import push_to_hub  # deferred: see `cli.verbs`
+
+        print(push_to_hub(flags.out, flags.push_to_hub, private=flags.private), file=sys.stderr)

@@ -19,7 +19,7 @@ examples:
   counterpoint fine-tune runs/ncl --source.label-share 0.1 --seed 1
   counterpoint fine-tune runs/photos --data pets/ --optim.layer-decay 0.8
   counterpoint fine-tune --encoder timm:resnet18 --weights m.pth --data pets/"""
-SETTINGS = ("data", "method", "out", "encoder", "stem", "pretrained_weights", "epochs", "batch_size", "seed", "source")
+SETTINGS = ("data", "method", "out", "encoder", "stem", "epochs", "batch_size", "seed", "source")
 SETTINGS += ("views", "projector", "optim", "engine")
 OFTEN = ("source.label_share",)
 

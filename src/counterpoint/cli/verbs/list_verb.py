@@ -21,6 +21,10 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.recipes import all_recipes, recipe_named
 
 LONG = ("recipes", "settings")  # over a hundred of each would drown the rest
+USED_MOST = (
+    "infonce", "supcon", "cross-modal", "sigmoid", "barlow-twins", "vicreg", "cross-entropy", "dcl", "mio-v3",
+    "alpha-cl", "spectral", "triplet",
+)  # fmt: skip
 PLACE, SUMMARY = 110, "names of data, methods, encoders, losses, metrics and the rest"
 TEACH = """List what can be chosen by name.
 
@@ -85,6 +89,12 @@ def _encoders() -> Mapping[str, str]:
     }
 
 
+def _losses() -> Mapping[str, str]:
+    """Those of the catalogue, those that are used most first."""
+    sentences = catalogue_sentences("losses")
+    return {name: sentences[name] for name in (*USED_MOST, *(name for name in sentences if name not in USED_MOST))}
+
+
 def _views() -> Mapping[str, str]:
     """The presets, with what each changes."""
     neutral, presets = vars(PRESETS["none"]), {name: vars(plan) for name, plan in PRESETS.items()}
@@ -136,7 +146,7 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "data": lambda: {**catalogue_sentences("data/sets"), **catalogue_sentences("data/formats")},
     "methods": lambda: {name: f"{method.sentence} ({method.source})" for name, method in METHODS.items()},
     "encoders": _encoders,
-    "losses": lambda: catalogue_sentences("losses"),
+    "losses": _losses,
     "views": _views,
     "metrics": lambda: {
         metric.name: f"{metric.definition.partition('. ')[0].rstrip('.')} ({metric.source})"

@@ -2,38 +2,34 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import RunFlags, option
+from counterpoint.cli.arguments import Json, RunFlags, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
-PLACE, SUMMARY = 20, "continue an interrupted run, or any run to more epochs"
+PLACE, SUMMARY = 20, "continue an interrupted run"
 TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
 as if it had never stopped (same machine, same number of threads).
 
-With --epochs any run goes on to so many in all, a finished one, too. Weights and optimiser go on as they are; the
-learning rate follows its schedule over the new number from there on, and the run records that it was continued.
 Of a folder with several seeds (train --seeds) all runs go on that are not finished.
 
 examples:
-  counterpoint resume runs/ncl
-  counterpoint resume runs/ncl --epochs 200"""
+  counterpoint resume runs/ncl"""
 
 
 class ResumeFlags(RunFlags):
     """How a run goes on."""
 
-    epochs: int | None = option("how many there shall be in all (default: as planned)")
-    allow_changed: bool = option("go on where something was changed that touches no weight", False)
+    as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
 def run(flags: ResumeFlags) -> None:
     """Go on, say whether the features are good, and name the run folder."""
     folder = RunFolder(Path(flags.run))
-    how = {"epochs": flags.epochs, "allow_changed": flags.allow_changed, "quiet": flags.quiet}
     if not folder.holds_seeds:
         open_run(folder.path, needs_status=False)
     from counterpoint.runs.training import resume, resume_seeds  # deferred: loads torch
 
-    runs = resume_seeds(folder, **how) if folder.holds_seeds else resume(folder.path, **how)
-    print_trained(runs, judged=flags.diagnosis and not flags.quiet)
+    quiet = flags.quiet
+    runs = resume_seeds(folder, quiet=quiet) if folder.holds_seeds else resume(folder.path, quiet=quiet)
+    print_trained(runs, judged=flags.diagnosis and (flags.as_json or not quiet), as_json=flags.as_json)

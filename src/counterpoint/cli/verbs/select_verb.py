@@ -15,7 +15,7 @@ labels are given, they decide.
 examples:
   counterpoint select runs/simclr runs/ncl
   counterpoint select runs/ncl --checkpoint all
-  counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --data photos --json
+  counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --json
   counterpoint select runs/simclr runs/ncl --labels some.csv"""
 SETTINGS = CHOOSING
 

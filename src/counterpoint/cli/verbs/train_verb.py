@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from counterpoint.cli.arguments import VerbFlags, given, option
+from counterpoint.cli.arguments import Json, VerbFlags, given, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.settings import TrainSettings
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
@@ -39,8 +39,8 @@ class TrainFlags(VerbFlags):
     config: str | None = option("YAML file with any of the settings below; flags win over it")
     resume: bool = option("continue the run in --out if there is one", False)
     overwrite: bool = option("replace the run in --out if there is one", False)
-    allow_changed: bool = option("with --resume: take over changed settings that touch no weight", False)
     seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
+    as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
@@ -50,6 +50,6 @@ def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
     from counterpoint.runs.training import train_from  # deferred: loads torch
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
 
-    how = given(flags, TrainFlags, but=("config", "diagnosis", "quiet"))
+    how = given(flags, TrainFlags, but=("config", "diagnosis", "as_json", "quiet"))
     trained = train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how)
-    print_trained(trained, judged=flags.diagnosis and not flags.quiet)
+    print_trained(trained, judged=flags.diagnosis and (flags.as_json or not flags.quiet), as_json=flags.as_json)

@@ -60,15 +60,6 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
         confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
         "numpy.unique(z.round(3), axis=0)",
-        **remedies.advice(
-            evidence,
-            remedies.USUAL_WEIGHTS,
-            remedies.LOWER_RATE,
-            remedies.HIGHER_TEMPERATURE,
-            remedies.LOOK_AT_VIEWS,
-            otherwise="check that the inputs differ, and that what computed these features was trained; if a large "
-            "constant was added to them, subtract the mean",
-        ),
         cannot_tell="whether inputs, training or a constant that was added made them coincide",
     )
 
@@ -113,9 +104,6 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
         f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
         confirm="see how close pairs lie: counterpoint report RUN, section Pairs",
-        **remedies.advice(
-            evidence, remedies.USUAL_WEIGHTS, remedies.LOWER_TEMPERATURE, remedies.MORE_EPOCHS, remedies.OTHER_RATE
-        ),
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -201,12 +189,6 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         "have vanished. Few classes that are told apart well look like this, too.",
         confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
         "linear-probe",
-        **remedies.advice(
-            evidence,
-            remedies.LOWER_TEMPERATURE,
-            remedies.WEAKER_VIEWS,
-            otherwise="whiten the features, if all directions are to count in distances",
-        ),
         cannot_tell="whether the strong directions are those that matter",
     )
 
@@ -242,7 +224,6 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         "form groups. Keeping less than "
         "a quarter of them is dimensional collapse that has reached the representation.",
         confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint STEP",
-        **remedies.advice(evidence, remedies.PROJECTOR, remedies.WEAKER_VIEWS, remedies.FEWER_EPOCHS),
         cannot_tell="whether accuracy suffers: counterpoint evaluate RUN says that",
     )
 
@@ -261,13 +242,6 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
         "The groups can be told apart, what is inside them cannot. Learning from labels leads there by design.",
         confirm="look at what is in a clump: counterpoint report RUN, section Map",
-        **remedies.advice(
-            evidence,
-            remedies.REPRESENTATION_INSTEAD,
-            remedies.HIGHER_TEMPERATURE,
-            remedies.FEWER_EPOCHS,
-            otherwise="use features of an earlier layer",
-        ),
         cannot_tell="whether the groups are the classes that are wanted",
     )
 
@@ -286,8 +260,5 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
         "output some fall silent early and stay so.",
         confirm="leave them out and compare distances: they stay the same (counterpoint embed RUN --out z.npz)",
-        **remedies.advice(
-            evidence, remedies.RELU_GELU, remedies.FEWER_FEATURES, otherwise="leave them out: no distance changes"
-        ),
         cannot_tell="whether they would be active on other samples",
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
 
@@ -75,11 +74,6 @@ def check_imbalance(evidence: Evidence) -> Finding | None:
         "over classes does. With few samples of a class theory has the means of rare classes fall together (minority "
         "collapse: fang2021; imbalanced2026), the sooner the more uneven the counts.",
         confirm="counterpoint evaluate RUN --metrics 'balanced knn'",
-        **remedies.advice(
-            evidence,
-            remedies.BALANCED_SAMPLING,
-            otherwise="judge by balanced accuracy, and collect more samples of the rare classes",
-        ),
         cannot_tell="whether rare classes would be told apart with more samples",
     )
 

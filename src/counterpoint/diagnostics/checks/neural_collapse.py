@@ -2,6 +2,7 @@
 
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
+from counterpoint.diagnostics.gain import commonest
 
 WITHIN = 0.35  # of the variance lies within classes, at most
 ABOVE = 0.5  # of the way from the commonest class to 1, that kNN is above
@@ -17,8 +18,6 @@ def is_neural_collapse(evidence: Evidence) -> bool:
     classes, learned = evidence.classes, evidence.learned
     if classes is None or classes.within_share is None or learned is None or learned.low is None:
         return False
-    totals = [share.total or 0 for share in learned.classes.values()]
-    commonest = max(totals, default=0) / max(sum(totals), 1)
     embedding = evidence.places[EMBEDDING]
     ratio = embedding.figures.get("participation_ratio")  # records of 0.1.0 have none
     most = OF_ALL * embedding.rank_ceiling if embedding.num_dims >= FEWEST_DIMS else embedding.num_dims
@@ -27,7 +26,7 @@ def is_neural_collapse(evidence: Evidence) -> bool:
         and classes.within_share <= WITHIN
         and ratio is not None
         and ratio <= min(DIRECTIONS * (len(classes.rows) - 1) + 1, most)
-        and learned.low > commonest + ABOVE * (1 - commonest)
+        and learned.low > commonest(learned) + ABOVE * (1 - commonest(learned))
     )
 
 

@@ -29,7 +29,6 @@ FEW_NEGATIVES = 32
 FEWEST_WEIGHED = 16  # negatives of which it means something that few of them count
 COPIED = 0.3  # of the samples, that have a near-copy
 SOME_PUSH, MUCH_PUSH = 0.01, 0.02  # of the weight of negatives
-OTHER = "train with another scale of similarities"
 SHOW = "counterpoint diagnose RUN --pairs"
 
 
@@ -58,12 +57,6 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         "closer than any other sample.",
         confirm="look at pairs of views: counterpoint preview --data DATA; of features, compare the names of both "
         "tables",
-        **remedies.advice(
-            evidence,
-            remedies.WEAKER_VIEWS,
-            remedies.MORE_EPOCHS,
-            otherwise="put the rows of both views into one order, or compare views of the same samples",
-        ),
         cannot_tell="whether the views or the encoder are to blame, where the rows are in one order",
     )
 
@@ -84,12 +77,6 @@ def check_identical_views(evidence: Evidence) -> Finding | None:
         text="Views that change nothing teach nothing: a loss is then lowered by telling samples apart alone, and what "
         "views should make the features ignore stays in them.",
         confirm="look at pairs of views: counterpoint preview --data DATA",
-        **remedies.advice(
-            evidence,
-            remedies.SOME_VIEWS,
-            remedies.STRONGER_VIEWS,
-            otherwise="compare two different views of each sample",
-        ),
         cannot_tell="whether the views are equal, or the encoder ignores all that they change",
     )
 
@@ -131,7 +118,6 @@ def check_hiding_views(evidence: Evidence) -> Finding | None:
         "than two samples in most cases. Where it does not, the views have lost what they had in common, and no "
         "training brings it back.",
         confirm="look at pairs of views: counterpoint preview --data DATA",
-        **remedies.advice(evidence, remedies.WEAKER_VIEWS, otherwise="draw views that keep more of a sample"),
         cannot_tell="which of the changes hides most",
     )
 
@@ -158,12 +144,6 @@ def check_alignment(evidence: Evidence) -> Finding | None:
         f"of that was learned.{share}",
         confirm="draw weaker views and diagnose again: counterpoint train --config config.yaml --views.crop-scale "
         "0.5,1 --epochs 5",
-        **remedies.advice(
-            evidence,
-            remedies.WEAKER_VIEWS,
-            remedies.MORE_EPOCHS,
-            otherwise="compare views that keep what tells samples apart",
-        ),
         cannot_tell="whether views hide too much or training was too short",
     )
 
@@ -208,11 +188,6 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
         f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. A loss that can be lowered so teaches "
         "colours before anything else.",
         confirm="look at both views of some pictures: counterpoint preview --data DATA",
-        **remedies.advice(
-            evidence,
-            remedies.COLOUR_CHANGES,
-            otherwise="train on views whose brightness and colours change",
-        ),
         cannot_tell="whether colours are what your classes differ in, and which other shortcuts there are",
     )
 
@@ -238,9 +213,8 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         text=f"The weight of a negative falls by e for each {temperature:g} of cosine, so that the gradient comes "
         f"from the closest ones: one in a hundred has {look.hardest_share or 0:.0%} of it. These are often of the "
         "anchor's own class, and the others are not pushed away.",
-        confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
+        confirm="train a short run at a higher temperature, and see in its diagnosis how many negatives count",
         better="higher",
-        **remedies.advice(evidence, remedies.HIGHER_TEMPERATURE, otherwise=OTHER),
         cannot_tell="whether so sharp a weighting suits data whose classes are single samples",
     )
 
@@ -259,8 +233,7 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
         text=f"Cosines that differ by a few times {temperature:g} are all that the loss asks for, so that samples stay "
         f"together: two have cosine {plain(embedding.negative_cosine)} in the mean. What tells them apart is then "
         "small beside rounding and beside what views change.",
-        confirm=f"the table of {SHOW} says how many negatives count at a higher temperature",
-        **remedies.advice(evidence, remedies.HIGHER_TEMPERATURE, otherwise=OTHER),
+        confirm="train a short run at a higher temperature, and see in its diagnosis how many negatives count",
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -286,8 +259,7 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         text=f"A cosine of 1 instead of -1 makes a negative weigh {math.exp(2 / temperature):.2g} times as much, so "
         "the loss pushes close and far samples alike and never separates the close ones. Its value can hardly leave "
         "chance.",
-        confirm=f"the table of {SHOW} has the way from chance to floor at lower temperatures",
-        **remedies.advice(evidence, remedies.LOWER_TEMPERATURE, otherwise=OTHER),
+        confirm="train a short run at a lower temperature, and see whether its loss leaves chance",
         cannot_tell="whether uniform weights are wanted, as in an ablation",
     )
 
@@ -309,7 +281,6 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         "be confused with are not among them. The loss is then low although close samples are not told apart.",
         confirm=f"train with --batch-size {remedies.USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",
         better="higher",
-        **remedies.advice(evidence, remedies.LARGER_BATCH, otherwise="train with larger batches"),
         cannot_tell="what a queue of keys (moco), which needs no larger batch, would give",
     )
 

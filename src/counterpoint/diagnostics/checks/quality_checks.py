@@ -121,12 +121,6 @@ def check_projector(evidence: Evidence) -> Finding | None:
         f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector gives up "
         "what the loss does not ask for; some of that is usual, and the reason to take the representation.",
         confirm="compare both by other protocols: counterpoint evaluate RUN --metrics all",
-        **remedies.advice(
-            evidence,
-            remedies.WIDER_PROJECTOR,
-            remedies.REPRESENTATION_INSTEAD,
-            otherwise="use the features before the projector",
-        ),
         cannot_tell="whether anything else is lost than what these labels ask for",
     )
 
@@ -149,12 +143,6 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
         text="The loss sees what passes the projector only, and shapes no more than that. What it does not see is left "
         "as the untrained encoder had it, or decays.",
         confirm="compare both with labels: counterpoint evaluate RUN --metrics all",
-        **remedies.advice(
-            evidence,
-            remedies.WIDER_PROJECTOR,
-            remedies.REPRESENTATION_INSTEAD,
-            otherwise="use the features before the projector",
-        ),
         cannot_tell="whether so few are enough for your classes",
     )
 

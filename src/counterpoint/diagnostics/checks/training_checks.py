@@ -32,9 +32,6 @@ def check_moved(evidence: Evidence) -> Finding | None:
         text="Whatever else was found is about the encoder that training began with. Usual trainings move weights "
         "by a hundredth of their length and more.",
         confirm="read how far the loss fell: counterpoint report RUN, section Training",
-        **remedies.advice(
-            evidence, remedies.HIGHER_RATE, remedies.MORE_EPOCHS, otherwise="give its weights, or train it"
-        ),
         cannot_tell="whether a longer training at this rate would learn",
     )
 
@@ -59,7 +56,6 @@ def check_thrown(evidence: Evidence) -> Finding | None:
         text="Usual trainings end within a few times the length that the weights began with. Weights that are far "
         "longer come of steps that were too large; later steps are then too small beside them to learn anything.",
         confirm="read how the loss went in the first epochs: counterpoint report RUN, section Training",
-        **remedies.advice(evidence, remedies.LOWER_RATE, otherwise="train with a lower learning rate"),
         cannot_tell="whether a lower rate alone is enough, or a warm-up is needed, too",
     )
 

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import NonFiniteError
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters, flat
-from counterpoint.diagnostics.curvature.layer_curvature import ShortSecondDerivatives
+from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, flat
 from counterpoint.diagnostics.curvature.spectrum_records import ProductRoute
 
 PART_BYTES = 32 * 2**20  # of the graph of one part: small enough that a processor's cache helps
@@ -94,7 +93,7 @@ def kept_products(
     """
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad():
-        parts = [_encoded(loss, named, part) for part in loss.chunks(part_size or loss.num_samples)]
+        parts = [loss.encode(named, part) for part in loss.chunks(part_size or loss.num_samples)]
         value = loss.loss(named, torch.cat(parts))
         gradient = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)
 
@@ -191,18 +190,12 @@ def graph_bytes(loss: CoupledLoss, chunk_size: int) -> int:
     chunk = next(loss.chunks(chunk_size))
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        z = _encoded(loss, named, chunk)
+        z = loss.encode(named, chunk)
         gradient = torch.autograd.grad(z, leaves, torch.ones_like(z), create_graph=True, allow_unused=True)
     for tensor in (*loss.parameters.values(), *chunk):
         kept.pop(tensor.untyped_storage().data_ptr(), None)
     del gradient  # held until here: what it keeps was to be counted
     return sum(kept.values()) * loss.num_samples // len(chunk[0])
-
-
-def _encoded(loss: CoupledLoss, parameters: Parameters, inputs: Inputs) -> Tensor:
-    """Embeddings with a graph whose second derivative is short."""
-    with ShortSecondDerivatives():
-        return loss.encode(parameters, inputs)
 
 
 def _add_curved(
@@ -212,7 +205,7 @@ def _add_curved(
     leaves = list((named := loss.leaves()).values())
     weight = g.clone().requires_grad_()
     with torch.enable_grad():
-        z = _encoded(loss, named, chunk)
+        z = loss.encode(named, chunk)
         pulled = torch.autograd.grad(z, leaves, weight, create_graph=True, materialize_grads=True)
         *curved, tangent = _pulled_back(pulled, [*leaves, weight], v, keeps=False)
     _add(total, curved)
@@ -223,7 +216,7 @@ def _seeded(loss: CoupledLoss, chunk: tuple[Tensor, ...], g: Tensor) -> Sequence
     """A chunk's share of the gradient whose derivative with respect to its embeddings is g."""
     leaves = list((named := loss.leaves()).values())
     with torch.enable_grad():
-        return torch.autograd.grad(_encoded(loss, named, chunk), leaves, g, materialize_grads=True)
+        return torch.autograd.grad(loss.encode(named, chunk), leaves, g, materialize_grads=True)
 
 
 def _add(total: Sequence[Tensor], parts: Sequence[Tensor]) -> None:

@@ -2,8 +2,8 @@
 
 # P parameters, M Lanczos steps
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from scipy.special import betainc
@@ -28,26 +28,13 @@ SIMPLE = 16.0  # times its mean: more weight than one direction has but once in 
 SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so small a share of the largest value
 
 
-@dataclass(frozen=True)
-class SpectrumPlan:
-    """What is asked of a spectrum.
-
-    Attributes:
-        steps: of Lanczos.
-        threshold: tau.
-        top: how many eigenvalues at each end are named with their errors.
-    """
-
-    steps: int = 100
-    threshold: float = 1.0
-    top: int = 5
-
-
 def operator_spectrum(
     operator: HessianOperator,
     starts: Sequence[Tensor],
-    plan: SpectrumPlan,
     *,
+    steps: int = 100,
+    threshold: float = 1.0,
+    top: int = 5,
     advance: Callable[[], object] = lambda: None,
 ) -> OperatorSpectrum:
     """Run Lanczos from each probe and put together what its tridiagonal matrices say.
@@ -55,13 +42,14 @@ def operator_spectrum(
     Args:
         operator: the Hessian.
         starts: Gaussian vectors (P,), one for each probe.
-        plan: steps, threshold, and how many eigenvalues are named.
+        steps: of Lanczos.
+        threshold: tau.
+        top: how many eigenvalues at each end are named with their errors.
         advance: called after each product of Lanczos.
     """
     check = symmetry(operator)
     found = [
-        lanczos(operator.__matmul__, start.to(operator.gradient_P), steps=plan.steps, advance=advance)
-        for start in starts
+        lanczos(operator.__matmul__, start.to(operator.gradient_P), steps=steps, advance=advance) for start in starts
     ]
     values = [ritz(each) for each in found]
     # |H v| for a unit vector, times the length of a Gaussian one.
@@ -73,11 +61,11 @@ def operator_spectrum(
     # Eigenvalues of the probe that went furthest to each end.
     lowest = min(values, key=lambda one: float(one.values_M[0]))
     highest = max(values, key=lambda one: float(one.values_M[-1]))
-    num = min(plan.top, len(lowest.values_M), len(highest.values_M))
+    num = min(top, len(lowest.values_M), len(highest.values_M))
     return OperatorSpectrum(
         value=operator.value,
         gradient_norm=float(operator.gradient_P.norm()),
-        masses=masses(found, plan.threshold, noise=noise),
+        masses=masses(found, threshold, noise=noise),
         signs=masses(found, 0.0, noise=noise),
         largest=_eigenvalues(highest, noise)[::-1][:num],
         smallest=_eigenvalues(lowest, noise)[:num],
@@ -180,8 +168,11 @@ def count_interval(share: Bracket, num_dims: int, num_probes: int) -> tuple[int,
         return float(betainc(num_probes * k / 2, num_probes * (num_dims - k) / 2, x))
 
     # Both chances fall as k grows; the interval has all k that neither bound refuses.
-    low = _first(num_dims, lambda k: seen_at_most(share.low, k) <= 1 - tail) if share.low > 0 else 0
-    high = _first(num_dims, lambda k: seen_at_most(share.high, k) < tail) - 1 if share.high < 1 else num_dims
+    numbers = range(num_dims + 1)
+    low = bisect_left(numbers, True, key=lambda k: seen_at_most(share.low, k) <= 1 - tail) if share.low > 0 else 0
+    high = (
+        bisect_left(numbers, True, key=lambda k: seen_at_most(share.high, k) < tail) - 1 if share.high < 1 else num_dims
+    )
     return min(low, num_dims), max(min(low, num_dims), high)
 
 
@@ -248,12 +239,3 @@ def _radau_sums(tridiagonal: Tridiagonal, threshold: float) -> tuple[float, floa
     weights_K = torch.linalg.eigh(matrix_KK)[1][0].square()
     # Eigenvalues of T and of the longer matrix take turns: t is the one behind as many as T has below t.
     return float(weights_K[:num_below].sum()), float(weights_K[: num_below + 1].sum())
-
-
-def _first(top: int, holds: Callable[[int], bool]) -> int:
-    """The least k in [0, top + 1] from which on a condition holds; top + 1 where it never does."""
-    low, high = 0, top + 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low

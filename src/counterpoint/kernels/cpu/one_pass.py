@@ -1,7 +1,4 @@
-"""Weighted totals of plain sums: where each pair's weight is known beforehand, loss and gradient take one pass.
-
-The kept gradient has a second derivative of its own, which saves its being computed anew (``docs/decisions.md``).
-"""
+"""Weighted totals of plain sums: where each pair's weight is known beforehand, loss and gradient take one pass."""
 
 # N anchors, M keys, D features
 
@@ -13,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.numerics import is_transformed
 from counterpoint.kernels.contract import NUM_TERMS, PairFunction, PairScores
 from counterpoint.kernels.cpu import tiled
-from counterpoint.kernels.differentiable import GradientTangent, PairProblem, StatisticTangent, as_tuple, filled, reduce
+from counterpoint.kernels.differentiable import Gradient, PairProblem, reduce
 from counterpoint.kernels.select import select
 
 
@@ -55,31 +52,12 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return None, None, *_TotalGradient.apply(ctx.problem, ctx.weight, upstream[0], *ctx.saved_tensors)
-
-
-class _TotalGradient(torch.autograd.Function):
-    """The kept gradient times what comes from above."""
-
-    @staticmethod
-    def forward(ctx: Any, problem: PairProblem, weight: float, upstream: Tensor, *tensors: Tensor | None) -> Any:
-        ctx.problem, ctx.weight = problem, weight
-        # The kept gradient itself is not saved again: its derivatives are made of the terms.
-        ctx.save_for_backward(upstream, *tensors[:NUM_TERMS])
-        return tuple(None if kept is None else upstream * kept for kept in tensors[NUM_TERMS:])
-
-    @staticmethod
-    def backward(ctx: Any, *direction: Tensor | None) -> Any:
-        upstream, *flat = ctx.saved_tensors
-        direction = filled(direction, tuple(flat))
+        flat, kept = ctx.saved_tensors[:NUM_TERMS], ctx.saved_tensors[NUM_TERMS:]
+        # Gradients are recorded in backward under create_graph only: the gradient is then computed anew, once.
+        if not torch.is_grad_enabled():
+            return None, None, *(None if part is None else upstream[0] * part for part in kept)
         # Zeros in place of the statistics of plain sums, which are not needed for their own derivatives.
         sides = (flat[0], flat[1] if ctx.problem.is_two_way else None)
         statistic = [side.new_zeros(len(side)) for side in sides if side is not None]
-        # Of upstream * G(x, g): G'(x, upstream g) v for the terms, <G(x, g), v> = g sum_i (r'(x) v)_i for upstream.
-        weights = [(ctx.weight * upstream).expand_as(zeros) for zeros in statistic]
-        for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weights, *direction)
-        for_upstream = None
-        if ctx.needs_input_grad[2]:
-            moved = as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
-            for_upstream = ctx.weight * torch.cat(moved).sum()
-        return None, None, for_upstream, *for_terms, *(None for _ in flat)
+        weights = [(ctx.weight * upstream[0]).expand_as(zeros) for zeros in statistic]
+        return None, None, *Gradient.apply(ctx.problem, *flat, *statistic, *weights)

@@ -102,6 +102,7 @@ def _versions(run: RunRecord) -> str:
 FACTS: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("status", _joined("status")),
     ("method", _joined("method")),
+    ("loss of your own", lambda run: str(run.card.own_loss.get("name") or "")),
     ("data", _joined("data")),
     ("samples", _joined("num_samples")),
     ("for training", _joined("num_train")),

@@ -1,0 +1,52 @@
+"""Upload an export to the Hugging Face Hub; the only place that needs a network. Needs the extra `hub`."""
+
+from pathlib import Path
+from typing import Any
+
+from counterpoint.core.errors import RunError, UsageError, first_line
+from counterpoint.core.files import EXPORT_RECORD, files_in, read_sealed, sha256_of
+
+
+def push_to_hub(folder: str | Path, repository: str, *, private: bool = False, api: Any = None) -> str:
+    """Upload what ``export`` wrote, with its model card, to a repository of the hub, which is made if there is none.
+
+    Args:
+        folder: that ``export`` wrote; each file must still have the hash of its record.
+        repository: ``OWNER/NAME``.
+        private: whether a new repository is visible to its owner alone.
+        api: a ``huggingface_hub.HfApi``, for another server or token; None takes that of ``hf auth login``.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        UsageError: the extra is missing.
+        RunError: the folder is not an export, one of its files was changed, or the hub refuses.
+    """
+    place = Path(folder)
+    if not (place / EXPORT_RECORD).is_file():
+        raise RunError(f"{place} is not an export; write one with: counterpoint export RUN --to folder --out {place}")
+    hashes = read_sealed(place / EXPORT_RECORD, must_be_sealed=True)["sha256s"]
+    altered = [name for name, digest in hashes.items() if not _is_as_written(place / name, digest)]
+    added = set(files_in(place)) - {EXPORT_RECORD, *hashes}
+    if changed := ", ".join([*altered, *sorted(added)]):
+        raise RunError(f"{place} was changed since it was exported ({changed}); export again")
+    hub = _hub() if api is None else api
+    try:
+        hub.create_repo(repository, private=private, exist_ok=True)
+        done = hub.upload_folder(repo_id=repository, folder_path=place, commit_message="Upload an encoder")
+    except Exception as error:  # the hub's library raises those of several others
+        raise RunError(f"the hub did not take {repository}: {first_line(error)}") from None
+    return str(done)
+
+
+def _is_as_written(path: Path, digest: str) -> bool:
+    return path.is_file() and not path.is_symlink() and sha256_of(path) == digest
+
+
+def _hub() -> Any:
+    try:
+        from huggingface_hub import HfApi  # deferred: an extra
+    except ImportError:
+        raise UsageError("the hub needs huggingface_hub: pip install 'counterpoint[hub]'") from None
+    return HfApi()
