@@ -191,6 +191,7 @@ def test_a_phone_needs_no_sideways_scrolling_and_no_backtick_is_read(visit, demo
     tab = visit(demo_pages[name], viewport={"width": 390, "height": SCREEN})
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     assert tab.locator("nav").evaluate("node => node.scrollWidth <= node.clientWidth")
+    assert tab.locator("nav").bounding_box()["height"] < 60  # one line
     tab.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
     assert "`" not in tab.locator("body").inner_text()
 
