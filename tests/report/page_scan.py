@@ -4,6 +4,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
@@ -49,6 +50,9 @@ def scan(path: Path) -> PageScan:
     assert not re.search(r"\b(nan|NaN|inf|Infinity|None|undefined)\b", found.text)
     identifiers = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
+    levels = [int(tag[1]) for tag, _ in found.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))  # no level is left out
     links = [attributes["href"] for attributes in found.named("a")]
     assert all(link and link.startswith("#") and link[1:] in identifiers for link in links)
     return found

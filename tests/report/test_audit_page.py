@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+from page_scan import scan_without_script
 
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean
-from counterpoint.audit.audit_record import Audit, Observation
+from counterpoint.audit.audit_record import Audit, Observation, Passport
 from counterpoint.report.audit_page import AUDIT_PAGE, render_audit
 from counterpoint.report.document import write_page
 
@@ -22,6 +23,20 @@ def test_the_page_shows_what_was_found(tmp_path: Path, rng: np.random.Generator)
     assert str(tmp_path) not in page  # folders of the user's are not told
     assert len(page) < 2 << 20
     write_page(AUDIT_PAGE, tmp_path / "audit.html", lambda: render_audit(found))  # an earlier page is replaced
+
+
+def test_it_begins_with_an_answer_and_how_large_classes_are() -> None:
+    worst = Observation(code="blank", level="severe", title="nothing to see", remedy="`train` leaves them out")
+    passport = Passport(classes={"cats": 40, "dogs": 4}, widths=(32, 48, 64, 64, 96))
+    scanned = scan_without_script(render_audit(Audit(observations=(worst,), passport=passport)))
+    first, *rest = (attributes["id"] for attributes in scanned.named("section"))
+    assert first == "verdict"
+    assert rest
+    opening = scanned.text.partition("What should be known")[0]
+    assert "Not as it is" in opening
+    assert "train leaves them out" in opening
+    assert "from 40 to 4 samples" in opening
+    assert "from 32 to 96 pixels" in opening
 
 
 def test_names_are_text() -> None:

@@ -41,7 +41,7 @@ def test_words_come_first_and_name_the_layer(make_run) -> None:
 def test_a_run_without_layers_says_which_command_makes_them(make_run) -> None:
     folder = make_run()
     edit_json(folder / "findings.json", lambda content: content.pop("layers") and content)
-    assert "<code>counterpoint diagnose a --layers</code>" in section(folder)
+    assert "<code>counterpoint diagnose digits-ncl --layers</code>" in section(folder)
     text = (folder / "resolved.yaml").read_text().replace("data: digits", "data: array")
     (folder / "resolved.yaml").write_text(text)
     assert "<code>cp.diagnose(run, data=X, layers=True)</code>" in section(folder)

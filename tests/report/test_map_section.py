@@ -13,7 +13,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.report.page import render, report
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimension_words, dimensions_section, kinds_of
-from counterpoint.report.sections.map_drawing import class_groups, layouts_of, still_map
+from counterpoint.report.sections.map_drawing import Drawn, Groups, class_groups, layouts_of, still_map
 from counterpoint.report.sections.map_section import map_section
 from counterpoint.runs.sample_collection import collect, make_map
 from kept_samples import embedded, keep_samples, toy_source
@@ -61,6 +61,23 @@ def test_a_still_map_has_a_mark_for_every_sample(two_runs):
     assert drawing.count("<text") == 4  # classes
 
 
+def test_no_name_on_a_still_map_covers_a_mark():
+    generator = np.random.default_rng(0)
+    of_N = np.repeat(np.arange(6), 150).astype(np.uint8)
+    spread_N2 = generator.normal(0, 250, (900, 2)) + 700.0 * np.stack([of_N % 3, of_N // 3], axis=1) + 1000
+    groups = Groups(tuple(f"class {k}" for k in range(6)), (150,) * 6, of_N)
+    drawing = still_map(Drawn("t-SNE", "embedding", spread_N2.astype(int).clip(0, 4095)), groups, "words")
+    marks = np.array(re.findall(r"M(\d+) (\d+)", drawing), float)
+    names = [
+        (float(x), float(y), name) for x, y, name in re.findall(r'<text x="([\d.]+)" y="([\d.]+)".*?>(.*?)<', drawing)
+    ]
+    assert len(names) >= 3
+    for x, y, name in names:
+        half = 8 * len(name)
+        covers = (abs(marks[:, 0] - x) < half) & (marks[:, 1] < y + 4) & (marks[:, 1] > y - 22)
+        assert not covers.any(), name
+
+
 def test_how_far_a_map_can_be_trusted_is_said(two_runs):
     record = read(two_runs[0])
     assert record.layouts is not None
@@ -71,7 +88,7 @@ def test_how_far_a_map_can_be_trusted_is_said(two_runs):
 
 
 def test_runs_of_the_same_samples_share_their_pictures(two_runs):
-    page = map_section([read(two_runs[0]), read(two_runs[1], 1)], 0)
+    page = render([read(two_runs[0]), read(two_runs[1], 1)])
     assert page.count('class="map-data"') == 2
     assert page.count("<image") == 1
 

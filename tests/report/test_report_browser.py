@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from run_folders import dense_embedding, edit_json, sparse_embedding, toy_samples
+from test_map_section import with_samples
 
 from counterpoint.report.page import report
 
@@ -44,10 +46,10 @@ def browser() -> Iterator:
 
 @pytest.fixture
 def visit(browser):
-    """Open a page from disk with the network off, and record what it asks for and complains about."""
+    """Open a page from disk with the network off, its folds open, and record what it asks for and complains about."""
     contexts = []
 
-    def open_page(path: Path, **options):
+    def open_page(path: Path, *, is_folded: bool = False, **options):
         context = browser.new_context(offline=True, **{"viewport": {"width": 1100, "height": 900}, **options})
         contexts.append(context)
         tab = context.new_page()
@@ -56,6 +58,8 @@ def visit(browser):
         tab.on("console", lambda message: tab.complaints.append(message.text))
         tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
         tab.goto(path.as_uri())
+        if not is_folded:
+            tab.evaluate("document.querySelectorAll('.fold').forEach((node) => { node.open = true; })")
         return tab
 
     yield open_page
@@ -135,6 +139,79 @@ def test_a_link_to_a_folded_finding_opens_it(visit, one):
     tab.evaluate("name => { location.hash = name }", folded.get_attribute("id"))
     tab.wait_for_function("name => document.getElementById(name).open", arg=folded.get_attribute("id"))
     assert folded.get_attribute("open") is not None
+
+
+SCREEN = 800
+WITHIN = """(names) => names.map((name) => {
+    const shown = [...document.querySelectorAll(name)].filter((node) => node.getClientRects().length);
+    return [name, shown.length, Math.max(0, ...shown.map((node) => node.getBoundingClientRect().bottom))];
+})"""
+
+
+@pytest.fixture(scope="module")
+def demo_pages(tmp_path_factory) -> dict[str, Path]:
+    """Pages of runs with pictures, dense and sparse, with many faults, and of both beside each other."""
+    toy, place = toy_samples(80, kind="colour"), tmp_path_factory.mktemp("folded")
+    simclr = with_samples(place / "simclr", toy, dense_embedding(toy), method="simclr")
+    ncl = with_samples(place / "ncl", toy, sparse_embedding(toy))
+    faulty = with_samples(place / "faulty", toy, dense_embedding(toy), method="simclr")
+    fault = {"level": "warning", "title": "One direction carries `90%` of the variance", "remedy": "--epochs, `seed`"}
+    edit_json(faulty / "findings.json", lambda c: c.update(findings=[{**fault, "name": f"f{k}"} for k in range(9)]))
+    halves = {f"class {half}": {"correct": 150, "total": 180} for half in range(2)}
+    for run in (simclr, ncl, faulty):
+        edit_json(run / "evaluation.json", lambda c: [row.update(classes=halves) for row in c["rows"]] and None)
+    runs = {"simclr": [simclr], "ncl": [ncl], "faulty": [faulty], "two": [simclr, ncl]}
+    return {name: report(some, out=place / f"{name}.html", quiet=True) for name, some in runs.items()}
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["simclr", "ncl", "faulty"])
+def test_the_first_screen_answers_compared_with_what(visit, demo_pages, name, width):
+    tab = visit(demo_pages[name], is_folded=True, viewport={"width": width, "height": SCREEN})
+    found = tab.evaluate(WITHIN, [".lede", ".standing tr", ".worst"])
+    assert [number for _, number, _ in found] == [1, 5, 1]  # head, learned, untrained, raw input, chance
+    assert max(bottom for *_, bottom in found) <= SCREEN
+    if width == 1280:
+        ((_, number, bottom),) = tab.evaluate(WITHIN, [".nearest li"])
+        assert number == 6
+        assert bottom <= SCREEN
+
+
+@pytest.mark.parametrize("name", ["simclr", "ncl", "faulty", "two"])
+def test_a_page_is_short_until_it_is_opened(visit, demo_pages, name):
+    tab = visit(demo_pages[name], is_folded=True, viewport={"width": 1280, "height": SCREEN})
+    assert tab.evaluate("document.documentElement.scrollHeight") <= 6 * SCREEN
+    assert tab.locator("nav").bounding_box()["height"] < 60  # one line
+    # The light table is open only where dimensions are to be read.
+    assert tab.locator(".light-table").first.is_visible() == (name in ("ncl", "two"))
+
+
+@pytest.mark.parametrize("name", ["simclr", "two"])
+def test_a_phone_needs_no_sideways_scrolling_and_no_backtick_is_read(visit, demo_pages, name):
+    tab = visit(demo_pages[name], viewport={"width": 390, "height": SCREEN})
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.locator("nav").evaluate("node => node.scrollWidth <= node.clientWidth")
+    assert tab.locator("nav").bounding_box()["height"] < 60  # one line
+    tab.evaluate("document.querySelectorAll('details').forEach((node) => { node.open = true; })")
+    assert "`" not in tab.locator("body").inner_text()
+
+
+def test_folds_open_on_paper(visit, demo_pages):
+    tab = visit(demo_pages["simclr"], is_folded=True)
+    assert not tab.locator("svg.still").first.is_visible()
+    tab.emulate_media(media="print")
+    for shown in ("svg.still", ".light-table li", "#training svg.chart"):
+        assert (tab.locator(shown).first.bounding_box() or {"height": 0})["height"] > 0
+
+
+def test_folds_open_by_keyboard_and_by_a_link(visit, demo_pages):
+    tab = visit(demo_pages["simclr"], is_folded=True)
+    fold = tab.locator("#training > details")
+    fold.locator("summary").first.focus()
+    tab.keyboard.press("Enter")
+    assert fold.get_attribute("open") is not None
+    tab.get_by_role("link", name="Map", exact=True).click()
+    tab.wait_for_function("() => document.querySelector('#map > details').open")
 
 
 def test_keyboard_reaches_everything_with_a_visible_focus(visit, one):

@@ -41,6 +41,16 @@ def test_one_run_goes_into_its_folder(make_run):
     assert [attributes["id"] for attributes in found.named("section")] == SECTION_NAMES
 
 
+def test_commands_name_the_folder_as_one_types_it(make_run, tmp_path, monkeypatch):
+    folder = make_run("runs/my run")
+    edit_json(folder / "findings.json", lambda c: c["findings"][0].update(confirm="see counterpoint diagnose RUN"))
+    monkeypatch.chdir(tmp_path)
+    for named in (folder, Path("runs/my run")):
+        page = report(named).read_text(encoding="utf-8")
+        assert "<code>counterpoint diagnose &#x27;runs/my run&#x27;</code>" in page
+        assert "diagnose my run" not in page
+
+
 def test_several_runs_go_into_their_common_folder(make_run, tmp_path):
     assert report([make_run("a/one"), make_run("b/two")]) == tmp_path / "report.html"
 

@@ -21,6 +21,9 @@ WHOLE_PATH = re.compile(rf"^{ROOT}[^\"'<>|]*$")
 QUOTED_PATH = re.compile(rf"(?P<before>[\"'])(?P<path>{ROOT}[^\"'<>|]+)(?=[\"'])")
 BARE_PATH = re.compile(rf"(?P<before>^|[\s\"'=(\[{{,;:|])(?P<path>{ROOT}[^\s\"'=)\]}},;|<>]+)")
 
+# A command of this program, or what backticks enclose.
+CODE = re.compile(r"`([^`]+)`|(counterpoint [a-z]+(?: RUN)?(?: --[\w.-]+(?: (?:'[^']*'|(?!--)[\w./'-]+))?)*)")
+
 
 class Markup(str):
     """Finished markup, inserted as it stands."""
@@ -67,6 +70,20 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
             written = name.rstrip("_").replace("_", "-")
             opening += f" {written}" if value is True else f' {written}="{_render(value)}"'
     return Markup(f"{opening}>" if tag in VOID_TAGS else f"{opening}>{join(*children)}</{tag}>")
+
+
+def prose(text: str, run: str = "RUN") -> Markup:
+    """Set a sentence with its commands as code, which name the run where they say RUN.
+
+    >>> prose("look at it: counterpoint diagnose RUN --layers, or `seed`", "runs/mine")
+    'look at it: <code>counterpoint diagnose runs/mine --layers</code>, or <code>seed</code>'
+    """
+    parts, end = [], 0
+    for found in CODE.finditer(text):
+        code = found[1] or re.sub(r"\bRUN\b", lambda _: run, found[2])
+        parts += [text[end : found.start()], element("code", code)]
+        end = found.end()
+    return join(parts, text[end:])
 
 
 def preformatted(shown: object) -> Markup:

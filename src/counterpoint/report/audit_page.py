@@ -1,43 +1,119 @@
 """The page of an audit: what is there, what was found with its pictures, and what was measured; no script."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from counterpoint.audit.audit_record import Audit, DuplicateGroup, Observation
-from counterpoint.core.markup import Child, Markup, element, hide_folders, join, printable
-from counterpoint.report.charts.figures import data_table
-from counterpoint.report.charts.series_style import badge
+from counterpoint.core.markup import Child, Markup, element, hide_folders, join, printable, prose
+from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
+from counterpoint.report.charts.figures import HALF, data_table, figure, panels
+from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
+from counterpoint.report.charts.line_chart import step_area
+from counterpoint.report.charts.series_style import Style, badge
+from counterpoint.report.charts.ticks import linear_axis, percent_axis
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.wording import percent
 
 AUDIT_PAGE = PageKind("page of an audit", "audit.html", Markup('<meta name="generator" content="counterpoint audit">'))
 MOST_GROUPS, PER_GROUP, PER_ROW = 24, 4, 12
 MOST_CLASSES = 60
+ANSWERS = {
+    "good": "Yes",
+    "note": "Yes, with something to know",
+    "warning": "Yes, but look at the warnings first",
+    "severe": "Not as it is",
+}
 
 
 def render_audit(found: Audit) -> Markup:
     """Render the page."""
     said = [_observation(each, found) for each in found.observations]
     findings = join(said) if said else element("p", "Nothing to remark.", class_="reading")
+    contents, cue = _contents(found), max(found.cues, key=lambda each: each.skill, default=None)
     parts = [
         PageSection("found", "Findings", "What should be known before training?", findings),
-        PageSection("there", "Contents", "What is there?", _contents(found)),
+        PageSection("there", "Contents", "What is there?", contents, f"{found.facts[0]}.", is_open=False),
     ]
-    if found.cues:
-        parts.append(PageSection("cues", "Shortcuts", "What gives the answer away?", _cues(found)))
+    if cue is not None:
+        told = f"{cue.name} alone tells {percent(cue.accuracy)}, chance {percent(cue.majority)}."
+        parts.append(PageSection("cues", "Shortcuts", "What gives the answer away?", _cues(found), told, is_open=False))
+    verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(found))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
     header = plain_header("Counterpoint looks at data", printable(found.name), facts)
-    return document(AUDIT_PAGE, f"Counterpoint: {printable(found.name)}", header, parts)
+    return document(AUDIT_PAGE, f"Counterpoint: {printable(found.name)}", header, [verdict, *parts])
+
+
+def _verdict(found: Audit) -> Markup:
+    """The answer, the worst finding with its remedy, and how large classes and pictures are."""
+    worst = found.observations[0] if found.observations else None
+    told = element("p", badge(found.level), " ", prose(worst.title if worst else "Nothing to remark."), class_="lede")
+    remedy = element("p", element("strong", "Try: "), prose(worst.remedy)) if worst and worst.remedy else None
+    charts = [chart for chart in (_class_sizes(found), _widths(found), _told_by(found)) if chart is not None]
+    return join(element("p", ANSWERS[found.level], class_="word"), told, remedy, panels(charts) if charts else None)
+
+
+def _class_sizes(found: Audit) -> Markup | None:
+    counts = sorted(found.passport.classes.values(), reverse=True)
+    if len(set(counts)) < 2:
+        return None
+    title = f"{len(counts):,} classes, from {counts[0]:,} to {counts[-1]:,} samples"
+    edges = [float(at) for at in range(len(counts) + 1)]
+    return _histogram(title, ("class, the largest first", "samples"), edges, counts)
+
+
+def _widths(found: Audit) -> Markup | None:
+    """The widths of pictures, a quarter of them in each bin."""
+    edges = sorted({float(end) for end in found.passport.widths if end is not None})
+    if len(edges) < 2:
+        return None
+    ends = [float(end or 0.0) for end in found.passport.widths]
+    quarters = [sum(low <= at < high for at in ends[:-1]) / 4 for low, high in pairwise(edges)]
+    heights = [100 * share / (high - low) for share, (low, high) in zip(quarters, pairwise(edges), strict=True)]
+    title = f"Width of pictures, from {edges[0]:g} to {edges[-1]:g} pixels"
+    return _histogram(title, ("pixels", "percent of the pictures per pixel"), edges, heights)
+
+
+def _told_by(found: Audit) -> Markup | None:
+    """What tells the classes without the content, beside chance."""
+    known = [cue for cue in found.cues if cue.accuracy is not None]
+    if not known:
+        return None
+    ends = [end for cue in known for end in (cue.low, cue.high, cue.majority)]
+    rows = [
+        IntervalRow(cue.name, [(cue.low or 0.0, cue.accuracy or 0.0, cue.high or 0.0, Style("c1"))]) for cue in known
+    ]
+    title = "What tells the class, though it is no content"
+    axis = percent_axis("right, in held-out folds", [0.0, *ends])
+    group, words = IntervalGroup("", rows), ChartText(title, "")
+    chance = max(cue.majority or 0.0 for cue in known)
+
+    def draw(width: float) -> Markup:
+        return interval_chart(width, axis, [group], words, zero=chance)
+
+    return figure(title, f"The line is chance, {percent(chance)}; far right of it is a shortcut.", draw, HALF, None)
+
+
+def _histogram(title: str, axes: tuple[str, str], edges: Sequence[float], heights: Sequence[float]) -> Markup:
+    x_axis = linear_axis(axes[0], [edges[0], edges[-1]], is_whole=True)
+    y_axis = linear_axis(axes[1], [0.0, *heights])
+
+    def draw(width: float) -> Markup:
+        frame = Frame(width, 240, x_axis, y_axis)
+        area = step_area(frame, edges, heights, "area c1")
+        return svg((width, frame.height), ChartText(title, ""), frame.axes(), area, class_="chart")
+
+    return figure(title, "", draw, HALF, None)
 
 
 def _observation(each: Observation, found: Audit) -> Markup:
-    title = element("h3", badge(each.level), " ", each.title)
+    title = element("h3", badge(each.level), " ", prose(each.title))
     # Groups are named below their pictures.
     named = ("group: ", "and ") if found.pictures and each.groups else ()
     told = [line for line in each.details if not line.startswith(named)] if named else each.details
     more = len(each.groups) - MOST_GROUPS if named else 0
     told = [*([f"and {more} more"] if more > 0 else []), *told]
-    lines = [element("p", printable(line), class_="note") for line in told]
+    lines = [element("p", prose(printable(line)), class_="note") for line in told]
     return join(title, _pictures(each, found), lines)
 
 

@@ -20,12 +20,23 @@ ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">
 
 @dataclass(frozen=True)
 class PageSection:
-    """One numbered section of a document: its anchor, short title and question, and its content."""
+    """One section of a document.
+
+    Attributes:
+        name: its anchor.
+        title: for the navigation.
+        question: what it answers; its heading.
+        content: what it shows.
+        answer: the answer in a few words, beside the question of a section that folds.
+        is_open: whether a section that folds is open at first; None for one that does not fold.
+    """
 
     name: str
     title: str
     question: str
     content: Child
+    answer: Child = ""
+    is_open: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection
         The HTML document.
     """
     script = Markup("\n".join(map(_asset, kind.scripts))) if kind.scripts else None
-    main = element("main", [_section(place, part) for place, part in enumerate(parts, start=1)], id="content")
+    main = element("main", [_section(part) for part in parts], id="content")
     body = element("body", top, main, None if script is None else element("script", script))
     return join(Markup("<!DOCTYPE html>\n"), element("html", _head(kind, title, script), body, lang="en"), "\n")
 
@@ -156,10 +167,12 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
     )
 
 
-def _section(place: int, part: PageSection) -> Markup:
-    kicker = element("span", f"{place} · {part.title}", class_="kicker")
-    heading = element("h2", kicker, " ", part.question, id=f"{part.name}-title")
-    return element("section", heading, part.content, id=part.name, aria_labelledby=f"{part.name}-title")
+def _section(part: PageSection) -> Markup:
+    content: Child = [element("h2", part.question, id=f"{part.name}-title"), part.content]
+    if part.is_open is not None:
+        summary = element("summary", content[0], " ", element("span", part.answer, class_="answer"))
+        content = element("details", summary, element("div", part.content), class_="fold", open=part.is_open)
+    return element("section", content, id=part.name, aria_labelledby=f"{part.name}-title")
 
 
 def _asset(name: str) -> Markup:

@@ -24,10 +24,13 @@
   systemDark.addEventListener("change", nameTheme);
   nameTheme();
 
-  // A link to a folded finding opens it.
+  // A link to a folded section or finding opens it and what holds it.
   const openTarget = () => {
     const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (target instanceof HTMLDetailsElement) target.open = true;
+    if (target === null) return;
+    const own = target.matches("section") ? target.querySelector(":scope > details") : null;
+    for (let at = own ?? target; at; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
+    target.scrollIntoView();
   };
   addEventListener("hashchange", openTarget);
   openTarget();

@@ -13,7 +13,7 @@ from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.completion import complete
 from counterpoint.report.document import PageKind, PageSection, check_target, document
 from counterpoint.report.run_record import RunRecord, read_run
-from counterpoint.report.sections import all_sections
+from counterpoint.report.sections import Section, all_sections
 from counterpoint.report.wording import count, duration, number
 
 MAX_BYTES = 8_000_000
@@ -104,10 +104,22 @@ def _check(folders: Sequence[Path]) -> None:
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
     """Render the page with every section shrunk by so many steps, as far as it can be."""
-    drawn = [PageSection(each.name, each.title, each.question, each.at(step)(runs)) for each in all_sections()]
+    drawn = [_drawn(section, runs, step) for section in all_sections()]
     parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
     return document(RUN_PAGE, title, _masthead(runs, parts), parts)
+
+
+def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSection:
+    """Draw a section; all but the first fold under their question and its answer."""
+    content = section.at(step)(runs)
+    if section.answer is None:
+        return PageSection(section.name, section.title, section.question, content)
+    told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
+    tagged = [element("span", run_tag(run.name, run.order), " ", words) for run, words in zip(runs, told, strict=True)]
+    answer = told[0] if len(set(told)) == 1 else join(tagged)  # what holds for all is said once
+    is_open = any(section.opens(run) for run in runs)
+    return PageSection(section.name, section.title, section.question, content, answer, is_open)
 
 
 def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup:
@@ -117,7 +129,9 @@ def _masthead(runs: Sequence[RunRecord], parts: Sequence[PageSection]) -> Markup
     toggle = element(
         "button", "Dark", type="button", id="theme", class_="needs-script", aria_label="Switch to dark theme"
     )
-    navigation = element("nav", element("ol", links), toggle, aria_label="Sections")
+    # Where there is no room for all links, one leads to the folded questions, which are a table of contents.
+    questions = [element("a", "All questions", href=f"#{part.name}", class_="questions") for part in parts[1:2]]
+    navigation = element("nav", element("ol", links), questions, toggle, aria_label="Sections")
     brand = element("p", "Counterpoint report", class_="brand")
     return join(skip, navigation, element("header", brand, _title(runs), class_="masthead"))
 

@@ -4,6 +4,7 @@ Only ``run.json`` must exist. What another command has not made yet is None or e
 makes it.
 """
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,6 +77,14 @@ class RunRecord:
     curvature: HessianSpectrum | None = None
     collection: Collection | None = None
     layouts: MapRecord | None = None
+    path: str = ""  # what a command is to name; the bare name where the folder lies outside the working one
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether dimensions of its embedding are meant to be read: it is non-negative."""
+        if self.collection is not None:
+            return len(self.collection.dominant_N) > 0
+        return self.settings.get("output.nonnegative", "none") != "none"
 
     @property
     def is_on_array(self) -> bool:
@@ -147,7 +156,16 @@ def read_run(path: Path, *, name: str, order: int, gaps: Mapping[str, str] = Map
         else None,
         collection=None if collection is None else _with_printable_names(collection),
         layouts=read_map(folder, collection),
+        path=_path_for_commands(folder.path),
     )
+
+
+def _path_for_commands(path: Path) -> str:
+    """A run folder as a command in the working folder names it, never with a folder of the user's above that."""
+    if not path.is_absolute():
+        return shlex.quote(str(path))
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here)) if path.is_relative_to(here) and path != here else path.name)
 
 
 def fit(value: Any) -> Any:

@@ -47,7 +47,7 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
 
 def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
     where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
-    facts = f"query, {where}{f', {asked.label}' if asked.label else ''}"
+    facts = f"query, {where}{f', class {asked.label}' if asked.label else ''}"
     own = element(
         "div",
         _picture(addresses.get(f"query-{place}"), asked.name),
@@ -66,7 +66,7 @@ def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
         "li",
         _picture(address, hit.name),
         element("p", f"{rank}. ", element("bdi", printable(hit.name)), class_="place"),
-        element("p", f"{hit.label}, {similar}" if hit.label else similar, class_="facts"),
+        element("p", f"class {hit.label}, {similar}" if hit.label else similar, class_="facts"),
         shared,
         class_="hit",
     )

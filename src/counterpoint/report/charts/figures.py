@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from counterpoint.core.markup import Attribute, Child, Markup, element, join
+from counterpoint.core.markup import Attribute, Child, Markup, element, join, prose
 from counterpoint.report.charts.series_style import run_tag
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import sentence
@@ -99,9 +99,12 @@ def missing(run: RunRecord, what: str, verb: str, flag: str = "") -> Markup:
     # The command line cannot name an array in memory.
     needs_array = run.is_on_array and verb in ("evaluate", "diagnose")
     asked = f", {flag.removeprefix('--')}=True" if flag else ""
-    command = f"cp.{verb}(run, data=X{asked})" if needs_array else f"counterpoint {verb} {run.name} {flag}".rstrip()
-    opening = " ".join(filter(None, (what, sentence(run.gaps.get(verb, "")), "Make it with ")))
-    return element("p", opening, element("code", command), " and write the report again.", class_="missing")
+    command = f"cp.{verb}(run, data=X{asked})" if needs_array else f"counterpoint {verb} {run.path} {flag}".rstrip()
+    why = sentence(run.gaps.get(verb, ""))
+    opening = " ".join(filter(None, (what, why, "Once that is solved, make it with " if why else "Make it with ")))
+    return element(
+        "p", prose(opening, run.path), element("code", command), " and write the report again.", class_="missing"
+    )
 
 
 def absences(runs: Sequence[RunRecord], what: str, verb: str, flag: str = "") -> list[Markup]:

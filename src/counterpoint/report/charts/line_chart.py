@@ -139,7 +139,7 @@ def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
     heights = spread_labels(wanted, frame.top, frame.y_end - 8)
     marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
     labels = [
-        text(frame.px(x) + 9, height + 4, line.label, class_="label")
+        text(frame.px(x) + 9, height + 4, line.label, class_="label halo")
         for line, (x, _), height in zip(lines, ends, heights, strict=True)
     ]
     return join(marks, labels)

@@ -11,6 +11,10 @@ from counterpoint.report.run_record import RunRecord
 Fill = Callable[[Sequence[RunRecord]], Markup]
 
 
+def _never(run: RunRecord) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Section:
     """One section of the page.
@@ -21,6 +25,8 @@ class Section:
         title: for the navigation.
         question: what it answers; its heading.
         fill: makes its content.
+        answer: the answer of a run in a few words, empty where it has none; None for a section that does not fold.
+        opens: whether the section has something to say about a run that a reader should see at once.
         smaller: contents of fewer bytes, tried one after the other while the page is too large.
     """
 
@@ -29,6 +35,8 @@ class Section:
     title: str
     question: str
     fill: Fill
+    answer: Callable[[RunRecord], str] | None = None
+    opens: Callable[[RunRecord], bool] = _never
     smaller: Sequence[Fill] = ()
 
     def at(self, step: int) -> Fill:

@@ -133,4 +133,21 @@ def _largest(record: ClassRecord, measured: Sequence[float | None], optimum: Seq
     return f"{'+' if value > 0 else ''}{number(value, 2)} with {name}" if name else "–"
 
 
-SECTION = Section(55, "classes", "Classes", "Where do its classes lie?", classes_section)
+def classes_answer(run: RunRecord) -> str:
+    """How much of the variance lies within classes, and how far their means are from the optimum."""
+    record = run.diagnosis.classes if run.diagnosis else None
+    if record is None:
+        return ""
+    within = "" if record.within_share is None else f"{percent(record.within_share)} of the variance lies within them"
+    far = "" if record.optimum is None else f"{number(record.optimum.distance)} from the optimum in cosine"
+    return ", ".join(filter(None, [within, far])) or count(len(record.rows), "class", "classes")
+
+
+def _has_lost_rare_ones(run: RunRecord) -> bool:
+    record = run.diagnosis.classes if run.diagnosis else None
+    return record is not None and record.is_imbalanced and record.rare_cosine is not None
+
+
+SECTION = Section(
+    55, "classes", "Classes", "Where do its classes lie?", classes_section, classes_answer, _has_lost_rare_ones
+)

@@ -138,4 +138,11 @@ def _skipped(runs: Sequence[RunRecord]) -> list[Markup]:
     return folds
 
 
-SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section)
+def configuration_answer(run: RunRecord) -> str:
+    """Method, optimiser and seed."""
+    told = (run.card.method, run.settings.get("encoder"), run.settings.get("optim.name"))
+    seed = "" if run.card.seed is None else f"seed {run.card.seed}"
+    return ", ".join(filter(None, (*told, seed))) or "not known"
+
+
+SECTION = Section(80, "configuration", "Configuration", "How was it made?", configuration_section, configuration_answer)

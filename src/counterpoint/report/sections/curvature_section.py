@@ -11,7 +11,7 @@ from counterpoint.report.charts.series_style import Style, run_title
 from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.wording import count, number
+from counterpoint.report.wording import count, number, percent
 from counterpoint.runs.curvature_record import HessianSpectrum, sharpest
 
 ENDS = "Largest and least eigenvalue by step"
@@ -43,6 +43,19 @@ def _of_run(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     words = ChartText(f"Ends of the spectrum of {run.name}", "Largest and least eigenvalue at each checkpoint.")
     draw = line_drawing(words, (x_axis, y_axis), lines, [Reference("", 0.0)])
     return figure(ENDS, ENDS_NOTE, draw, panel_width(1), table)
+
+
+def curvature_answer(run: RunRecord) -> str:
+    """Whether the loss is flat in most directions, and whether it curves down in some."""
+    spectrum = run.curvature
+    if spectrum is None:
+        return ""
+    low, high = spectrum.last.masses.within.count
+    half = spectrum.num_parameters / 2
+    flat = "most" if low > half else "fewer than half of the" if high < half else "about half of the"
+    share = percent(min((low + high) / 4 / half, 1.0))
+    down = "; it curves down in some" if spectrum.last.has_negative_curvature else ""
+    return f"The loss is flat in {flat} directions ({share}){down}"
 
 
 def curvature_words(run: RunRecord) -> str:
@@ -130,4 +143,6 @@ def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     return data_table(f"Spectrum of {run.name} by step", head, rows, [float(state.step) for state in chosen])
 
 
-SECTION = Section(45, "curvature", "Curvature", "How does the loss curve around these weights?", curvature_section)
+SECTION = Section(
+    45, "curvature", "Curvature", "How does the loss curve around these weights?", curvature_section, curvature_answer
+)

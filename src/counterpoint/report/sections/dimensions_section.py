@@ -70,6 +70,20 @@ def dimension_words(run: RunRecord) -> str:
     return words
 
 
+def dimensions_answer(run: RunRecord) -> str:
+    """How many stand for one class or, without labels, how often they are active."""
+    if run.collection is None:
+        return ""
+    dims = run.collection.dims
+    if not run.is_readable:
+        return f"No single thing is expected of each: the {number(len(dims))} have both signs"
+    pure = int(((dims.purity_D >= PURE) & (dims.class_D >= 0)).sum())
+    silent = f"{number(int((dims.fires_D == 0).sum()))} silent"
+    if not len(run.collection.labels_N):
+        return f"{count(len(dims), 'dimension')}, {silent}"
+    return f"{number(pure)} of {count(len(dims), 'dimension')} stand for one class, {silent}"
+
+
 def kinds_of(known: Collection, dim: int) -> list[str]:
     """Which of ``KINDS`` a dimension is of."""
     fires, purity = known.dims.fires_D[dim], known.dims.purity_D[dim]
@@ -158,4 +172,7 @@ def _pictures(known: Collection, top: Sequence[tuple[int, float]], shown: Pictur
 
 
 FILLS = [partial(dimensions_section, step=step) for step in range(len(SHARES))]
-SECTION = Section(64, "dimensions", "Dimensions", "What does each dimension show?", FILLS[0], smaller=FILLS[1:])
+SECTION = Section(
+    64, "dimensions", "Dimensions", "What does each dimension show?", FILLS[0], dimensions_answer,
+    lambda run: run.is_readable, smaller=FILLS[1:],
+)  # fmt: skip

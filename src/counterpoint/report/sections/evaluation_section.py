@@ -265,4 +265,12 @@ def _selection_table(label: str, rows: Sequence[EvaluationRow], unit: Unit) -> M
     return data_table(label, ["features kept", *orders], cells)
 
 
-SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section)
+def evaluation_answer(run: RunRecord) -> str:
+    """The accuracies of the representation that are always measured."""
+    known = [metric_of(row.protocol) for row in run.evaluation.rows] if run.evaluation else []
+    metrics = {metric.name: metric for metric in known if not metric.on_request}
+    found = [(metric, evaluated(run, metric.name)) for metric in metrics.values()]
+    return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in found if row)
+
+
+SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section, evaluation_answer)

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element, join
+from counterpoint.core.markup import Markup, element, join, prose
 from counterpoint.diagnostics.finding import Finding
-from counterpoint.report.charts.figures import columns, missing, readings
+from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import LEVELS, badge, run_title
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -16,53 +16,51 @@ PLURALS = {"warning": "warnings", "note": "notes"}
 
 
 def findings_section(runs: Sequence[RunRecord]) -> Markup:
-    """Tally the checks, and show each run's cards."""
+    """Show each run's cards, worst first."""
     return join(
-        readings(runs, _tally),
         columns([join(run_title(run.name, run.order, len(runs)), _cards(run, len(runs))) for run in runs]),
     )
 
 
-def _tally(run: RunRecord) -> str:
+def tally(run: RunRecord) -> str:
+    """How many checks found what."""
     if run.diagnosis is None:
         return ""
     found = [finding.level for finding in run.diagnosis.findings]
     counts = [count(found.count(level), level, PLURALS.get(level, level)) for level in LEVELS if level in found]
     if not found:
-        return "The diagnosis holds no findings."
-    return f"{count(len(found), 'check')}: {listing(counts)}."
+        return "No findings"
+    return f"{count(len(found), 'check')}: {listing(counts)}"
 
 
 def _cards(run: RunRecord, num_runs: int) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No findings yet.", "diagnose")
-    ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
     # place is that in the file, not in this order: anchors must not depend on the sorting.
-    problems = [_card(run, place, finding) for place, finding in ordered if finding.level != "good"]
-    good = [_folded_card(run, place, finding) for place, finding in ordered if finding.level == "good"]
-    layout = "cards" if num_runs == 1 else "cards stacked"
-    return join(element("div", problems, class_=layout), element("div", good, class_=layout))
+    ordered = by_severity(run.diagnosis.findings)[:MAX_FINDINGS]
+    cards = [_card(run, place, finding, is_first=at == 0) for at, (place, finding) in enumerate(ordered)]
+    return element("div", cards, class_="cards" if num_runs == 1 else "cards stacked")
 
 
-def _card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    title, level = element("h4", finding.title or finding.name), finding.level
+def _card(run: RunRecord, place: int, finding: Finding, *, is_first: bool) -> Markup:
+    """A finding under its title; the worst one is open."""
+    title = element("h3", badge(finding.level), " ", prose(finding.title or finding.name))
+    look, is_open = f"card level-{finding.level}", is_first and finding.level != "good"
+    body = _card_body(finding, run.path)
     anchor = finding_anchor(run, place)
-    return element("article", badge(level), title, _card_body(finding), class_=f"card level-{level}", id=anchor)
+    return element("details", element("summary", title), body, class_=look, id=anchor, open=is_open)
 
 
-def _folded_card(run: RunRecord, place: int, finding: Finding) -> Markup:
-    summary = element("summary", badge(finding.level), " ", element("span", finding.title or finding.name))
-    return element("details", summary, _card_body(finding), class_="card level-good", id=finding_anchor(run, place))
-
-
-def _card_body(finding: Finding) -> Markup:
+def _card_body(finding: Finding, path: str) -> Markup:
     is_good = finding.level == "good"
     parts = [("Otherwise, try: " if is_good else "Try: ", finding.remedy)]
     if not is_good:
         parts = [("To confirm: ", finding.confirm), *parts, ("Tried: ", finding.experience)]
         parts.append(("It cannot tell ", finding.cannot_tell))
-    lines = [element("p", element("strong", name), words, class_="remedy") for name, words in parts if words]
-    return join(_measurement(finding), element("p", finding.text) if finding.text else None, *lines)
+    lines = [
+        element("p", element("strong", name), prose(words, path), class_="remedy") for name, words in parts if words
+    ]
+    return join(_measurement(finding), element("p", prose(finding.text, path)) if finding.text else None, *lines)
 
 
 def _measurement(finding: Finding) -> Markup | None:
@@ -77,4 +75,8 @@ def _measurement(finding: Finding) -> Markup | None:
     return element("p", value, reference, class_="measurement")
 
 
-SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section)
+def _has_problems(run: RunRecord) -> bool:
+    return run.diagnosis is not None and run.diagnosis.level in ("warning", "severe")
+
+
+SECTION = Section(20, "findings", "Findings", "Why, and what to try?", findings_section, tally, _has_problems)

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from counterpoint.core.markup import Child, Markup, element, join
+from counterpoint.core.markup import Child, Markup, element, join, prose
 from counterpoint.core.metric import Metric, Unit, described_metrics, metric_under
 from counterpoint.core.paired_shares import Difference, corrected, written_p
 from counterpoint.core.run_records import BASELINES, EvaluationRow
+from counterpoint.diagnostics.gain import CLASSIFIERS, UNTRAINED_ENCODER, commonest
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
-from counterpoint.report.run_record import REPRESENTATION, RunRecord
-from counterpoint.report.wording import figure_of, interval, listing, sized, sized_interval
+from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
+from counterpoint.report.wording import figure_of, interval, listing, percent, sized, sized_interval
 
+SHORT_NAMES = {UNTRAINED_ENCODER: "untrained encoder"}  # of every other baseline it is the raw input
 SAME_WITHIN = 0.01  # relative difference below which numbers without an interval count as equal
 NO_SHARE = "not a share of the queries, so it has no paired test"
 NOT_KEPT = "which queries were right is not known, so no paired test; evaluate again"
@@ -73,6 +75,18 @@ def best_baseline(run: RunRecord, metric: Metric) -> EvaluationRow | None:
     # None describes without judging; it is ordered as if more were better.
     choose = min if metric.is_higher_better is False else max
     return choose(rows, key=lambda row: (row.figure or 0.0, row.features), default=None)
+
+
+def chance_of(run: RunRecord) -> float | None:
+    """Share of the queries that naming the commonest class gets right; None where the classes are not known."""
+    rows = [row for protocol in CLASSIFIERS if (row := evaluated(run, protocol)) and row.classes]
+    return commonest(rows[0]) if rows else None
+
+
+def baselines(run: RunRecord, protocol: str) -> list[tuple[str, EvaluationRow]]:
+    """What training did not make, each with its figure by a protocol."""
+    rows = [(SHORT_NAMES.get(name, "raw input"), evaluated(run, protocol, name)) for name in reversed(BASELINES)]
+    return [(name, row) for name, row in rows if row is not None and row.figure is not None]
 
 
 def metric_of(protocol: str) -> Metric:
@@ -141,15 +155,21 @@ def _are_equal(headline: Headline, one: RunRecord, other: RunRecord) -> bool:
 
 def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     """Set the headline numbers in rows and the runs in columns."""
-    rows = [_row(headline, runs) for headline in HEADLINES]
+    # How single dimensions behave says something only where they are meant to be read.
+    can_be_read = any(run.is_readable for run in runs)
+    shown = [each for each in HEADLINES if can_be_read or each.metric.headline != EMBEDDING]
+    rows = [_row(headline, runs) for headline in shown]
     head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
-    return join(element("h3", "Side by side"), _comparability(runs), table, _caveat(runs))
+    how = element("details", element("summary", "What the words rest on"), _caveat(runs), class_="more")
+    return join(_comparability(runs), table, how)
 
 
 def _row(headline: Headline, runs: Sequence[RunRecord]) -> list[Child]:
     outcome, metric = compare(headline, runs), headline.metric
-    title = join(metric.title, element("span", metric.headline, class_="of-what"))
+    chance = {percent(share) for run in runs if headline.row(run) and (share := chance_of(run)) is not None}
+    where = f"chance {listing(sorted(chance))}" if chance else metric.headline
+    title = join(metric.title, element("span", where, class_="of-what"))
     return [title, *(_cell(headline, run, outcome.ahead) for run in runs), outcome.words or "–"]
 
 
@@ -158,7 +178,10 @@ def _cell(headline: Headline, run: RunRecord, ahead: RunRecord | None) -> Child:
     words: Child = figure_of(unit, headline.value(run))
     if ahead is run:
         words = element("strong", words, element("span", " ▲", aria_hidden="true", class_="lead-mark"))
-    return join(words, element("span", interval(row.low, row.high, unit), class_="of-what") if row else None)
+    beside = baselines(run, headline.metric.name) if row else []
+    told = [interval(row.low, row.high, unit)] if row else []
+    told += [f"{name} {figure_of(unit, found.figure)}" for name, found in beside]
+    return join(words, [element("span", each, class_="of-what") for each in told if each])
 
 
 def _comparability(runs: Sequence[RunRecord]) -> Markup | None:
@@ -186,7 +209,7 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
         f"Wilson intervals over the queries; neither they nor the test cover what another seed would change{here}; "
         f"counterpoint compare does, given several seeds. {names} describe a run: more is not always better."
     )
-    return element("p", words, class_="note")
+    return element("p", prose(words), class_="note")
 
 
 def run_pairs(runs: Sequence[RunRecord], protocol: str, features: str) -> tuple[RunPair, ...]:

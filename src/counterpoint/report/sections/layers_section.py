@@ -70,4 +70,12 @@ def _table(run: RunRecord, record: LayersRecord) -> Markup:
     return data_table(f"Layers of {run.name}", HEAD, rows, at)
 
 
-SECTION = Section(42, "layers", "Layers", "Where are directions lost?", layers_section)
+def layers_answer(run: RunRecord) -> str:
+    """How many directions are alive in the first and in the last layer."""
+    layers = run.diagnosis.layers.layers if run.diagnosis and run.diagnosis.layers else ()
+    if not layers:
+        return ""
+    return f"{number(layers[0].alive)} directions alive in the first layer, {number(layers[-1].alive)} in the last"
+
+
+SECTION = Section(42, "layers", "Layers", "Where are directions lost?", layers_section, layers_answer)

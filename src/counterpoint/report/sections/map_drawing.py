@@ -3,6 +3,7 @@
 # N samples of the map
 
 import base64
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,16 @@ SHAPES = (
     ("h12m-9-5l6 10m0-10l-6 10", -6, 0),
 )
 LOOKS = ("dots", "filled", "filled", "filled", "crossed", "crossed")  # classes of the style sheet
-LABEL_STEP, NAME_WIDTH = 34.0, 280.0  # of names, in the same units
+LABEL_STEP, NAME_HALF = 34.0, 9.0  # height of a name and half the width of a character, in the same units
+# Where a name is tried, from the middle of its samples outwards.
+NAME_STEPS_S2 = np.array(
+    [
+        (reach * math.cos(turn), reach * math.sin(turn))
+        for reach in range(0, 240, 12)
+        for turn in np.linspace(0, 2 * math.pi, 16, endpoint=False)
+    ]
+)
+Box = tuple[float, float, float, float]  # left, top, right and bottom
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,19 +164,38 @@ def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
 
 
 def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:
-    """Names of the groups at the medians of their samples, moved apart where they would cover each other."""
-    middles = [np.median(points_N2[groups.of_N == group], axis=0).tolist() for group in range(len(groups.names))]
-    placed: dict[int, tuple[float, float]] = {}
-    for group in sorted(range(len(middles)), key=lambda group: middles[group][1]):
-        x, wanted = min(max(middles[group][0], NAME_WIDTH / 2), SIDE - NAME_WIDTH / 2), middles[group][1]
-        taken = [y for beside, y in placed.values() if abs(x - beside) < NAME_WIDTH]
-        # Names that are set already stand higher: the first free line below is near.
-        lines = (wanted + LABEL_STEP * step / 2 for step in range(4 * NUM_GROUPS))
-        placed[group] = x, next(y for y in lines if all(abs(y - other) >= LABEL_STEP for other in taken))
-    return [
-        element("text", name, x=placed[group][0], y=placed[group][1], class_="halo middle")
-        for group, name in enumerate(name if len(name) <= 24 else name[:23] + "…" for name in groups.names)
-    ]
+    """Names of the groups, each at the free place that is nearest to the middle of its samples.
+
+    No name covers a mark or another name; one without such a place is in the legend alone.
+    """
+    boxes: list[Box] = []
+    drawn = []
+    for group, name in enumerate(name if len(name) <= 24 else name[:23] + "…" for name in groups.names):
+        middle_2 = np.median(points_N2[groups.of_N == group], axis=0)
+        size = NAME_HALF * (len(name) + 1), LABEL_STEP / 2
+        around = (_box(middle_2 + step_2, size) for step_2 in NAME_STEPS_S2)
+        box = next((box for box in around if _is_free(box, points_N2, boxes)), None)
+        if box is not None:
+            boxes.append(box)
+            middle = {"x": (box[0] + box[2]) / 2, "y": box[3] - LABEL_STEP / 4}
+            drawn.append(element("text", name, **middle, class_="halo middle"))
+    return drawn
+
+
+def _box(middle_2: NDArray[np.float64], size: tuple[float, float]) -> Box:
+    x, y = middle_2.tolist()
+    return x - size[0], y - size[1], x + size[0], y + size[1]
+
+
+def _is_free(box: Box, points_N2: NDArray[np.int64], others: Sequence[Box]) -> bool:
+    left, top, right, bottom = box
+    if left < 0 or top < 0 or right > SIDE or bottom > SIDE:
+        return False
+    if any(left < other[2] and right > other[0] and top < other[3] and bottom > other[1] for other in others):
+        return False
+    x_N, y_N = points_N2.T
+    margin = 6  # half of a mark
+    return not ((x_N > left - margin) & (x_N < right + margin) & (y_N > top - margin) & (y_N < bottom + margin)).any()
 
 
 def map_data(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) -> Markup:

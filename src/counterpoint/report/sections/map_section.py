@@ -6,7 +6,7 @@ from functools import partial
 from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.report.charts.figures import absences, choice, data_table
 from counterpoint.report.charts.series_style import run_title
-from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
+from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.map_drawing import (
@@ -19,7 +19,7 @@ from counterpoint.report.sections.map_drawing import (
     map_data,
     still_map,
 )
-from counterpoint.report.wording import percent
+from counterpoint.report.wording import count, percent
 
 LIMITS = (
     "A map shows a space of many dimensions on two, so it must leave most of it out. Principal components keep large "
@@ -53,7 +53,14 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
     ]
     how_to_use = element("p", HOW_TO_USE, class_="note needs-script")
     limits = element("p", LIMITS, class_="protocol")
-    return join(drawn_sheets(pictures, step), _search(), maps, how_to_use, limits, absent)
+    return join(_search(), maps, how_to_use, limits, absent)
+
+
+def map_answer(run: RunRecord) -> str:
+    """What is shown, and how many of the nearest are of the same class."""
+    if run.collection is None:
+        return ""
+    return f"A map of {count(len(run.collection), 'sample')}, with a search"
 
 
 def _search() -> Markup:
@@ -122,4 +129,4 @@ def _table(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
 
 
 FILLS = [partial(map_section, step=step) for step in range(len(SHARES))]
-SECTION = Section(62, "map", "Map", "What lies beside what?", FILLS[0], smaller=FILLS[1:])
+SECTION = Section(62, "map", "Map", "What lies beside what?", FILLS[0], map_answer, smaller=FILLS[1:])

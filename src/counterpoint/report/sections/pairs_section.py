@@ -130,4 +130,11 @@ def held_out_words(record: HeldOutRecord) -> str:
     return " ".join(words)
 
 
-SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", pairs_section)
+def pairs_answer(run: RunRecord) -> str:
+    """How often two views are closer than two samples."""
+    measured = separation(run.arrays.cosines) if run.arrays.cosines else None
+    chance = f"(chance: 50{NO_BREAK}%)"
+    return "" if measured is None else f"Two views are closer than two samples in {percent(measured)} of draws {chance}"
+
+
+SECTION = Section(50, "pairs", "Pairs", "Does it tell same from different?", pairs_section, pairs_answer)

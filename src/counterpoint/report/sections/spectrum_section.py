@@ -28,6 +28,7 @@ from counterpoint.report.wording import figure_of, number
 TITLE = "Singular values, in descending order"
 HOW_TO_READ = "A flat line uses all its dimensions alike; a cliff means the rest are unused."
 BAND_WORDS = " The grey band is where isotropic features of the embedding's shape lie."
+MOST, FEW = 0.5, 0.1  # shares of the possible rank from which most, and below which few dimensions are used
 SHORT_NAMES = {REPRESENTATION: "representation", EMBEDDING: "embedding", UNTRAINED: "untrained"}
 
 
@@ -54,6 +55,15 @@ def _rank_words(run: RunRecord) -> str:
     before = run.measured(UNTRAINED, "effective_rank")
     tail = f" Before training the representation used {number(before)}." if before is not None else ""
     return f"{words[0].upper()}{words[1:]}.{tail}{_dead_words(run)}"
+
+
+def rank_answer(run: RunRecord) -> str:
+    """Whether most, some or few of the dimensions are used, by the effective rank of the representation."""
+    rank, most = (run.measured(REPRESENTATION, name) for name in ("effective_rank", "rank_ceiling"))
+    if rank is None or not most:
+        return ""
+    used = next(word for word, least in (("most", MOST), ("some", FEW), ("few", -1.0)) if rank / most >= least)
+    return f"It uses {used} of them: {number(rank)} of at most {number(most)}"
 
 
 def _one_rank(run: RunRecord, name: str) -> str:
@@ -133,4 +143,4 @@ def _cell(run: RunRecord, place: str, metric: Metric) -> str:
     return "–" if value is None else figure_of(metric.unit, value) + beside
 
 
-SECTION = Section(40, "spectra", "Spectra", "How many dimensions does it use?", spectrum_section)
+SECTION = Section(40, "spectra", "Spectra", "How many dimensions does it use?", spectrum_section, rank_answer)

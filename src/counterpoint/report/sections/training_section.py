@@ -48,11 +48,18 @@ def _way_words(last: EpochRecord) -> str:
     if last.floor is None or last.chance <= last.floor:
         side = "below" if last.loss < last.chance else "not below"
         return f"That is {side} chance ({number(last.chance)})."
-    way = (last.chance - last.loss) / (last.chance - last.floor)
-    if way < AT_CHANCE:
+    way = _way(last)
+    if way is None or way < AT_CHANCE:
         return f"That is at chance ({number(last.chance)}): the encoder does not tell samples apart."
     ends = f"from chance ({number(last.chance)}; all samples look alike) to the floor ({number(last.floor)})"
-    return f"That is {percent(min(way, 1.0), 0)} of the way {ends}, which no embedding can pass."
+    return f"That is {percent(way, 0)} of the way {ends}, which no embedding can pass."
+
+
+def _way(last: EpochRecord) -> float | None:
+    """Share of the way from chance to the floor, at most 1; None where one of them is not known."""
+    if last.loss is None or last.chance is None or last.floor is None or last.chance <= last.floor:
+        return None
+    return min((last.chance - last.loss) / (last.chance - last.floor), 1.0)
 
 
 def _trend_words(losses: Sequence[float]) -> str:
@@ -115,4 +122,19 @@ def _loss_table(run: RunRecord, num_runs: int) -> Markup:
     return data_table(f"Loss of {run.name}", ["epoch", "loss", "chance", "floor", "learning rate"], cells, positions)
 
 
-SECTION = Section(30, "training", "Training", "Did it learn?", training_section)
+def loss_answer(run: RunRecord) -> str:
+    """How far the loss came."""
+    last = next((epoch for epoch in reversed(run.epochs) if epoch.loss is not None), None)
+    if last is None:
+        return ""
+    share = _way(last)
+    where = "" if share is None else ", at chance" if share < AT_CHANCE else f", {percent(share, 0)} of the way down"
+    return f"Loss {number(last.loss)} after {count(len(run.epochs), 'epoch')}{where}"
+
+
+def _is_at_chance(run: RunRecord) -> bool:
+    share = _way(run.epochs[-1]) if run.epochs else None
+    return share is not None and share < AT_CHANCE
+
+
+SECTION = Section(30, "training", "Training", "Did it learn?", training_section, loss_answer, _is_at_chance)

@@ -1,18 +1,20 @@
-"""Is it good? The verdict in words, and the headline numbers."""
+"""Is it good? The first screen: verdict, figures beside their baselines, worst finding, and what lies nearest."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from counterpoint.core.markup import Markup, element, join
-from counterpoint.core.metric import Metric
+from counterpoint.core.markup import Markup, element, join, prose
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.report.charts.figures import columns, missing
-from counterpoint.report.charts.series_style import badge, run_tag, severity
-from counterpoint.report.run_record import REPRESENTATION, UNTRAINED, RunRecord
+from counterpoint.report.charts.series_style import badge, run_tag, run_title, severity
+from counterpoint.report.picture_sheets import SHARES, drawn_sheets, pictures_of
+from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.headline import HEADLINES, Headline, best_baseline, side_by_side
-from counterpoint.report.wording import count, figure_of, interval
+from counterpoint.report.sections.headline import side_by_side
+from counterpoint.report.sections.neighbour_rows import NUM_QUERIES, neighbour_rows
+from counterpoint.report.sections.standing import plain_answer, standing
+from counterpoint.report.wording import count, number
 
-NUM_TOP_FINDINGS = 3
 UNFINISHED = {
     "created": "This run has not begun",
     "running": "This run is still going",
@@ -20,13 +22,22 @@ UNFINISHED = {
 }
 
 
-def verdict_section(runs: Sequence[RunRecord]) -> Markup:
-    """State each run's verdict, then the headline numbers: tiles for one run, a comparison for several."""
+def verdict_section(runs: Sequence[RunRecord], step: int) -> Markup:
+    """State each run's verdict and figures beside its baselines, the worst finding, and what lies nearest to what.
+
+    Args:
+        runs: of the page.
+        step: how often the page was shrunk.
+    """
+    pictures = pictures_of(runs, step)
     verdicts = columns([_verdict(run, len(runs)) for run in runs])
-    if len(runs) > 1:
-        return join(verdicts, side_by_side(runs))
-    tiles = [_tile(headline, runs[0]) for headline in HEADLINES if headline.value(runs[0]) is not None]
-    return join(verdicts, element("dl", tiles, class_="tiles") if tiles else None)
+    figures = join(side_by_side(runs), columns([_worst(run) for run in runs])) if len(runs) > 1 else None
+    # So many in all that the first screen holds them.
+    rows = [neighbour_rows(run, pictures.get(run.order), max(1, NUM_QUERIES // len(runs))) for run in runs]
+    near = columns(
+        [[run_title(run.name, run.order, len(runs)), row] for run, row in zip(runs, rows, strict=True) if row]
+    )
+    return join(drawn_sheets(pictures, step), verdicts, figures, near if any(rows) else None)
 
 
 def finding_anchor(run: RunRecord, place: int) -> str:
@@ -41,20 +52,43 @@ def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
 
 def _verdict(run: RunRecord, num_runs: int) -> Markup:
     tag = element("p", run_tag(run.name, run.order), class_="verdict-run") if num_runs > 1 else None
-    return element("div", tag, _unfinished(run), _judgement(run), class_="verdict")
+    told = join(tag, _unfinished(run), _judgement(run))
+    # Several runs have one table of figures.
+    beside = columns([standing(run) or _unmeasured(run), _worst(run)]) if num_runs == 1 else None
+    return element("div", told, beside, class_="verdict")
 
 
 def _judgement(run: RunRecord) -> Markup:
     if run.diagnosis is None:
         return missing(run, "No diagnosis yet.", "diagnose")
-    words = element("p", badge(run.diagnosis.level), " ", run.diagnosis.verdict, class_="lede")
-    problems = [item for item in by_severity(run.diagnosis.findings) if severity(item[1].level) < severity("good")]
-    links = []
-    for place, finding in problems[:NUM_TOP_FINDINGS]:
-        link = element("a", finding.title or finding.name, href=f"#{finding_anchor(run, place)}")
-        links.append(element("li", badge(finding.level), " ", link))
+    level = run.diagnosis.level
+    fault = None if level == "good" else badge(level)  # that no fault was found does not make features good
+    words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
     limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
-    return join(words, limits, element("ul", links, class_="top-findings") if links else None)
+    return join(element("p", plain_answer(run), class_="word"), words, limits)
+
+
+def _unmeasured(run: RunRecord) -> Markup:
+    return missing(run, "Accuracies were not measured, which needs labels.", "evaluate")
+
+
+def _worst(run: RunRecord) -> Markup | None:
+    """The worst finding with its remedy; what is fine where there is none."""
+    if run.diagnosis is None:
+        return None
+    (place, finding), *_ = [*by_severity(run.diagnosis.findings), (0, None)]
+    if finding is None:
+        return None
+    if finding.level == "good":
+        words = f"{count(len(run.diagnosis.findings), 'check')} found no fault."
+        return element("div", element("p", badge("good"), " ", words), class_="card worst level-good")
+    more = sum(each.level != "good" for each in run.diagnosis.findings) - 1
+    tail = f" ({number(more)} more)" if more else ""
+    link = element("a", f"Why, and how to confirm it{tail}", href=f"#{finding_anchor(run, place)}")
+    remedy = element("p", element("strong", "Try: "), prose(finding.remedy, run.path)) if finding.remedy else None
+    title = element("h3", badge(finding.level), " ", prose(finding.title or finding.name, run.path))
+    parts = [title, remedy, element("p", link)]
+    return element("div", parts, class_=f"card worst level-{finding.level}")
 
 
 def _unfinished(run: RunRecord) -> Markup | None:
@@ -68,27 +102,5 @@ def _unfinished(run: RunRecord) -> Markup | None:
     return element("p", f"{status}: {done} so far. What follows describes an encoder in the making.", class_="notice")
 
 
-def _tile(headline: Headline, run: RunRecord) -> Markup:
-    metric, row = headline.metric, headline.row(run)
-    if row is None:
-        told = _measurement_notes(metric, run)
-    else:
-        best, ends = best_baseline(run, metric), interval(row.low, row.high, metric.unit)
-        beside = f"{best.features}: {figure_of(metric.unit, best.figure)}" if best else ""
-        told = list(filter(None, [ends, beside]))
-    value = element("dd", figure_of(metric.unit, headline.value(run)), class_="value")
-    notes = [element("dd", note, class_="of-what") for note in told]
-    return element("div", element("dt", metric.title), value, notes, class_="tile")
-
-
-def _measurement_notes(metric: Metric, run: RunRecord) -> list[str]:
-    """Say what a measurement is of, what it is to be compared with, and what it was before training."""
-    reference, before = run.measured(metric.headline, metric.reference), run.measured(UNTRAINED, metric.name)
-    beside = f"of at most {figure_of(metric.unit, reference)} " if reference else ""
-    notes = [f"{beside}{metric.wording}"] if beside or metric.wording else []
-    # What is untrained is the representation: an embedding has nothing beside it.
-    is_comparable = metric.headline == REPRESENTATION and before
-    return [*notes, *([f"untrained: {figure_of(metric.unit, before)}"] if is_comparable else [])]
-
-
-SECTION = Section(10, "verdict", "Verdict", "Is it good?", verdict_section)
+FILLS = [partial(verdict_section, step=step) for step in range(len(SHARES))]
+SECTION = Section(10, "verdict", "Verdict", "Is it good?", FILLS[0], smaller=FILLS[1:])
