@@ -56,7 +56,10 @@ def page(path: Path, rows: Iterable[str]) -> str:
     return "".join([*lines[:first], *rows, *lines[end:]])
 
 
-PAGES: Mapping[str, Callable[[], Iterable[str]]] = {"losses.md": loss_rows, "evaluation.md": metric_rows}
+PAGES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "losses-reference.md": loss_rows,
+    "evaluation-reference.md": metric_rows,
+}
 
 if __name__ == "__main__":
     made = {HERE / name: page(HERE / name, rows()) for name, rows in PAGES.items()}

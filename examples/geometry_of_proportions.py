@@ -1,8 +1,8 @@
 """
-Where classes belong, by their proportions
-==========================================
+Optimal class means for given proportions
+=========================================
 
-With a contrastive loss, classes of the same size belong to the corners of a regular simplex. Where one class is larger
+With a contrastive loss, the means of equal classes form a regular simplex. Where one class is larger
 than the others, the others move together, and beyond a threshold they merge: an encoder that follows the loss
 perfectly can then no longer tell them apart. Each answer below is an optimum with a certificate.
 """
@@ -18,8 +18,8 @@ threshold = theory.collapse_threshold(3, **ASKED)
 print(threshold)
 
 # %%
-# Three classes, one large and two of the same size. The means are unit vectors, and up to a rotation these pictures
-# are all that there is to know about them.
+# Three classes, one large and two of the same size. The means are unit vectors, and these pictures show them
+# completely, up to a rotation.
 
 shares = [1 / 3, 0.6, 0.9, 0.99]
 figure, panels = plt.subplots(1, 4, figsize=(9, 2.8), subplot_kw={"projection": "polar"}, layout="constrained")
@@ -33,8 +33,8 @@ for axes, share in zip(panels, shares, strict=True):
 plt.show()
 
 # %%
-# The angle between the two small classes, for every share of the large one. A lower temperature keeps them apart for
-# longer; the number of negatives hardly matters. (Here the loss as it trains, without labels.)
+# The angle between the two small classes, for every share of the large one. A lower temperature separates them up to
+# larger shares; the number of negatives hardly matters. (The loss is that of training, without labels.)
 
 shares = np.linspace(1 / 3, 0.995, 40)
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")

@@ -2,7 +2,7 @@
 In a PyTorch Lightning trainer
 ==============================
 
-A loss of Counterpoint in somebody else's trainer, with online kNN, findings, and the loss beside its levels.
+A loss of Counterpoint in a Lightning trainer, with online kNN, findings, and the loss beside chance and floor.
 """
 
 import matplotlib.pyplot as plt

@@ -2,7 +2,7 @@
 A loss in your own loop
 =======================
 
-A loss of Counterpoint in a plain PyTorch loop, and what it says of itself: chance, floor, effective negatives.
+A loss of Counterpoint in a plain PyTorch loop, and what it reports: chance, floor, effective negatives.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """
-A pairwise loss of your own
-===========================
+Your own pairwise loss
+======================
 
 A pairwise loss from two functions, phi and psi: with exact curvature and linear memory.
 """

@@ -2,7 +2,7 @@
 Rare classes
 ============
 
-What will a contrastive loss do to rare classes, and what brings them apart again?
+What does a contrastive loss do to rare classes, and what separates them again?
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
 """
-Dimensions that can be read
-===========================
+Readable dimensions
+===================
 
 NCL is SimCLR with non-negative embeddings. Its dimensions are sparse, and many of them mean one thing: the samples
 that activate a dimension most look alike. Both methods are trained for some seconds on handwritten digits, without

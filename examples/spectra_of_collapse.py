@@ -2,7 +2,7 @@
 Spectra of healthy and of collapsed features
 ============================================
 
-The eigenvalues of the covariance say how many directions an embedding uses. A smooth fall is normal. A *step* is not:
+The eigenvalues of the covariance say how many directions an embedding uses. A smooth decay is normal. A *step* is not:
 behind it lie directions that carry nothing, which is called dimensional collapse. Nothing is trained here; each set of
 features is drawn so that it shows one case.
 """
@@ -26,8 +26,8 @@ embeddings = {
 }
 
 # %%
-# No single number sees all of it. The effective rank is high for the last set, whose samples nearly coincide, because
-# it looks at the centred features; RankMe does not centre them, and is low there, as it would be for healthy features
+# No single number shows everything. The effective rank is high for the last set, whose samples nearly coincide, because
+# it uses centred features; RankMe does not centre them, and is low there, as it would be for healthy features
 # far from the origin. ``cp.diagnose`` looks at spectrum and mean cosine together.
 
 for name, z in embeddings.items():

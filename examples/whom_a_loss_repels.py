@@ -1,6 +1,6 @@
 """
-Whom a loss repels, and how much
-================================
+Which vectors a loss repels, and how much
+=========================================
 
 A pairwise loss gives each pair an importance alpha: the weight with which it pushes the pair apart. Two questions are
 answered by drawing it as a matrix, with an anchor per row. *Which pairs are negatives at all?* (white cells are not.)
@@ -20,7 +20,7 @@ z0, z1 = (normalize(centre + 0.6 * torch.randn(6, 8, generator=generator)) for _
 # %%
 # The mask: which vectors repel an anchor
 # ---------------------------------------
-# It is the first thing in which losses of the same name differ between libraries. SimCLR's has both views of every
+# Losses of the same name differ in it between libraries. SimCLR's has both views of every
 # other sample; with ``negatives="cross-view"`` an anchor meets the other view only, with ``"same-view"`` its own only.
 
 figure, panels = plt.subplots(1, 3, figsize=(9, 3.3), layout="constrained")
@@ -35,7 +35,7 @@ plt.show()
 # The importance: how much each of them counts
 # --------------------------------------------
 # Every row is divided by its sum. A low temperature and the rule of alpha-CL look at the nearest vectors; the binary
-# classifier of MIO is gentler; a linear loss looks at all alike; a triplet loss ignores those that are far enough.
+# classifier of MIO is gentler; a linear loss weighs all equally; a triplet loss ignores those that are far enough.
 
 losses = {
     "InfoNCE, temperature 1": cp.losses.InfoNCE(temperature=1.0),
@@ -55,7 +55,7 @@ figure.colorbar(drawn, ax=panels, shrink=0.6, label="share of the anchor's repul
 plt.show()
 
 # %%
-# The same in one number per loss: how many negatives an anchor effectively attends to, of those that it has.
+# The same in one number per loss: the effective number of negatives of an anchor.
 
 for name, loss in losses.items():
     if name != "triplet":  # whose anchors may attend to none

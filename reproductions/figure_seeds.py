@@ -11,7 +11,7 @@ def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction
     """The record of the first seed, with claims about all of them.
 
     A claim agrees where it does with every seed, differs where it does with every seed, and cannot be told where seeds
-    are of two minds.
+    disagree.
 
     Args:
         records: of one figure, one for each seed, at least one.

@@ -28,18 +28,19 @@ TITLES: Mapping[str, str] = {
 UNPRINTED = "nothing printed"  # of a figure: a quantity that the paper gives no value of
 OF_FIGURE: Mapping[bool | None, str] = {True: HOLDS, False: FAILS, None: UNPRINTED}
 READ = """\
-Differences are paired: the same seeds, samples and queries on both sides. Intervals are Student's, of the paired
-differences, at 95 %, each for itself: of twenty comparisons without any difference one is expected to be told by
-chance. "Could tell" is the smallest difference from the claimed one that so many seeds, scattering like these, tell
-with probability 0.8. A claim holds where its whole interval does, does not hold where its whole interval contradicts
-it, and cannot be told otherwise. Thresholds stood in the studies before the first run; each result carries their hash.
+Differences are paired: both sides use the same seeds, samples and queries. Intervals are Student's, of the paired
+differences, at 95 %, without correction for several comparisons: in twenty comparisons without any difference, expect
+one false positive. "Could tell" is the smallest difference from the claimed one that this number of seeds, with this
+spread, detects with probability 0.8. A claim holds if its whole interval agrees with it, does not hold if its whole
+interval contradicts it, and cannot be told otherwise. Thresholds were set before the first run; each result has their
+hash.
 
 The small scale was raised once, for all studies together: five had been run with 2,000 pictures, 6 epochs and 1,000
-queries, where most claims could not be told. They were run again as all the others; claims and thresholds stayed.
+queries, where most claims could not be decided. All of them were run again; claims and thresholds stayed.
 
 The claims are orderings at a small scale: a verdict says what holds in minutes on a CPU, not what holds at the paper's
-scale. Figures that a function computes are compared with what is printed, with each seed: a claim holds where it
-does with all, and cannot be told where seeds are of two minds."""
+scale. Figures that a function computes are compared with the printed ones for each seed: a claim holds if it holds for
+all, and cannot be told if seeds disagree."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ RUNNABLE = {name: [one for one in blocks if one.language in ("sh", "python") and
 QUICK_START = "docs/quick-start.md"
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
 FAR = 10.0  # percentage points between a page and a run, which differ by machine and version
-CHEAP = {"docs/theory.md", "docs/recipes/which-loss.md"}
+CHEAP = {"docs/losses.md", "docs/theory.md", "docs/theory-reference.md", "docs/recipes/which-loss.md"}
 
 DIGITS = "train --data digits --epochs 1 --out"
 # What has been done before a page begins.

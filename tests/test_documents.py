@@ -24,8 +24,11 @@ from reproductions.catalogue import CATALOGUE as FIGURES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DIAGNOSIS = (ROOT / "docs" / "diagnosis.md").read_text(encoding="utf-8")
-THEORY = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+GUIDE_TO_DIAGNOSIS, DIAGNOSIS, *THEORY_PAGES = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("diagnosis", "diagnosis-reference", "theory", "theory-reference")
+)
+THEORY = "".join(THEORY_PAGES)
 ERRATA = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
 PAPERS = sorted((ROOT / "reproductions").glob("*/README.md"))
 PARTS = ["Measured", "Why", "Test", "Try", "Open"]  # of a section on a check
@@ -73,6 +76,7 @@ def test_every_code_of_a_finding_has_its_section_with_a_picture_and_every_sectio
     (checks,) = re.findall(r"^## The checks\n(.*?)^## ", DIAGNOSIS, flags=re.MULTILINE | re.DOTALL)
     sections = re.findall(r"^### (.+)\n((?:(?!###).*\n)*)", checks, flags=re.MULTILINE)
     assert [code for code, _ in sections] == list(CHECKS)
+    assert [code for code in CHECKS if f"(diagnosis-reference.md#{code})" not in GUIDE_TO_DIAGNOSIS] == []
     for code, text in sections:
         (picture,) = re.findall(r"^```text\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
         assert len(picture.splitlines()) <= 6, code
@@ -84,7 +88,7 @@ def test_commands_of_diagnosis_findings_and_errata_have_flags_that_exist(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     checks = (ROOT / "src" / "counterpoint" / "diagnostics" / "checks").glob("*.py")
-    text = DIAGNOSIS + ERRATA + "".join(path.read_text(encoding="utf-8") for path in checks)
+    text = GUIDE_TO_DIAGNOSIS + DIAGNOSIS + ERRATA + "".join(path.read_text(encoding="utf-8") for path in checks)
     commands = set(re.findall(r"\bcounterpoint ([a-z][a-z-]*)\b([^`#\n\"]*)", text))
     assert len(commands) > 20
     for verb, words in commands:

@@ -243,7 +243,7 @@ def test_a_loss_is_one_file_beside_its_oracle_and_its_source(copy: Copy) -> None
     assert "exponential" in copy.command("list losses")
     copy.command("train --data digits --loss.name exponential --epochs 1 --out run -q")
     copy.run("docs/tables.py")
-    page = (copy.folder / "docs" / "losses.md").read_text(encoding="utf-8")
+    page = (copy.folder / "docs" / "losses-reference.md").read_text(encoding="utf-8")
     assert "| `exponential` | Exponential | x | exp(x) | exp(gap_ij) |" in page
     assert len(copy.touched) == 3
 

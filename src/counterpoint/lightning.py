@@ -189,7 +189,7 @@ class HealthFindings(pl.Callback):
     """Diagnoses the module's features while it trains: logs figures, says what is wrong, and can stop the training.
 
     Logged are ``health/level`` (0 good, 1 note, 2 warning, 3 severe) and ``health/effective_rank``,
-    ``health/dead_dims``, ... of the features. Each new worst finding is said in one line.
+    ``health/dead_dims``, ... of the features. Each new worst finding is printed in one line.
 
     Args:
         data: samples, ``(samples, labels)``, or a loader of either; 500 to 5,000 are enough.

@@ -46,7 +46,7 @@ def kind_of(name: str) -> Kind:
 
 
 def table(session: Session) -> str:
-    """What was tried and found, as `docs/promises.md` shows it."""
+    """What was tried and found, by kind."""
     lines = [f"Seed {session.seed}, commit {_commit()}, {datetime.date.today()}, {os.cpu_count()} cores.", ""]
     lines += ["| kind | tries | kept | broken | seconds per try |", "|---|---|---|---|---|"]
     for name, tally in session.tallies.items():

@@ -78,7 +78,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 VERBS = {"evaluate": ("--data", ""), "diagnose": ("--data", ""), "embed": ("", "--out new.csv")}  # data, and the rest
 LOOKING: dict[str, tuple[str, list[str]]] = {
     "neither run nor encoder": ("VERB OUT", ["give RUN (a run folder), a file of features, or --encoder NAME"]),
-    "no samples": ("VERB --encoder mlp OUT", ["has no samples of its own", "--data", "SAMPLES"]),
+    "no samples": ("VERB --encoder mlp OUT", ["comes without samples", "--data", "SAMPLES"]),
     "samples of another kind": ("-q VERB --encoder convnet DATA vectors.npy OUT", ["takes images"]),
     "a checkpoint of no run": ("-q VERB --encoder mlp DATA vectors.npy --checkpoint 3 OUT", ["goes with a run"]),
     "a mean too long": ("-q VERB --encoder mlp DATA vectors.npy --mean 0,1 OUT", ["mean must be 5 numbers, got 2"]),

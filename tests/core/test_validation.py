@@ -242,7 +242,7 @@ def test_a_config_file_is_nested(tmp_path: Path) -> None:
     [
         (b"- 1\n- 2\n", "{path} must hold `name: value` lines, got list"),
         (b"just words\n", "{path} must hold `name: value` lines, got str"),
-        (b"a: 1\na: 2\n", "{path}: YAML key 'a' stands twice; keep one"),
+        (b"a: 1\na: 2\n", "{path}: YAML key 'a' occurs twice; keep one"),
         (b"a: .nan\n", "{path}: nan is not a usable number"),
     ],
 )

@@ -93,7 +93,7 @@ def test_other_scalars_keep_their_kind(text: str, expected: Any) -> None:
 def test_a_duplicate_key_is_named(text: str, key: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_yaml(text, "config.yaml")
-    assert str(caught.value) == f"config.yaml: YAML key '{key}' stands twice; keep one"
+    assert str(caught.value) == f"config.yaml: YAML key '{key}' occurs twice; keep one"
 
 
 @pytest.mark.parametrize("text", ["a: &x 1\nb: *x", "a: &x [1]\nb: [*x, *x]", "&k a: 1\n*k : 2", "a: *nowhere"])

@@ -39,6 +39,7 @@ from counterpoint.diagnostics.findings import (
 )
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
+from counterpoint.diagnostics.remedies import REMEDIES, advice
 from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 from counterpoint.report import run_record
 from hit_rows import hit_row
@@ -209,16 +210,16 @@ def hidden_views() -> Evidence:
 
 FAST = {**VALUES, "optim.learning_rate": 30.0, "optim.name": "sgd"}
 FAULTS: list[tuple[str, Evidence, Level, str]] = [
-    ("untrained", evidence(weight_change=1e-7), "severe", "its weights moved by 1e-07 of their length"),
+    ("untrained", evidence(weight_change=1e-7), "severe", "its weights changed by 1e-07 of their norm"),
     ("untrained", evidence(weight_change=0.0, levers=frozenset()), "warning", "its weights are random"),
     (
         "rate-too-high",
         evidence(values=FAST),
         "warning",
-        "The learning rate 30 is far above what sgd is used with",
+        "The learning rate 30 is far above the usual ones of sgd",
     ),
     ("hiding-views", hidden_views(), "severe", "untrained, two of one sample are closer in 52% of the cases"),
-    ("rate-too-high", evidence(weight_change=300.0), "severe", "moved by 300 times their length"),
+    ("rate-too-high", evidence(weight_change=300.0), "severe", "changed by 300 times their norm"),
     ("sharpness", evidence(sharpness=sharper(80.0)), "note", "is at what the curvature allows"),
     ("sharpness", evidence(sharpness=sharper(400.0)), "warning", "learning rate 24, limit 3.8 (step 90)"),
     ("full-collapse", embedding(spread=0.004), "severe", "coincide"),
@@ -227,7 +228,7 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
         "offset",
         evidence(places={EMBEDDING: healthy(spread=0.16)}, levers=frozenset()),
         "note",
-        "an offset 6.2 times as long as what tells them apart",
+        "an offset 6.2 times as long as their spread",
     ),
     ("loss-at-chance", evidence(loss=6.19), "severe", "The loss, 6.19, is at chance (6.20)"),
     ("loss-at-chance", evidence(loss=7.5), "severe", "at chance"),
@@ -274,13 +275,13 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
         "inverted",
     ),
     ("not-finite", evidence(not_finite=("7", "9")), "warning", "2 of 1,002 rows hold NaN or infinity"),
-    ("projector-hides", evidence(votes=HIDING), "warning", "30.0% beside 90.0%"),
+    ("projector-hides", evidence(votes=HIDING), "warning", "30.0% against 90.0%"),
     ("narrow-embedding", embedding(num_dims=4, resolved=4), "warning", "has 4 dimensions of the representation's 100"),
     (
         "classes",
         evidence(votes=votes(accuracy(0.11), None)),
         "warning",
-        "at chance, 11.0% by kNN; the commonest class has",
+        "at chance, 11.0% by kNN; the largest class has",
     ),
     ("gain", evidence(votes=votes(accuracy(0.70))), "warning", "no, worse by kNN (70.0% against 80.0%)"),
     ("gain", evidence(votes=votes(accuracy(0.81))), "note", "not told apart by kNN (81.0% against"),
@@ -454,11 +455,10 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     (other,) = (each for each in find(replace(cold, levers=frozenset())) if each.name == "temperature-low")
     assert other.changes == {}
     known = replace(cold, values={"temperature": 0.005})
-    (changed,) = (each for each in find(known) if each.name == "temperature-low")
-    assert changed.changes == {"temperature": 0.2}
+    assert advice(known, *REMEDIES["temperature-low"][0])["changes"] == {"temperature": 0.2}
     few = replace(weighed(num_negatives=6, run_batch=4), values={"batch_size": 4, "epochs": 3})
-    (small,) = (each for each in find(few) if each.name == "few-negatives")
-    assert small.changes == {"batch_size": 256, "epochs": 192}  # as many updates
+    changes = advice(few, *REMEDIES["few-negatives"][0])["changes"]
+    assert changes == {"batch_size": 256, "epochs": 192}  # as many updates
 
 
 def test_classes_of_very_unequal_size_are_judged_by_the_mean_over_classes() -> None:

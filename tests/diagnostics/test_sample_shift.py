@@ -155,4 +155,4 @@ def test_a_run_names_held_out_pictures_that_are_darker(tmp_path: Path) -> None:
     given[held_out] //= 3
     found = {finding.name: finding for finding in cp.diagnose(trained(given, tmp_path), quiet=True).findings}
     assert found["shift"].level == "warning"
-    assert "as many samples of each class" in found["shift"].text
+    assert "equal numbers of each class" in found["shift"].text

@@ -243,7 +243,7 @@ def test_a_name_of_ours_has_its_untrained_self_beside_it() -> None:
 @pytest.mark.parametrize(
     ("encoder", "known", "complaint"),
     [
-        ("mlp", {}, "an encoder from elsewhere has no samples of its own; give --data"),
+        ("mlp", {}, "an encoder from elsewhere comes without samples; give --data"),
         ("mlp", {"mean": (0.0, 1.0)}, "mean must be 4 numbers, got 2"),
         ("mlp", {"std": (1.0,)}, "std must be 4 numbers > 0, got 1"),
         ("mlp", {"std": (1.0, 1.0, 0.0, 1.0)}, "std must be 4 numbers > 0"),

@@ -372,7 +372,7 @@ GOOD = torch.ones(4, 2)
 build: Any = AlphaCL  # with arguments that its types refuse
 BAD_SETTINGS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: build(negatives="all"), ValueError, r"negatives must be one of two-view, .*, got 'all'"),
-    (lambda: AlphaCL(OwnRule(Entropy()), stream=True), ValueError, r"decides each row by itself"),
+    (lambda: AlphaCL(OwnRule(Entropy()), stream=True), ValueError, r"decides each row independently"),
     (lambda: build(lambda cost, own: cost), TypeError, r"rule must be a rule such as Entropy\(\).*got <function"),
     (lambda: build(Entropy), TypeError, r"rule must be a rule such as .*Entropy"),
     (lambda: AlphaCL()(GOOD, GOOD[:3]), ValueError, r"z0 and z1 must have the same shape"),

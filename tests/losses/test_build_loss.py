@@ -1,4 +1,4 @@
-"""Losses by name: common settings, options, mistakes; explain and the table of docs/losses.md."""
+"""Losses by name: common settings, options, mistakes; explain and the table of docs/losses-reference.md."""
 
 import re
 import subprocess

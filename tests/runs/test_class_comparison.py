@@ -74,7 +74,7 @@ def test_the_question_is_that_of_the_run_and_the_answer_that_of_theory(digits: P
     asked, optimum = found.question, found.record.optimum
     shares = torch.tensor(COUNTS) / sum(COUNTS)
     assert asked.proportions_C.tolist() == pytest.approx(shares.tolist())
-    # docs/theory.md: a margin of log 2 is epsilon 1/2, less the constant log 2.
+    # docs/theory-reference.md: a margin of log 2 is epsilon 1/2, less the constant log 2.
     loss = build_loss("infonce", {"temperature": 0.1, "epsilon": 0.5}, {})
     expected = optimal_geometry(asked.proportions_C, loss=loss, num_negatives=63)
     assert found.geometry.gram.flatten().tolist() == pytest.approx(expected.gram.flatten().tolist(), abs=1e-5)

@@ -114,7 +114,7 @@ def test_what_is_neither_run_nor_features_is_refused(tmp_path: Path) -> None:
         UsageError, match=r"neither a run folder nor a file of features: \.npy, or \.npz, \.csv, \.parquet"
     ):
         cp.diagnose(tmp_path / "photo.png")
-    with pytest.raises(UsageError, match="has no samples of its own; give --data"):
+    with pytest.raises(UsageError, match="comes without samples; give --data"):
         cp.diagnose(torch.nn.Linear(2, 2))
     for wrong in (5, None):
         with pytest.raises(UsageError, match=rf"diagnose takes a run, .* got {type(wrong).__name__}; "):

@@ -133,7 +133,7 @@ def test_how_both_views_are_encoded_is_said_or_refused(name: str) -> None:
         assert resolved(method=name, engine=apart).settings.engine.encode_views == "apart"
     else:
         assert resolved(method=name).settings.engine.encode_views == "auto"
-        with pytest.raises(UsageError, match=f"no effect with method {name}: it encodes each view by itself"):
+        with pytest.raises(UsageError, match=f"no effect with method {name}: it encodes each view separately"):
             check_choices(build(TrainSettings, {"method": name, "engine": apart}, "test"))
 
 

@@ -318,4 +318,4 @@ def test_another_number_of_threads_is_said_by_resume_and_verify(
     run = cp.resume(cp.Run(stopped, data=images))
     assert "threads: 1, and it began with 2 (processors here: 1)" in capsys.readouterr().err
     (threads,) = [check for check in cp.verify(run, quiet=True).checks if check.what == "threads"]
-    assert (threads.result, threads.detail[:33]) == ("not checked", "began with 2, went on with 1: oth")
+    assert (threads.result, threads.detail[:30]) == ("not checked", "began with 2, continued with 1")

@@ -86,7 +86,7 @@ def test_random_pairs_stand_beside_every_cosine(run: cp.Run) -> None:
     assert below == sorted(below, reverse=True)
     assert 0 <= below[-1] < below[0] <= 1
     assert all(not hit.concepts for hit in found.queries[0].hits)
-    assert "No dimension of this representation has a meaning" in found.reading[-1]
+    assert "No single dimension of this representation has a meaning" in found.reading[-1]
 
 
 def test_several_queries_of_any_kind_in_one_call(run: cp.Run, photos: Path, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_an_index_that_does_not_fit_is_refused_by_name(run: cp.Run, field: str, 
     good = read_sealed(card)
     try:
         write_sealed(card, {**good, "about": {**good["about"], field: value}})
-        with pytest.raises(RunError, match=f"{complaint}.*; make it again with --rebuild"):
+        with pytest.raises(RunError, match=f"{complaint}.*; rebuild it with --rebuild"):
             cp.search(run, 0, k=1, quiet=True)
         cp.search(run, 0, k=1, rebuild=True, quiet=True)
         cp.search(run, 0, k=1, quiet=True)

@@ -38,9 +38,9 @@ DISAGREEMENT = 0.2  # share of the queries that exactly one of two encoders gets
 
 @usual_modes()
 def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = False, **source: Any) -> Audit:
-    """Say what data hold, and what is wrong with them, before anything is trained.
+    """Report what data contain, and what is wrong with them, before training.
 
-    Nothing is refused that can be told: broken files, copies, and folders without any usable picture are findings.
+    Data that training would reject get a report, too: broken files and folders without any usable picture are findings.
 
     Args:
         data: whatever ``train`` takes: a folder, a file, a named set, an array. Of a folder with ``train`` beside

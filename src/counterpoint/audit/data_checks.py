@@ -105,7 +105,7 @@ def check_confined(evidence: SetEvidence) -> Observation | None:
     return Observation(
         code="class-cue",
         level="warning",
-        title=f"{amount(len({each.label for each in sure}), 'label')} can be told without what the pictures show",
+        title=f"{amount(len({each.label for each in sure}), 'label')} can be predicted without the pictures' content",
         text="By this alone, held-out pictures of the class come before those of others in so many pairs (AUC). An "
         "encoder may learn it instead of the class.",
         remedy="bring the pictures of these classes to the form of the others",
@@ -178,7 +178,7 @@ def check_near(evidence: SetEvidence) -> Observation | None:
         code="near-copies",
         level="warning",
         text="A contrastive loss pushes copies apart though they are one picture, and a test on them says too much. "
-        "Some pairs may be different things of one kind: nothing is left out by itself.",
+        "Some pairs may be different things of one kind: nothing is left out automatically.",
         remedy="look at the pairs; `counterpoint recommend --drop-near-copies` leaves one of each out",
         # The clearest first: what follows may be two things of one kind.
         groups=tuple(sorted(evidence.copies(pairs), key=lambda pair: -(pair.similarity or 0.0))),

@@ -27,7 +27,7 @@ NUM_NEIGHBOURS, NUM_TURNED = 6, 2  # the first of an unturned picture is itself
 ZOOMS = (1.0, 0.95, 0.9, 0.85)  # share of a side that a crop keeps
 SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
-# Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit.md has figures of other data.
+# Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit-reference.md has figures of other data.
 COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
 GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
 DETAIL_GREY = 0.9  # of a picture without colour and one with colours
@@ -56,7 +56,7 @@ class Alike:
 
     Attributes:
         pairs_P2: positions, the smaller first.
-        similarity_P: correlation of their detail, laid over each other, at most 1 but for rounding.
+        similarity_P: correlation of their detail, laid over each other, at most 1 up to rounding.
         turns: how one has to be turned, a word of ``TURNS`` for each pair.
     """
 

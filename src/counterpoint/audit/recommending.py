@@ -211,7 +211,7 @@ def _about_source(draft: Draft, found: Audit, gone: Sequence[str], drop_near_cop
         draft.put("source.labels", "none", "all samples have one label", "high", "measured here")
     uneven = found.found("uneven-classes")
     if uneven is not None and uneven.level == "warning":
-        reason = "classes are uneven; training goes by the pictures as they are, look at the accuracy of each class"
+        reason = "classes are uneven; training uses the pictures as they are, look at the accuracy of each class"
         draft.put("source.sampling", "natural", reason, "medium", "rule of thumb")
 
 

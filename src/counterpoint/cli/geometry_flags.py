@@ -8,7 +8,7 @@ class GeometryFlags(VerbFlags):
 
     shares: Names = option("share of each class: 0.25 or 1/4; with --normalize also counts", (), place="SHARE")
     run: str | None = option(
-        "instead of shares: a labelled run, whose classes are measured beside the optimum of its own loss, "
+        "instead of shares: a labelled run, whose classes are compared with the optimum of its loss, "
         "temperature, negatives and class counts",
     )
     normalize: bool = option("divide the shares by their sum", False)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from counterpoint.core.terminal_text import shown
 
 MAX_LINE = 300  # characters of another's message in ours
-# Settings, verbs and formats of earlier versions, and what stands in their place.
+# Settings, verbs and formats of earlier versions, and their replacements.
 GONE = {
     "engine.backend": "training runs on plain torch alone, which gave the same results",
     "csv": "--json has everything",
@@ -33,8 +33,8 @@ GONE = {
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
     "search --method": "every row is compared; docs/search.md has a few lines for a graph of usearch",
     "search --exact": "every row is compared",
-    "evaluate --baseline": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
-    "evaluate --baseline-weights": "evaluate the other encoder by itself (--encoder NAME --weights FILE --data DATA)",
+    "evaluate --baseline": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
+    "evaluate --baseline-weights": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
     "evaluate --same-classes": "give the classes one name in both data sets",
     "evaluate --absent-classes": "--source.classes takes the classes that both sides have",
     "evaluate --reference": "the accuracies under corruptions of two evaluations give any ratio",
@@ -49,12 +49,12 @@ GONE = {
     "search --export": "docs/search.md shows how the table of `counterpoint embed` goes into a database in a few lines",
     "export_index": "docs/search.md shows how the table of cp.embed(run) goes into a database in a few lines",
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
-    "runs --delete": "remove the folder of the run; nothing of it lies elsewhere",
+    "runs --delete": "remove the folder of the run; nothing of it is stored elsewhere",
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
-    "list protocols": "docs/evaluation.md has the metrics and layers of each published table",
-    "protocol": "docs/evaluation.md has the metrics and layers of each published table",
+    "list protocols": "docs/evaluation-reference.md has the metrics and layers of each published table",
+    "protocol": "docs/evaluation-reference.md has the metrics and layers of each published table",
     "runs --where": "`counterpoint runs --json` has every value for jq or Python to choose by",
 }
 

@@ -278,7 +278,7 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
         Whether an earlier one is to be replaced.
 
     Raises:
-        RunError: something stands there that is not ours, or that may not be replaced, or its folder does not exist.
+        RunError: something is there that is not ours, or that may not be replaced, or its folder does not exist.
     """
     if not target.parent.is_dir():
         raise RunError(f"the folder {target.parent} does not exist; make it first or choose another --out")

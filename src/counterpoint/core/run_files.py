@@ -50,7 +50,7 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
         overwrite: replace a run that is there. Files that are not ours stay.
 
     Raises:
-        RunError: something stands there already (``overwrite`` replaces only what is a run), or it cannot be created.
+        RunError: something is there already (``overwrite`` replaces only a run), or it cannot be created.
     """
     from counterpoint.core.run_records import RunStatus  # deferred: pydantic takes 0.1 s to import
 
@@ -74,13 +74,13 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
     """Require that a run may be made there.
 
     Raises:
-        RunError: something else stands there; see ``create_run``.
+        RunError: something else is there; see ``create_run``.
     """
     path = folder.path
     if not path.exists() or is_beginning(folder):
         return
     if folder.holds_seeds:
-        raise RunError(f"{path} holds the runs of several seeds; go on with --seeds, or choose another --out")
+        raise RunError(f"{path} holds the runs of several seeds; continue with --seeds, or choose another --out")
     if not folder.is_ours:
         raise RunError(f"{path} exists and is not a run folder, so it will not be touched; choose another --out")
     if not overwrite:
@@ -116,7 +116,7 @@ def create_seeds(path: Path, record: "SeedsRecord", *, overwrite: bool) -> RunFo
         overwrite: replace the runs of all seeds that are there. Files that are not ours stay.
 
     Raises:
-        RunError: something stands there already, one of the runs is in use, or the folder cannot be written.
+        RunError: something is there already, one of the runs is in use, or the folder cannot be written.
     """
     folder = RunFolder(path)
     check_free_for_seeds(folder, record.seeds, overwrite=overwrite)
@@ -141,7 +141,7 @@ def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int], *, overwrite: 
     """Require that the runs of these seeds may be made there.
 
     Raises:
-        RunError: something else stands there; see ``create_seeds``.
+        RunError: something else is there; see ``create_seeds``.
     """
     path = folder.path
     if folder.holds_seeds and not overwrite and not is_beginning_of_seeds(folder):

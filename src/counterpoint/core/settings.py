@@ -85,7 +85,7 @@ class OptimSettings(Settings):
     weight_decay: Annotated[float, Field(ge=0)] | Auto = option(
         "decay of matrices and kernels, not of biases and norms", "auto"
     )
-    decay_all: bool = option("decay biases, scales and shifts as well, as torch's optimisers do by themselves", False)
+    decay_all: bool = option("decay biases, scales and shifts as well, as in torch's optimisers", False)
     momentum: Annotated[float, Field(ge=0, lt=1)] = option("momentum of sgd and lars", 0.9)
     trust: Annotated[float, Field(gt=0)] = option(
         "trust coefficient of lars: length of a layer's step over that of its weights", 1e-3
@@ -138,7 +138,7 @@ class EngineSettings(Settings):
     workers: Annotated[int, Field(ge=0, le=64)] = option("threads that fetch ahead; changes no bit of the result", 0)
     checkpoint_every: Count | Auto = option("epochs between checkpoints (auto: about ten per run)", "auto")
     checkpoint_steps: Count | Off = option(
-        "save every so many steps, too, in the middle of an epoch or at its end", "none"
+        "also save after this many steps, in the middle of an epoch or at its end", "none"
     )
     checkpoint_at: list[Count] | Off = option(
         "epochs after which a checkpoint is saved that stays, such as [100, 300, 500]", "none"

@@ -63,7 +63,7 @@ def only_training() -> Iterator[None]:
     if not _TRAINING.acquire(blocking=False):
         raise UsageError(
             "another training is at work in this process, and both would draw from torch's one generator; start each "
-            "in a process of its own, or one after the other"
+            "in separate processes, or one after the other"
         )
     try:
         yield

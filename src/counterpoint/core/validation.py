@@ -57,7 +57,7 @@ class _StrictLoader(yaml.SafeLoader):
         counts = Counter(key for key in keys if isinstance(key, Hashable))
         doubled = sorted(str(key) for key, count in counts.items() if count > 1)
         if doubled:
-            raise UsageError(f"YAML key {doubled[0]!r} stands twice; keep one")
+            raise UsageError(f"YAML key {doubled[0]!r} occurs twice; keep one")
         return super().construct_mapping(node, deep=deep)
 
 

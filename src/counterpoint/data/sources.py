@@ -87,7 +87,7 @@ def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | No
     """Absolute paths of the files and folders in which samples lie, whether they are there or not.
 
     Returns:
-        None where nobody knows them.
+        None if unknown.
     """
     named = CATALOGUE.get(str(data))
     if named is not None and named.has_files:

@@ -144,7 +144,7 @@ def identified(z_ND: Tensor, z0_ND: Tensor, z1_ND: Tensor) -> float:
 
 
 def moved_views(z0_ND: Tensor, z1_ND: Tensor) -> float:
-    """Share of samples whose closest second view stands in another row, closer than any other sample's first view.
+    """Share of samples whose closest second view is in another row, closer than any other sample's first view.
 
     Near 1 where the rows of the two views are in different orders; of unrelated views about one half. Of at most
     ``MAX_PAIR_SAMPLES`` samples.

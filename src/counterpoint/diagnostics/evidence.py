@@ -318,11 +318,11 @@ class Evidence:
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
         shortcut: what colours alone tell of which views belong together.
         sharpness: curvature against learning rate, where a spectrum was taken and the limit is known (SGD).
-        pairs: whom the loss looks at, and which samples lie too near.
+        pairs: which negatives the loss pushes, and which samples are too close.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
         values: of the run's settings, by path, with every ``auto`` filled in.
         classes: how the classes of the embedding lie; None without labels.
-        held_out: training samples beside held-out ones; None but for a run's own samples.
+        held_out: training samples beside held-out ones; None except for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
         groups: what groups of samples that were given have to do with the features; None without any.
         altered: what was done to the pictures since training; None where nothing is known of it.

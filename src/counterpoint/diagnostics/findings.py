@@ -104,12 +104,12 @@ class Findings(Record):
         places: measurements by place.
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
-        unjudged: what a verdict would look at, and was not there (see ``Evidence.not_looked_at``).
+        unjudged: missing input that a verdict would use (see ``Evidence.not_looked_at``).
         levers: what the run can change, for findings about accuracies that are drawn anew.
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
-        held_out: training samples beside held-out ones; None but for a run's own samples.
+        held_out: training samples beside held-out ones; None except for a run's own samples.
         layers: every layer of the encoder, where they were asked for.
-        pairs: whom the loss looks at, and which samples lie too near.
+        pairs: which negatives the loss pushes, and which samples are too close.
     """
 
     findings: Annotated[tuple[Finding, ...], Listed] = ()
@@ -190,7 +190,7 @@ class Findings(Record):
 def find(evidence: Evidence) -> tuple[Finding, ...]:
     """Run every check of ``CATALOGUE``; worst findings first, otherwise in the catalogue's order.
 
-    Of too few samples nothing is said but that.
+    With too few samples this is the only finding.
     """
     is_refused = evidence.places[EMBEDDING].num_samples < FEWEST_SAMPLES
     found = _judged(evidence, ["little-evidence"] if is_refused else CATALOGUE)

@@ -12,7 +12,7 @@ FACTOR = 3.0
 VERY_LOW_RATE, VERY_HIGH_RATE = 1e-4, {"adam": 0.01, "adamw": 0.01, "sgd": 0.5, "lars": 5.0}
 # By finding: in how many trainings with a fault its remedy was tried, in how many the mean accuracy of kNN and linear
 # probe on other pictures rose, and by how many points it changed on average. `calibrate_diagnosis.py --trained`, whose
-# table is in docs/diagnosis.md.
+# table is in docs/diagnosis-reference.md.
 TRIED: Mapping[str, tuple[int, int, float]] = {
     "dimensional-collapse": (18, 14, 1.0),
     "temperature-high": (9, 9, 3.0),
@@ -136,7 +136,9 @@ LOOK_AT_VIEWS = Step("preview", "a look at the views, which may be blank (counte
 MORE_EPOCHS = Step("epochs", "more epochs (--epochs)", _times("epochs", FACTOR))
 FEWER_EPOCHS = Step("epochs", "fewer epochs (--epochs)", _times("epochs", 1 / FACTOR))
 LARGER_BATCH = Step(
-    "batch", "a larger batch, and as many more epochs, so that updates stay as many (--batch-size)", _larger_batch
+    "batch",
+    "a larger batch (--batch-size), with more epochs so that the number of updates stays the same",
+    _larger_batch,
 )
 USUAL_WEIGHTS = Step(
     "loss options", "the usual weights within the loss (--loss.options)", lambda _: {"loss.options": {}}
@@ -175,12 +177,12 @@ OTHER_SCALE = "train with another scale of similarities"
 # check that is not here the steps depend on what it measured, or nothing is trained anew.
 REMEDIES: Mapping[str, tuple[tuple[Step, ...], str]] = {
     "imbalance": ((BALANCED_SAMPLING,), "judge by balanced accuracy, and collect more samples of the rare classes"),
-    "untrained": ((HIGHER_RATE, MORE_EPOCHS), "give its weights, or train it"),
+    "untrained": ((HIGHER_RATE, MORE_EPOCHS), "load its weights, or train it"),
     "rate-too-high": ((LOWER_RATE,), "train with a lower learning rate"),
     "full-collapse": (
         (USUAL_WEIGHTS, LOWER_RATE, HIGHER_TEMPERATURE, LOOK_AT_VIEWS),
-        "check that the inputs differ, and that what computed these features was trained; if a large constant was "
-        "added to them, subtract the mean",
+        "check that the inputs differ and that the encoder was trained; if the features have a large constant "
+        "offset, subtract the mean",
     ),
     "few-negatives": ((LARGER_BATCH,), "train with larger batches"),
     "temperature-low": ((HIGHER_TEMPERATURE,), OTHER_SCALE),
@@ -190,7 +192,7 @@ REMEDIES: Mapping[str, tuple[tuple[Step, ...], str]] = {
     "shortcut": ((COLOUR_CHANGES,), "train on views whose brightness and colours change"),
     "minority-collapse": (
         (BALANCED_SAMPLING, LOWER_TEMPERATURE, MORE_EPOCHS),
-        "features that were learned with every class drawn equally often",
+        "features trained with balanced sampling",
     ),
     "cluster-collapse": (
         (REPRESENTATION_INSTEAD, HIGHER_TEMPERATURE, FEWER_EPOCHS),
@@ -207,9 +209,9 @@ REMEDIES: Mapping[str, tuple[tuple[Step, ...], str]] = {
     "dead-dimensions": ((RELU_GELU, FEWER_FEATURES), "leave them out: no distance changes"),
     "uneven-spectrum": (
         (LOWER_TEMPERATURE, WEAKER_VIEWS),
-        "whiten the features, if all directions are to count in distances",
+        "whiten the features, if all directions should count in distances",
     ),
-    "alignment": ((WEAKER_VIEWS, MORE_EPOCHS), "compare views that keep what tells samples apart"),
+    "alignment": ((WEAKER_VIEWS, MORE_EPOCHS), "compare views that keep the differences between samples"),
 }
 
 

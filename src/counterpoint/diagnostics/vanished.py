@@ -44,7 +44,7 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
     of the mean variance; or that has at most a millionth of it. All behind it have vanished, too. A smooth fall, as of
     a power law, is no collapse, however long it is.
 
-    Source: directclr2022, section 3, whose figures show such steps; the limits are ours (docs/diagnosis.md).
+    Source: directclr2022, section 3, whose figures show such steps; the limits are ours (docs/diagnosis-reference.md).
 
     Args:
         spectrum_D: from ``spectra.covariance_spectrum``, descending.

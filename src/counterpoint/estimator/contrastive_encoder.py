@@ -216,7 +216,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     @property
     def _needs_labels(self) -> bool:
-        """Whether the method learns from labels; of an unknown one nothing is said here."""
+        """Whether the method learns from labels; an unknown one is not judged here."""
         return isinstance(self.method, str) and self.method in METHODS and METHODS[self.method].needs_labels
 
     def _check_own_parameters(self) -> None:

@@ -67,8 +67,8 @@ METRICS = (
         name="balanced knn",
         title="Balanced kNN accuracy",
         short="balanced kNN",
-        definition="Mean over the classes of the share of each class's queries that get it where the "
-        "nearest labelled samples vote.",
+        definition="Mean over the classes of the share of queries that the vote of the nearest labelled samples "
+        "classifies correctly.",
         chance="1 / number of classes",
         source="brodersen2010",
         measure=lambda known: balanced(knn_score(known), known.labels_N),
@@ -81,8 +81,8 @@ METRICS = (
         name="balanced probe",
         title="Balanced linear probe",
         short="balanced probe",
-        definition="Mean over the classes of the share of each class's queries that get it from a linear "
-        "classifier on frozen features.",
+        definition="Mean over the classes of the share of queries that a linear classifier on frozen features "
+        "classifies correctly.",
         chance="1 / number of classes",
         source="brodersen2010",
         measure=lambda known: balanced(probe_score(known), known.labels_N),
@@ -95,8 +95,8 @@ METRICS = (
         name="classifier",
         title="Own classifier",
         short="own classifier",
-        definition="Share of queries that get their own class from the classifier that was trained with the encoder; "
-        "of runs that learn from labels.",
+        definition="Share of queries that the classifier trained with the encoder classifies correctly; only for "
+        "runs that learn from labels.",
         source="ncl2024",
         measure=classifier_score,
         wording="the classifier that was trained with the encoder names each query",

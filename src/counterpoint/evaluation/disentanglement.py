@@ -150,8 +150,8 @@ METRICS = (
         name="mig",
         title="Mutual information gap",
         short="MIG",
-        definition="Mean over the factors that generated the data of what the best dimension tells about the factor "
-        "more than the second best does, as a share of the factor's entropy.",
+        definition="Mean over the factors that generated the data of the information that the best dimension has "
+        "about the factor beyond the second best one, as a share of the factor's entropy.",
         chance="near 0",
         source="chen2018",
         measure=mig_score,

@@ -38,6 +38,6 @@ class EvaluationSettings(LookSettings):
         (),
     )
     selection_step: Annotated[int, Field(ge=1)] | None = option(
-        "keep multiples of so many features (default: 1, 2, 4, ...)"
+        "keep multiples of this number of features (default: 1, 2, 4, ...)"
     )
     out: str | None = option("where the record goes (.json; default: by what is evaluated)")

@@ -179,7 +179,7 @@ def own_classes(
 
 
 def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[FeatureSet]:
-    """The untrained encoder's representation; nothing for a user's own module, which nobody can build anew."""
+    """The untrained encoder's representation; nothing for a user's own module, which cannot be rebuilt."""
     backbone = untrained_backbone(subject)
     if backbone is None:
         return []

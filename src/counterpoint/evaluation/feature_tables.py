@@ -33,7 +33,7 @@ Compute = Callable[[Sequence[str], Write], None]  # writes all rows of some arra
 
 
 def key_of(encoder: Encoder) -> str | None:
-    """Hash of all that an encoder's features depend on besides the samples; None where nobody knows.
+    """Hash of all that an encoder's features depend on besides the samples; None if unknown.
 
     That is so of a user's own module, whose code may have changed.
     """

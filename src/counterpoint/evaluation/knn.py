@@ -114,7 +114,7 @@ def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
     """The nearest of those found so far and of a later block."""
     if earlier.similarity_QK.shape[1] == 0:
         return later
-    # Earlier ones stand first: ties stay in the order of the bank.
+    # Earlier ones come first: ties stay in the order of the bank.
     similarity_QK = torch.cat([earlier.similarity_QK, later.similarity_QK], dim=1)
     positions_QK = torch.cat([earlier.positions_QK, later.positions_QK], dim=1)
     best = largest(similarity_QK, min(k, similarity_QK.shape[1]))
@@ -300,7 +300,7 @@ METRICS = (
         name="knn",
         title="kNN accuracy",
         short="kNN",
-        definition="Share of queries that get their own class where the nearest labelled samples vote.",
+        definition="Share of queries that the vote of the nearest labelled samples classifies correctly.",
         source="wu2018",
         measure=knn_score,
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
@@ -312,8 +312,8 @@ METRICS = (
         name="knn-20",
         title="kNN-20 accuracy",
         short="kNN-20",
-        definition="Share of queries that get their own class where the 20 nearest labelled samples vote by cosine, "
-        "at temperature 0.1.",
+        definition="Share of queries that the vote of the 20 nearest labelled samples by cosine classifies "
+        "correctly, at temperature 0.1.",
         source="wu2018",
         measure=lambda known: _preset(known, 20),
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
@@ -325,8 +325,8 @@ METRICS = (
         name="knn-200",
         title="kNN-200 accuracy",
         short="kNN-200",
-        definition="Share of queries that get their own class where the 200 nearest labelled samples vote by cosine, "
-        "at temperature 0.1, as in lightly's benchmarks and in MIO.",
+        definition="Share of queries that the vote of the 200 nearest labelled samples by cosine classifies "
+        "correctly, at temperature 0.1, as in lightly's benchmarks and in MIO.",
         source="wu2018",
         measure=lambda known: _preset(known, 200),
         wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "

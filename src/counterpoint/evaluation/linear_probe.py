@@ -342,8 +342,8 @@ METRICS = (
         name="linear probe",
         title="Linear probe",
         short="linear probe",
-        definition="Share of queries that get their own class from a linear classifier that was fitted to the frozen "
-        "features of labelled samples.",
+        definition="Share of queries that a linear classifier, fitted to the frozen features of labelled samples, "
+        "classifies correctly.",
         source="alain2017",
         measure=probe_score,
         wording="a linear classifier fitted to the frozen vectors of the bank names each query",

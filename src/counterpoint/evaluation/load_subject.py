@@ -141,7 +141,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings) -> Subje
 def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSettings, reporter: Reporter) -> Subject:
     """An encoder from elsewhere with its samples, a share of which is held out."""
     if data is None:
-        raise UsageError("an encoder from elsewhere has no samples of its own; give --data (of embed: SAMPLES)")
+        raise UsageError("an encoder from elsewhere comes without samples; give --data (for embed: SAMPLES)")
     asked = {**SourceSettings().model_dump(), **look.part}
     # Random weights are of no size; those of a file were trained at some.
     if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:

@@ -169,8 +169,8 @@ METRICS = (
         name="adam probe",
         title="Adam probe",
         short="Adam probe",
-        definition="Share of queries that get their own class from a linear classifier that Adam trained for "
-        "50 epochs on standardised features.",
+        definition="Share of queries that a linear classifier, trained by Adam for 50 epochs on standardised "
+        "features, classifies correctly.",
         source="alphacl2022",
         measure=lambda known: recipe_score(known, ADAM),
         wording="a softmax classifier trained by Adam on standardised features names each query",
@@ -180,8 +180,8 @@ METRICS = (
         name="sgd probe",
         title="SGD probe",
         short="SGD probe",
-        definition="Share of queries that get their own class from a linear classifier that SGD trained for "
-        "100 epochs along a cosine.",
+        definition="Share of queries that a linear classifier, trained by SGD for 100 epochs with a cosine "
+        "schedule, classifies correctly.",
         source="directclr2022",
         measure=lambda known: recipe_score(known, SGD_COSINE),
         wording="a softmax classifier trained by SGD along a cosine names each query",
@@ -191,8 +191,8 @@ METRICS = (
         name="fast sgd probe",
         title="SGD probe at a constant rate",
         short="fast SGD probe",
-        definition="Share of queries that get their own class from a linear classifier that SGD trained for "
-        "50 epochs at the rate 1.",
+        definition="Share of queries that a linear classifier, trained by SGD for 50 epochs at a learning rate of "
+        "1, classifies correctly.",
         source="ncl2024",
         measure=lambda known: recipe_score(known, SGD_CONSTANT),
         wording="a softmax classifier trained by SGD at a constant rate names each query",
@@ -202,8 +202,7 @@ METRICS = (
         name="lars probe",
         title="LARS probe",
         short="LARS probe",
-        definition="Share of queries that get their own class from a linear classifier that LARS trained for "
-        "50 epochs.",
+        definition="Share of queries that a linear classifier, trained by LARS for 50 epochs, classifies correctly.",
         source="ncl2024",
         measure=lambda known: recipe_score(known, LARS_COSINE),
         wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",

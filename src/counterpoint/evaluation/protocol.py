@@ -66,7 +66,7 @@ def evaluate(
     quiet: bool = False,
     **settings: Any,
 ) -> Evaluation:
-    """Say how well an encoder separates known classes, beside two baselines on the same split.
+    """Measure how well an encoder separates known classes, beside two baselines on the same split.
 
     Args:
         run: the run or its folder (``Run(path, encoder=module)`` if it was trained with your own module); an encoder
@@ -76,9 +76,9 @@ def evaluate(
         data: labelled data (anything ``train`` takes); None takes the run's own. The array that the run was trained on
             is recognised by its content.
         labels: one per sample for arrays; a file for named data.
-        test_data: the queries, where they are samples of their own (a folder, an array, or a named set, of which the
-            part for tests is taken): then all samples of ``data`` are the bank. None holds a share of ``data`` out.
-        test_labels: theirs.
+        test_data: separate queries (a folder, an array, or the test part of a named set); all samples of ``data`` are
+            then the bank. None holds a share of ``data`` out.
+        test_labels: labels of the queries.
         quiet: show no progress.
         settings: ``metrics`` (names of ``counterpoint list metrics``, or ``all``;
             none takes those that are not for request); ``layers`` (``representation``, ``embedding``, ``projected``,

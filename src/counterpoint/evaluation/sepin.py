@@ -140,8 +140,8 @@ METRICS = (
         name="sepin",
         title="SEPIN of all dimensions",
         short="SEPIN",
-        definition="Mean over the dimensions of what each tells about the sample that the others do not, in nats: the "
-        "loss in InfoNCE's estimate of information where it is left out.",
+        definition="Mean over the dimensions of the information about the sample that only this dimension has, in "
+        "nats: how much InfoNCE's estimate of information drops without it.",
         chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, None),
@@ -155,8 +155,7 @@ METRICS = (
         name="sepin@1",
         title="SEPIN@1",
         short="SEPIN@1",
-        definition="What the dimension that tells most by itself tells about the sample that the others do not, in "
-        "nats.",
+        definition="Information about the sample that only the most informative dimension has, in nats.",
         chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 1),
@@ -170,8 +169,8 @@ METRICS = (
         name="sepin@10",
         title="SEPIN@10",
         short="SEPIN@10",
-        definition="Mean over the 10 dimensions that tell most by themselves of what each tells about the sample that "
-        "the others do not, in nats.",
+        definition="Mean over the 10 most informative dimensions of the information about the sample that only "
+        "this dimension has, in nats.",
         chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 10),
@@ -185,8 +184,8 @@ METRICS = (
         name="sepin@100",
         title="SEPIN@100",
         short="SEPIN@100",
-        definition="Mean over the 100 dimensions that tell most by themselves of what each tells about the sample that "
-        "the others do not, in nats.",
+        definition="Mean over the 100 most informative dimensions of the information about the sample that only "
+        "this dimension has, in nats.",
         chance="0",
         source="ncl2024",
         measure=lambda known: _score(known, 100),

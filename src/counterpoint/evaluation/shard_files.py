@@ -247,5 +247,5 @@ def check_same(found: TablePlan, asked: TablePlan, path: Path) -> None:
         if there[name] != here[name]:
             raise RunError(
                 f"{path} is of another table: {name} {there[name]}, this is {here[name]}; choose another --out, or "
-                f"remove {path.parent} to begin anew"
+                f"remove {path.parent} to start again"
             )

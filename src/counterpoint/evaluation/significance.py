@@ -137,7 +137,7 @@ def _standard_error(first: Sequence[float], second: Sequence[float], *, is_paire
     if min(map(len, sides)) < 2:
         return 0.0, 0.0
     variances = [float(np.var(side, ddof=1)) / len(side) for side in sides]
-    # Seeds that are equal but for rounding do not scatter.
+    # Seeds that are equal up to rounding do not scatter.
     if sum(variances) <= (ROUNDING * max(float(np.abs(side).max()) for side in sides)) ** 2:
         return 0.0, 0.0
     # welch1947: the degrees of freedom of Satterthwaite's approximation; of one side, its own.

@@ -171,7 +171,7 @@ def open_trained(
 
 
 def files_of_samples(run: Run, data: Any, part: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The files in which the samples lie that ``open_trained`` opens; None where nobody knows them, or of arrays."""
+    """The files in which the samples lie that ``open_trained`` opens; None if unknown, or of arrays."""
     settings = read_resolved(run.folder)
     name = settings.data if data is None else data
     if not isinstance(name, str | Path) or name == ARRAY:

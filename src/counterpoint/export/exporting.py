@@ -166,7 +166,7 @@ def export(
             those that can be made, and says why the others cannot.
         out: folder to make.
         data: samples to compare on (anything ``train`` takes); None takes the run's own.
-        overwrite: replace an export that stands there; anything else is never touched.
+        overwrite: replace an existing export; anything else is never touched.
         quiet: show no progress.
         settings: ``layer`` (representation, embedding or both: what graphs return), ``checkpoint`` (a step), ``root``
             (of named data) and ``licence`` (for the card).

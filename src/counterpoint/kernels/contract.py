@@ -100,7 +100,7 @@ class PairScores:
 
     With ``keys_MD`` None the anchors are their own keys: row and column readings are then the same, ``is_two_way`` is
     False, and the terms ``column_own_M`` and ``column_other_N`` are None. With ``is_unit`` no vector is
-    longer than 1, but for rounding.
+    longer than 1, up to rounding.
     """
 
     terms: ScoreTerms

@@ -1,6 +1,6 @@
 """Contrastive losses. Each is called as ``loss(z0, z1, labels=None)`` and can say what it does to each pair.
 
-``explain(loss)`` prints what a loss is; ``docs/losses.md`` has them all in one table.
+``explain(loss)`` prints what a loss is; ``docs/losses-reference.md`` has them all in one table.
 """
 
 from collections.abc import Callable, Mapping

@@ -49,7 +49,7 @@ class AlphaRule(Protocol):
     """From costs to importance, row by row.
 
     Attributes:
-        can_stream: each row is decided by itself, so that rows can be handed over in blocks.
+        can_stream: each row is decided independently, so that rows can be handed over in blocks.
         formula: alpha as a formula in d_ij^2 = c.
     """
 
@@ -57,7 +57,7 @@ class AlphaRule(Protocol):
 
     @property
     def can_stream(self) -> bool:
-        """Each row is decided by itself."""
+        """Each row is decided independently."""
         ...
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class AlphaRule(Protocol):
 
 
 class _RowByRow:
-    """Rules that decide each row by itself, with weights that sum to 1 unless they say otherwise."""
+    """Rules that decide each row independently, with weights that sum to 1 unless they say otherwise."""
 
     can_stream = True
 

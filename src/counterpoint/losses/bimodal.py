@@ -48,7 +48,7 @@ class CrossModal(ContrastiveLoss):
     Raises:
         ValueError: temperature <= 0 or not finite, or a learnable one below 1 / max_scale.
 
-    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors.
+    Unchanged by permuting samples, swapping views and, except for the ReLU, by rotating all vectors.
 
     >>> z = torch.eye(2)
     >>> round(float(CrossModal(temperature=1.0)(z, z).detach()), 6) == round(math.log(1 + 1 / math.e), 6)

@@ -1,4 +1,4 @@
-r"""Losses that judge every pair by itself: is it a positive, yes or no?
+r"""Losses that judge every pair separately: is it a positive, yes or no?
 
 With s the scaled similarity of a pair, :math:`-\log \sigma(s) = \log(1 + e^{-s})` is what a positive costs and
 :math:`-\log(1 - \sigma(s)) = \log(1 + e^s)` what a negative costs. phi is linear, so that every pair's weight is known
@@ -171,7 +171,7 @@ class BinaryContrast(ContrastiveLoss):
 
 @shown_by_call
 def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
-    r"""MIO, version 1: binary cross-entropy of "is this pair a positive?", positives and negatives weighing alike.
+    r"""MIO, version 1: binary cross-entropy of "is this pair a positive?", positives and negatives with equal weight.
 
     .. math:: L = \frac{1}{2N} \sum_{n=1}^{2N} \ln(1 + e^{-C_{nn'}/\tau})
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})
@@ -202,7 +202,7 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
 
 @shown_by_call
 def MIOv2(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
-    r"""MIO, version 2: version 1 without the term by which positives, too, repel.
+    r"""MIO, version 2: version 1 without the repelling term of positives.
 
     .. math:: L = -\frac{1}{2N} \sum_{n=1}^{2N} \frac{C_{nn'}}{\tau}
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})

@@ -28,7 +28,7 @@ def applies_relu(name: str, options: Mapping[str, Any]) -> bool:
     """Whether a loss puts a ReLU on its inputs, so that non-negative vectors are what is trained.
 
     Args:
-        name: as in the catalogue; of an unknown one nothing is said here.
+        name: as in the catalogue; an unknown one is not judged here.
         options: settings of this loss.
 
     >>> applies_relu("cross-modal", {"nonnegative": True}), applies_relu("cross-modal", {})

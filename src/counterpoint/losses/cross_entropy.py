@@ -76,7 +76,7 @@ class CrossEntropy(ClassLoss):
     Args:
         num_classes: C >= 2.
         num_features: D >= 1.
-        generator: draws the first weights, uniform between -1 and 1 over sqrt(D), as ``nn.Linear`` does; None stands
+        generator: draws the first weights, uniform between -1 and 1 over sqrt(D), as ``nn.Linear`` does; None means
             for a new one of seed 0. Biases start at 0.
 
     Raises:
@@ -148,7 +148,7 @@ class NonNegativeCrossEntropy(ClassLoss):
     Args:
         num_classes: C >= 2.
         num_features: D >= 1.
-        generator: draws the first weights, uniform between 0 and 1 / sqrt(D); None stands for a new one of seed 0. No
+        generator: draws the first weights, uniform between 0 and 1 / sqrt(D); None means a new one of seed 0. No
             weight starts negative, because ReLU would never give it a gradient.
 
     Raises:

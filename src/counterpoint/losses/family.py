@@ -24,7 +24,7 @@ from counterpoint.losses.pairs import LINEAR, Negatives, Pairing, Phi, Psi, log_
 
 @shown_by_call
 def MINE(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
-    r"""MINE as the family has it: phi = log(x), psi = exp(x).
+    r"""MINE in the pairwise family: phi = log(x), psi = exp(x).
 
     .. math:: L = \frac{1}{2n} \sum_i \log \sum_{j \in N(i)} e^{d_i^2 - d_{ij}^2}
 
@@ -228,7 +228,7 @@ def ModifiedTriplet(steepness: float = 1.0, negatives: Negatives = "two-view", n
 
 @shown_by_call
 def LinearTriplet(negatives: Negatives = "two-view", normalize: bool = True) -> PairLoss:
-    r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so that all pairs weigh alike.
+    r"""Triplet contrastive loss, also called the quadratic loss: phi and psi are linear, so pairs have equal weight.
 
     .. math:: L = \frac{1}{2n} \sum_i \sum_{j \in N(i)} (d_i^2 - d_{ij}^2)
 

@@ -18,7 +18,7 @@ from counterpoint.losses.pairs import ContrastiveLoss, Negatives, Pairing
 
 
 class AlphaCL(ContrastiveLoss):
-    r"""Pair-weighed contrastive learning (alpha-CL).
+    r"""Pair-weighted contrastive learning (alpha-CL).
 
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \sum_{j \in N(i)} \alpha_{ij} (d_i^2 - d_{ij}^2), \qquad
         \alpha = \mathrm{rule}(d_{ij}^2, d_i^2) \text{ held fixed}
@@ -79,7 +79,7 @@ class AlphaCL(ContrastiveLoss):
         if not callable(self.rule) or not hasattr(self.rule, "can_stream") or isinstance(self.rule, type):
             raise TypeError(f"rule must be a rule such as Entropy() or OwnRule(function), got {self.rule!r}")
         if stream is True and not self.rule.can_stream:
-            raise ValueError(f"stream=True needs a rule that decides each row by itself, got {self.rule}")
+            raise ValueError(f"stream=True needs a rule that decides each row independently, got {self.rule}")
         self.pairing = Pairing(negatives, normalize=normalize)
         self.backpropagate_alpha = backpropagate_alpha
         self.streams = self.rule.can_stream if stream == "auto" else stream
@@ -168,7 +168,7 @@ class OwnRule:
 
     Args:
         function: from costs (b, m), infinite where there is no negative, and own costs (b,) to alpha (b, m).
-        can_stream: the function looks at each row by itself. If not, it gets all 2n anchors and 2n vectors at once,
+        can_stream: the function treats each row independently. If not, it gets all 2n anchors and 2n vectors at once,
             first view before second.
 
     Raises:

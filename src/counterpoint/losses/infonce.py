@@ -1,4 +1,4 @@
-"""InfoNCE, and its decoupled forms, in which the positive does not stand in the denominator."""
+"""InfoNCE, and its decoupled forms, in which the positive is not in the denominator."""
 
 # N samples per view, A anchors, D features
 

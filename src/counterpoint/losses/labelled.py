@@ -1,4 +1,4 @@
-"""The 2n vectors of a batch and their classes: who shares a label with whom."""
+"""The 2n vectors of a batch and their classes: which vectors share a label."""
 
 # N samples per view, A anchors, M = 2N vectors (first view before second), C classes, D features
 

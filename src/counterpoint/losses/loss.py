@@ -26,7 +26,7 @@ Made = TypeVar("Made", bound="Loss")
 
 @dataclass(frozen=True)
 class LossCard:
-    """What a loss is, in the words of ``losses.explain`` and of the table in ``docs/losses.md``.
+    """What a loss is, in the words of ``losses.explain`` and of the table in ``docs/losses-reference.md``.
 
     Attributes:
         name: as in the catalogue's class or function.
@@ -239,7 +239,7 @@ def explain(loss: Loss) -> str:
     """Say what a loss is: its phi, psi, alpha, negatives, normalisation and source.
 
     Args:
-        loss: any loss of the catalogue, or a ``PairLoss`` of one's own.
+        loss: any loss of the catalogue, or your own ``PairLoss``.
 
     Returns:
         Lines to print.

@@ -28,7 +28,7 @@ class BarlowTwins(Loss):
         C_{pq} = \frac{1}{n} \sum_i \hat z_{ip} \hat z'_{iq}, \qquad
         \hat z_{ip} = \frac{z_{ip} - \bar z_p}{\sqrt{\mathrm{var}_p + \epsilon}}
 
-    Each feature is standardised over the batch, each view by itself, with the variance's sum over samples divided by
+    Each feature is standardised over the batch, each view separately, with the variance's sum over samples divided by
     n; both terms are sums over features, so that the value grows with their number. Equal to lightly's
     ``BarlowTwinsLoss(lambda_param)`` without a difference in normalisation.
 
@@ -45,8 +45,8 @@ class BarlowTwins(Loss):
     Raises:
         ValueError: ``lambda_`` < 0 or ``variance_epsilon`` <= 0.
 
-    Unchanged by permuting samples, by swapping views and, but for epsilon, by scaling or shifting a feature. Takes the
-    whole batch in every process: a correlation is not a sum of losses over samples. With D >= 4n features no D x D
+    Unchanged by permuting samples, by swapping views and, except for epsilon, by scaling or shifting a feature. Takes
+    the whole batch in every process: a correlation is not a sum of losses over samples. With D >= 4n features no D x D
     matrix is made: time n^2 D, memory n D.
 
     >>> z = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])

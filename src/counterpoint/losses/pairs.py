@@ -305,7 +305,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
 
     Args:
         both_2ND: first view above second, as ``prepare_both`` returns them.
-        pairing: who meets whom.
+        pairing: which vectors are anchors and which repel them.
         psi: how gaps become scores, by its scale and margin.
         part: samples whose vectors are anchors; None for all.
 

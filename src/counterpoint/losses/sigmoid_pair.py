@@ -1,4 +1,4 @@
-"""The sigmoid loss of SigLIP: every pair of two kinds of data is judged by itself, with a learned scale and bias."""
+"""The sigmoid loss of SigLIP: every pair of two kinds of data is judged separately, with a learned scale and bias."""
 
 # N samples, A own anchors, H rows of a block, D features
 

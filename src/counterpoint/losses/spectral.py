@@ -38,7 +38,7 @@ class SpectralContrastive(Loss):
     Raises:
         ValueError: mu <= 0 or not finite.
 
-    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors. Takes the whole
+    Unchanged by permuting samples, swapping views and, except for the ReLU, by rotating all vectors. Takes the whole
     batch in every process.
 
     >>> loss = SpectralContrastive()
@@ -125,7 +125,7 @@ def CrossModalSpectral(nonnegative: bool = False, mu: float | None = 1.0) -> Spe
     Raises:
         ValueError: mu <= 0 or not finite.
 
-    Unchanged by permuting samples, swapping views and, but for the ReLU, by rotating all vectors. Takes the whole
+    Unchanged by permuting samples, swapping views and, except for the ReLU, by rotating all vectors. Takes the whole
     batch in every process.
 
     >>> loss = CrossModalSpectral(nonnegative=True)

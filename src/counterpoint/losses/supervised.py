@@ -23,7 +23,7 @@ from counterpoint.losses.supervised_sums import mean_over_positives
 
 
 class SupCon(Loss):
-    r"""Supervised contrastive loss: the mean over an anchor's positives stands outside the logarithm.
+    r"""Supervised contrastive loss: the mean over an anchor's positives is outside the logarithm.
 
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \frac{-1}{|P(i)|} \sum_{p \in P(i)}
         \log \frac{e^{\cos_{ip}/\tau}}{\sum_{a \ne i} e^{\cos_{ia}/\tau}}
@@ -86,7 +86,7 @@ class SupCon(Loss):
             part: the anchors scored here.
 
         Raises:
-            ValueError: as every loss; one set without labels, in which nobody has a positive.
+            ValueError: as every loss; one set without labels, in which no sample has a positive.
         """
         if labels is None and z1 is not None:
             # Each sample is its own class: one positive, and the kernels of InfoNCE take the pairs.

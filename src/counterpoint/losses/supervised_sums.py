@@ -30,7 +30,7 @@ from counterpoint.losses.labelled import LabelledVectors
 
 @dataclass(frozen=True)
 class Classes:
-    """Who attracts whom, in the order of classes.
+    """Which vectors attract each other, in the order of classes.
 
     Attributes:
         class_V: class of each vector, rising.

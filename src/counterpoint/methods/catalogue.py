@@ -95,7 +95,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         summary="SimCLR with non-negative embeddings, whose dimensions are sparse and can be read",
         source="ncl2024, section 4",
         nonnegative="relu",  # the paper's; its CIFAR code has relu-gelu (compared in docs/decisions.md)
-        published="LARS, views and projector of its own, --recipe ncl-cifar10-resnet18",
+        published="LARS, its own views and projector, --recipe ncl-cifar10-resnet18",
     ),
     "directclr": MethodEntry(
         summary="no projector: the loss sees a sub-vector of the representation itself",
@@ -114,7 +114,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         projector_norm="batch",  # the released code's, there without scale and shift
         hidden_share=1.0,  # 512-512-128 for ResNet-18
         temperature=0.5,
-        published="Adam, BatchNorm without scale, a schedule of its own, --recipe alphacl-cifar10-resnet18",
+        published="Adam, BatchNorm without scale, its own schedule, --recipe alphacl-cifar10-resnet18",
     ),
     "mio": MethodEntry(
         summary="mutual information by a binary classifier of pairs: no sum over negatives inside a logarithm",
@@ -128,7 +128,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         source="haochen2021; ncl2024, Eq. 2",
         loss="spectral",
         negatives="cross-view",
-        published="SGD, views and projector of its own, --recipe ncl-cifar10-resnet18-spectral",
+        published="SGD, its own views and projector, --recipe ncl-cifar10-resnet18-spectral",
     ),
     "moco": MethodEntry(
         summary="contrast each view with a queue of keys from a slowly moving encoder: many negatives, small batches",

@@ -111,7 +111,7 @@ class GradientCache(nn.Module):
         loss and data-parallel wrappers work as they are.
 
     Args:
-        encoder: maps samples (n, ...) to one tensor (n, ...); each sample by itself.
+        encoder: maps samples (n, ...) to one tensor (n, ...); each sample independently.
         chunk_size: most samples per encoder pass, >= 1; the chunks of a batch are as even as can be. Both views pass
             the encoder together in ``JointEmbedding``: a batch of n pairs is 2n samples.
         allow_batch_norm: accept batch normalisation in training mode although its statistics are then those of each

@@ -49,7 +49,7 @@ class OneEncoder(EmbeddingMethod):
         head: projector and output map.
         loss: of the embeddings.
         chunks: encode in chunks; None encodes the 2n samples at once.
-        is_apart: encode each view by itself, so that BatchNorm has the statistics of one view.
+        is_apart: encode each view separately, so that BatchNorm has the statistics of one view.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class Predictive(EncoderMethod):
 
     with predictions p from the encoder's embeddings z, targets z' from its momentum copy, and the loss of one
     direction, :math:`\ell`, the squared distance of unit vectors (BYOL) or minus the cosine (SimSiam): the form of
-    the loss decides between the sum and the mean. Targets get no gradient. Each view passes the encoder by itself, as
+    the loss decides between the sum and the mean. Targets get no gradient. Each view passes the encoder separately, as
     in both papers, so that BatchNorm has the statistics of one view; in training mode the momentum copy's BatchNorm
     uses those of its own batch.
 

@@ -33,7 +33,7 @@ class QueueContrast(Loss):
         num_features: D >= 1.
         temperature: tau > 0; chen2020 (MoCo v2) uses 0.2.
         epsilon: weight of the positive in the denominator, >= 0; 0 leaves it out, as DCL does.
-        generator: draws the first keys, uniform on the sphere; None stands for a new one of seed 0.
+        generator: draws the first keys, uniform on the sphere; None means a new one of seed 0.
 
     Raises:
         ValueError: an argument out of range.

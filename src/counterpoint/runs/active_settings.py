@@ -247,7 +247,7 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),
     "engine.encode_views": lambda facts: (
-        None if facts.method.wiring in ENCODES_BOTH else "it encodes each view by itself"
+        None if facts.method.wiring in ENCODES_BOTH else "it encodes each view separately"
     ),
     "engine.strategy": _needs_ranks,
     "engine.sync_norm": _needs_ranks,

@@ -205,7 +205,7 @@ def class_question(subject: Subject) -> ClassQuestion:
     r"""Read the question from a run.
 
     A two-view batch of n samples has its negatives in n - 1 pairs of one class each: k = n - 1 draws with every term
-    twice, a margin of log 2 (``docs/theory.md``, Two views; imbalanced2026, Eq. 14).
+    twice, a margin of log 2 (``docs/theory-reference.md``, Two views; imbalanced2026, Eq. 14).
 
     Args:
         subject: of a run, with its samples.
@@ -308,7 +308,7 @@ def _of_batch(loss: Loss, record: ClassLevel, number: int) -> _Draws:
         return _Draws(record, float(record.num_negatives or math.inf), loss.uses_labels)
     if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
         return _Draws(record, float(number), loss.uses_labels)
-    # docs/theory.md, Two views: n - 1 draws, every term twice.
+    # docs/theory-reference.md, Two views: n - 1 draws, every term twice.
     record = replace(record, margin=record.margin + math.log(2))
     words = f"Both views of {number} other samples are {number} draws, each twice: a margin of log 2."
     return _Draws(record, float(number), loss.uses_labels, (words,))

@@ -49,17 +49,17 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             from elsewhere, as ``evaluate`` takes it; features (n, d) as an array or tensor, from anywhere; or what
             ``embed`` returns or writes (.npz, .csv, .parquet; also a bare .npy), labels included.
         data: for a run: other samples (anything ``train`` takes), or the array that it was trained on; for features:
-            the samples that they were computed from, in their order; are the features better than their raw input?
+            the samples that they were computed from, in their order; to compare the features with their raw input.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
-        groups: for features: one group per sample (sensor, batch, site), which the features should not tell apart.
+        groups: for features: one group per sample (sensor, batch, site), which the features should not separate.
         loss: for features: one of ``counterpoint.losses`` that they were, or would be, trained with. With views it is
-            asked whom it looks at (in batches of 256), with labels where it would have the class means.
+            asked how it weighs negatives (in batches of 256), and with labels where its optimum has the class means.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
-        look: for a run or an encoder: what of the data is taken: ``split``, ``classes``, ``root`` and ``image_size``,
-            as those of ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and of an encoder from elsewhere
-            ``weights``, ``mean`` and ``std``. With ``layers=True`` every layer is measured, too (``layer_reading``).
+        look: for a run or an encoder: which data are used: ``split``, ``classes``, ``root`` and ``image_size``,
+            as in ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and for an encoder from elsewhere
+            ``weights``, ``mean`` and ``std``. With ``layers=True`` every layer is also measured (``layer_reading``).
 
     Returns:
         The findings, worst first; for a run's own samples also written to ``findings.json``, ``arrays.npz`` and
@@ -103,7 +103,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if loss is not None and not isinstance(loss, Loss):
         raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}")
     if loss is not None and views is None and labels is None:
-        raise UsageError("loss= needs views= (whom it looks at) or labels= (where it would have the classes)")
+        raise UsageError("loss= needs views= (to weigh negatives) or labels= (to compare class means)")
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
     given = given_features(subject, labels, views, source, groups)
     evidence = evidence_of_features(given, loss, threshold=threshold)

@@ -127,7 +127,7 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
         check_alike(job, assembled)
         if changed := on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint)):
-            reporter.say(f"goes on with {changed}; no weight depends on that")
+            reporter.say(f"continues with {changed}; no weight depends on that")
         status = first_status(assembled)
         on_first_rank(lambda: repair(folder, status, reporter))
         job = of_run(job, on_all_ranks(lambda: folder.run_id))

@@ -33,7 +33,7 @@ class SeedRow:
         settings: of the metric, those that all runs have alike.
         values: of each run, in the order of the seeds.
         mean: of the values.
-        deviation: theirs (divided by their number less 1); None of one value.
+        deviation: their standard deviation (n - 1 in the denominator); None for one value.
         low: end of Student's 95 % interval; None where the values do not scatter, as without training.
         high: its other end.
     """
@@ -131,16 +131,16 @@ def evaluate_seeds(
         runs: what ``cp.train(..., seeds=5)`` returns, or the folder.
         out: a JSON file to write instead of the usual one.
         quiet: show no progress.
-        asked: as ``evaluate`` takes it: data, labels, test_data, test_labels, metrics, k, ...
+        asked: arguments of ``evaluate``: data, labels, test_data, test_labels, metrics, k, ...
 
     Returns:
-        Mean, deviation and interval of each figure; also written beside ``seeds.json``, to the file of the name that
-        ``evaluate`` gives each run's own. Figures of earlier evaluations on the same queries stay in that file.
+        Mean, deviation and interval of each figure; also written beside ``seeds.json``, to a file with the same name
+        as that of each run. Figures of earlier evaluations on the same queries stay in that file.
 
     Raises:
         RunError: no such folder, a run that is not finished, or runs that differ in more than the seed.
-        DataError: as ``evaluate`` raises it, and where the runs were asked about other queries.
-        UsageError: as ``evaluate`` raises it.
+        DataError: as in ``evaluate``, and if the runs were evaluated on different queries.
+        UsageError: as in ``evaluate``.
     """
     folder = RunFolder(runs.path if isinstance(runs, SeedRuns) else Path(runs))
     if not folder.holds_seeds:
@@ -157,7 +157,7 @@ def evaluate_seeds(
         found.append(evaluate(handed.get(run.path, run.path), quiet=quiet, **asked))
     if len({evaluation.split.query_fingerprint for evaluation in found}) > 1:
         raise UsageError(
-            f"the runs in {folder.path} were asked about different queries; evaluate again on data that stay"
+            f"the runs in {folder.path} were evaluated on different queries; evaluate again on data that do not change"
         )
     paths = [evaluation.path for evaluation in found if evaluation.path is not None]
     target = folder.path / paths[0].relative_to(known[seeds[0]].path) if out is None else Path(out)
@@ -173,7 +173,7 @@ def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
     open_ones = [f"seed {seed} {state}" for seed, state in states.items() if state != "finished"]
     if open_ones:
         raise RunError(
-            f"{folder.path} is not finished ({', '.join(open_ones[:5])}); go on with: counterpoint resume "
+            f"{folder.path} is not finished ({', '.join(open_ones[:5])}); continue with: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"
         )
     first, *others = runs.values()

@@ -160,18 +160,19 @@ class Selection:
         labelled = f", {self.num_labelled:,} of them with their labels" if self.num_labelled else ""
         words = [
             f"{self.num_samples:,} samples of {self.source}{labelled}, the same for all, and the same views of them, "
-            "the usual ones of such samples. Figures are of the representation; behind: how far one lies below the "
-            "largest, with the interval of that difference over samples; where it holds 0 nobody can tell. Encoders "
-            "with a serious fault stand last.",
+            "the usual ones for such samples. Figures describe the representation; `behind` is the difference to the "
+            "largest, with its interval over samples; the order is uncertain where the interval contains 0. "
+            "Encoders with a serious fault are ranked last.",
             "Spearman's correlation over trainings on two sets of photographs (95 % interval): "
-            f"{'; '.join(map(str, self.rankers))}. On other data it can be of either sign (docs/evaluation.md).",
+            f"{'; '.join(map(str, self.rankers))}. On other data it can have either sign "
+            "(docs/evaluation-reference.md).",
         ]
         if not self.num_labelled:
             words.append("This is a guess; 400 labels (--labels) order photographs as well, and other data far better.")
         yield from (textwrap.fill(each, WIDTH) for each in words)
 
 
-# Over 40 small encoders of CIFAR-10 and Caltech-101 (docs/evaluation.md).
+# Over 40 small encoders of CIFAR-10 and Caltech-101 (docs/evaluation-reference.md).
 IDENTIFIED = Ranker("identified", "linear probe", "the linear probe", (0.73, 0.52, 0.85))
 PARTICIPATION = Ranker("participation ratio", "kNN", "kNN", (0.75, 0.52, 0.9))
 LABELLED = Ranker("labelled", "labels", "the linear probe where 400 samples have labels", (0.73, 0.57, 0.83))
@@ -212,22 +213,22 @@ def select(
 ) -> Selection:
     """Say which of several encoders is likely best, without labels or with few.
 
-    Each passes the same samples and the same views of them, those of the usual preset, whatever it was trained with:
-    an encoder trained with views that change nothing cannot tell its own apart from copies. Encoders with a severe
-    finding that needs no labels stand last. The others are ranked for a linear probe by how many samples a linear
+    All encoders get the same samples and the same views, those of the usual preset, because with its own views an
+    encoder whose views change nothing would always win. Encoders with a severe
+    finding that needs no labels are ranked last. The others are ranked for a linear probe by how many samples a linear
     classifier identifies from a view that it has not seen, and for kNN by the participation ratio; with labels, by the
-    place that a linear classifier which has not seen a sample gives to its class. Differences are compared over
-    samples, in pairs, by a jackknife of ten groups; docs/evaluation.md says how far each figure can be trusted.
+    rank that a linear classifier gives to the class of an unseen sample. Differences are compared over
+    samples, in pairs, by a jackknife of ten groups; docs/evaluation-reference.md says how far to trust each figure.
 
     Args:
         runs: two or more, each a run or its folder, ``FOLDER@STEP`` for a checkpoint, or an encoder from elsewhere as
             ``evaluate`` takes it.
         data: samples for all (anything ``train`` takes); None takes the runs' own, which must be the same.
-        labels: of at least 40 samples (-1, None or "" of the others), for each sample; None looks at none, not even at
-            those that the data bring. A file for named data.
+        labels: one per sample, with -1, None or "" for unlabelled ones, and at least 40 labels; None uses no labels,
+            not even those of the data. A file for named data.
         quiet: show no progress.
-        look: ``checkpoint`` (a step of every run, or ``all``), ``device``, ``cache`` and what of the data is taken, as
-            of ``evaluate``.
+        look: ``checkpoint`` (a step of every run, or ``all``), ``device``, ``cache`` and which data are used, as in
+            ``evaluate``.
 
     Raises:
         UsageError: fewer than two encoders, one twice, other samples, or a checkpoint that is not kept.

@@ -68,18 +68,16 @@ def train(
     Args:
         data: a named set, a path (folder, ``.npy``, ``.npz``, ``.tar``, ...), an array or a tensor.
         labels: one per sample, for arrays; evaluation and supervised methods use them.
-        encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, which stays as it is:
-            a copy is trained.
-        resume: go on if the run folder holds a run already; of several seeds, with those that are not finished.
-        overwrite: replace the run folder if it holds a run already.
+        encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, of which a copy is trained.
+        resume: continue if the run folder already has a run; with several seeds, continue the unfinished ones.
+        overwrite: replace the run folder if it already has a run.
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
-            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``recipe`` names those of a published table,
-            which the others win over. ``loss`` may also be a loss of your own, of which
-            a copy is trained with: one of ``counterpoint.losses``, or any module called as ``loss(z0, z1)``; and
-            ``views`` a function of your own, called as ``views(samples, draws)`` (see ``OwnViews``). And ``seeds``: how
-            many runs to train, of ``seed``, ``seed + 1``, ..., each in a folder ``seed-<number>`` of ``out``, on the
-            same samples.
+            ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``recipe`` is that of a published table,
+            which the others override. ``loss`` may also be a loss object, of which a copy is used: one of
+            ``counterpoint.losses``, or any module called as ``loss(z0, z1)``; and ``views`` a function called as
+            ``views(samples, draws)`` (see ``OwnViews``). ``seeds`` is the number of runs to train, with ``seed``,
+            ``seed + 1``, ..., each in a folder ``seed-<number>`` of ``out``, on the same samples.
 
     Returns:
         The run; with ``seeds`` the runs.

@@ -136,7 +136,7 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
 
 
 def out_folder(settings: TrainSettings) -> RunFolder:
-    """The folder that is asked for, or ``runs/DATA-METHOD`` where nobody says.
+    """The requested folder, or ``runs/DATA-METHOD`` by default.
 
     Raises:
         UsageError: safetensors could not write there.

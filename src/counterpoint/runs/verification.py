@@ -166,7 +166,7 @@ def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]
             continue
         yield Check(path.name, "ok", f"every file matches its hash ({num_bytes / 1e6:.1f} MB)")
     if not found:
-        yield Check("checkpoints", "failed", "there is none that verifies")
+        yield Check("checkpoints", "failed", "none verifies")
 
 
 def _weights(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
@@ -221,7 +221,7 @@ def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
     began = status.num_threads
     others = sorted({each.snapshot.facts.get("num_threads", began) for each in found} - {began})
     if others and began is not None and status.device == "cpu":
-        detail = f"began with {began}, went on with {', '.join(map(str, others))}: other last bits than without a stop"
+        detail = f"began with {began}, continued with {', '.join(map(str, others))}: the last bits may differ"
         yield Check("threads", "not checked", detail)
 
 

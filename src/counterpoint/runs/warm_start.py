@@ -36,7 +36,7 @@ class WarmStart:
         sha256: of the file that holds the weights.
         tensors: by the names of the file; None where a checkpoint holds what became of them.
         card: of the run they come from; None for other files.
-        statistics: mean and deviation of the input that the weights are used to; None where nobody knows.
+        statistics: mean and deviation of the input that the weights are used to; None if unknown.
         parts: of the encoder, that began with these weights.
         remarks: one line each: what was taken of another program's file, and what was left aside.
     """

@@ -199,7 +199,7 @@ def _kept(folder: Path, asked: IndexedRun) -> VectorIndex | None:
     for name in ("version", "weights_sha256", "checkpoint", "layer"):
         if (found := getattr(about, name)) != (wanted := getattr(asked, name)):
             raise RunError(
-                f"the index {folder} does not fit: its {name} is {found}, that of the run {wanted}; make it again with "
+                f"the index {folder} does not match: its {name} is {found}, that of the run {wanted}; rebuild it with "
                 "--rebuild"
             )
     # A run that was copied with its data names other files.
@@ -218,7 +218,7 @@ def _built(
     if others:
         raise RunError(f"{folder} holds {others[0]}, which search did not write, so it will not be replaced; move it")
     if (folder / CARD).exists() and not settings.rebuild:
-        reporter.say(f"the samples of {source.name} are not those of the index {folder}: it is made again")
+        reporter.say(f"the samples of {source.name} are not those of the index {folder}: it is rebuilt")
     check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         key = key_of(encoder) if settings.cache else None
@@ -244,7 +244,7 @@ def weights_hash(run: Run) -> str:
     """
     folder = run.folder
     if not folder.encoder_card.exists():
-        raise RunError(f"{run.path} holds no encoder yet; its training has not ended (counterpoint resume goes on)")
+        raise RunError(f"{run.path} has no encoder yet; its training has not ended (counterpoint resume continues it)")
     return str(read_sealed(folder.encoder_card).get("weights_sha256", ""))
 
 

@@ -33,7 +33,7 @@ NUM_ROWS = 4096  # from which pairs and names of dimensions are found
 MOST_CONCEPTS = 3
 LEAST_SHARE = 0.05  # of the similarity, below which a dimension is not named
 DENSE = (
-    "No dimension of this {layer} has a meaning of its own (entries have both signs, or most are active), so that no "
+    "No single dimension of this {layer} has a meaning (entries have both signs, or most are active), so no "
     "part of a similarity can be named; methods with --output.nonnegative (such as ncl) give such parts."
 )
 SPARSE = "why: dimensions that query and hit share, with their share of the cosine."
@@ -73,7 +73,7 @@ def search(
     quiet: bool = False,
     **options: Any,
 ) -> SearchAnswer:
-    """Find the samples that are most like each query, with the reason.
+    """Find the samples most similar to each query, with the reason.
 
     The index is kept in the run folder and built when it is first needed.
 
@@ -81,8 +81,8 @@ def search(
         run: the run or its folder.
         query: one or several of: a picture file, a folder, a row number, the name of a sample, an array file; or an
             array of samples. A row is not among its own hits.
-        to: other samples to search in (anything ``train`` takes); None takes the run's own.
-        k: hits of each query.
+        to: other samples to search (anything ``train`` takes); None takes the run's own.
+        k: hits per query.
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
         options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
@@ -91,7 +91,7 @@ def search(
     Raises:
         UsageError: nothing of that name, a row that does not exist, or k out of range.
         DataError: samples that cannot be used.
-        RunError: not a trained run, or an index that does not fit; the text says what does not.
+        RunError: not a trained run, or an index that does not match; the text says why.
     """
     known = open_run_index(run, to, options, "search", quiet=quiet)
     index, queries = known.index, find_queries(known, query)

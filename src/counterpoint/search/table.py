@@ -193,7 +193,7 @@ def _is_sound(folder: ShardFolder, number: int, reporter: Reporter) -> bool:
     """Whether a shard is there with its hash; one that is there without it is named."""
     complaint = folder.complaint(number)
     if complaint and folder.file(number).with_suffix(".json").exists():
-        reporter.say(f"{complaint}; it is made again")
+        reporter.say(f"{complaint}; it is rebuilt")
     return not complaint
 
 

@@ -159,8 +159,7 @@ def read_card(folder: Path) -> IndexCard:
     values = read_sealed(folder / CARD, must_be_sealed=True)
     if values.get("format") != FORMAT:
         raise RunError(
-            f"{folder / CARD} has format {values.get('format')}; this version reads {FORMAT}: make it again "
-            "with --rebuild"
+            f"{folder / CARD} has format {values.get('format')}; this version reads {FORMAT}: rebuild it with --rebuild"
         )
     return read_record(IndexCard, values, str(folder / CARD))
 
@@ -181,7 +180,7 @@ def open_index(folder: Path) -> VectorIndex | None:
             problem = error
         # Another file, or a forged one.
         except (OSError, ValueError, EOFError, LookupError, TypeError, RecursionError) as error:
-            problem = RunError(f"the index {folder} cannot be read ({error!r}); make it again with --rebuild")
+            problem = RunError(f"the index {folder} cannot be read ({error!r}); rebuild it with --rebuild")
         if file_state(folder / CARD) != before:
             continue
         if problem is not None:

@@ -9,10 +9,10 @@ from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
 
-PLACE, SUMMARY = 4, "look at data before training: what is there, what is wrong"
-TEACH = """Look at data before anything is trained on them: formats and sizes, broken files, classes and their
-counts, copies and near copies (also between training and test part), pictures that show nothing or look like no
-other, classes that colours or file formats give away, and whether there are enough samples for a verdict.
+PLACE, SUMMARY = 4, "look at data before training: what they contain, what is wrong"
+TEACH = """Check data before training: formats and sizes, broken files, classes and their counts, copies and near
+copies (also between training and test part), blank or unusual pictures, classes that colours or file formats
+reveal, and whether there are enough samples for a verdict.
 
 examples:
   counterpoint audit photos/
@@ -26,14 +26,14 @@ class AuditFlags(VerbFlags):
     """What is looked at, and where the findings go."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
-    against: str | None = option("other data in which copies are looked for, as a test set")
+    against: str | None = option("other data to search for copies, such as a test set")
     out: str | None = option("also write a page, such as audit.html")
     json_file: str | None = option(
         "also write the findings, with all names, to a .json file; - prints them instead",
         flag="--json",
     )
     overwrite: bool = option("replace the file of --json if it exists", False)
-    fail_on: Level | None = option("leave with code 3 if a finding is at least this bad (for scripts)")
+    fail_on: Level | None = option("exit with code 3 if a finding is at least this bad (for scripts)")
 
 
 def run(flags: AuditFlags, settings: dict[str, Any]) -> int:

@@ -7,9 +7,9 @@ from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.rundir import open_run, seed_folders
 
 PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
-TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote of encoders or features from elsewhere:
+TEACH = """Compare evaluated runs, and files that `counterpoint evaluate` wrote for other encoders or features:
 figure by figure on the same queries, in pairs, with the 95 % interval of each difference, its p (corrected by Holm) and
-whether it is real. Runs whose settings differ in the seed alone are taken together as one method, and so are the seed-*
+whether it is real. Runs whose settings differ only in the seed count as one method, and so are the seed-*
 folders of one folder; their differences are also compared over seeds, with how many seeds would be needed to tell.
 
 examples:
@@ -21,7 +21,7 @@ examples:
 class CompareFlags(VerbFlags):
     """What is compared."""
 
-    runs: Names = option("evaluated run folders, folders of several seeds, or what evaluate wrote", ..., place="RUN")
+    runs: Names = option("evaluated run folders, folders of seeds, or files written by evaluate", ..., place="RUN")
     metrics: Names = option("of the evaluations, separated by commas", ())
     features: Names = option("such as representation,embedding", ())
     out: str | None = option("also write an HTML page that opens from disk")

@@ -38,8 +38,8 @@ class DiagnoseFlags(SubjectFlags, DiagnosisSettings):
     views: str | None = option("with features: those of another view of the same samples, .npy")
     groups: str | None = option("with features: the source of each sample (sensor, batch, site), .npy or .csv")
     threshold: float = option("value above which a feature counts as active", 1e-5)
-    fail_on: Level | None = option("leave with code 3 if a finding is at least this bad (for scripts)")
-    pairs: bool = option("also print whom the loss looks at, and the closest pairs", False)
+    fail_on: Level | None = option("exit with code 3 if a finding is at least this bad (for scripts)")
+    pairs: bool = option("also print which negatives the loss pushes, and the closest pairs", False)
     fix: str | None = option(
         "of a run: also write the config that the first finding asks for (default RUN-fixed.yaml)",
         alone="",

@@ -15,8 +15,8 @@ PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
 
 With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
-several: parts by their numbers, or the ranks of torchrun. No part waits for another; one that was killed is started
-again and goes on where it was. Such a folder is read wherever a table is.
+several: parts by their numbers, or the ranks of torchrun. Parts do not wait for each other; a killed part continues
+when it is restarted. Other verbs read such a folder like a table.
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
@@ -33,14 +33,14 @@ class EmbedFlags(SubjectFlags, LookSettings):
         "samples to embed (default: the run's own); with --encoder they alone are given",
         place="DATA",
     )
-    out: str = option(".npz, .csv or .parquet; of shards a folder", ...)
+    out: str = option(".npz, .csv or .parquet; with --shards a folder", ...)
     layer: str = option(
         "representation, embedding, projected, subvector, or a module of the backbone",
         "representation",
     )
     overwrite: bool = option("replace the file if it exists", False)
-    shards: int | None = option("write a folder of shards with so many rows each")
-    share: str | None = option("I/N, of shards: make every N-th, from the I-th on", flag="--part")
+    shards: int | None = option("write a folder of shards with this many rows each")
+    share: str | None = option("I/N: with --shards, write every N-th shard, from the I-th on", flag="--part")
 
 
 def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
     look = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "quiet": flags.quiet}
     if flags.shards is not None or flags.share is not None:
         if flags.overwrite:
-            raise UsageError("shards are never replaced; choose another --out, or remove the folder to begin anew")
+            raise UsageError("shards are never replaced; choose another --out, or remove the folder to start again")
         if Path(flags.out).is_file():
             raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
         part = part_of_ranks(flags.share)

@@ -33,7 +33,7 @@ class EvaluateFlags(SubjectFlags, EvaluationSettings):
 
     data: str | None = option("other labelled data (default: the run's own)")
     labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
-    test_data: str | None = option("queries of their own; then all of --data is the bank")
+    test_data: str | None = option("separate queries; all of --data is then the bank")
     test_labels: str | None = option("file with labels for them")
     out: str | None = None  # one of these
     files: Names = option(

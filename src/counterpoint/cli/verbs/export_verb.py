@@ -14,7 +14,7 @@ LINES = "\n".join(
     for name, text in FORMATS.items()
 )
 PLACE, SUMMARY = 65, "write the encoder for other programs"
-TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is opened again and compared
+TEACH = f"""Write the encoder of a run for other programs, with a model card. Each file is reopened and compared
 with torch on the run's own samples, in batches of 1, 2 and 7, before the folder appears; what differs by more than
 1e-4 of a row's largest value is refused, and nothing is left behind.
 
@@ -32,11 +32,11 @@ class ExportFlags(RunFlags, ExportSettings):
     """What is exported, and where it goes."""
 
     to: str = option(f"{', '.join(FORMATS)}, several with commas, or all", ALL)
-    out: str = option("folder to make", ...)
-    data: str | None = option("samples to compare on, where the run's own have moved or were an array")
+    out: str = option("folder to create", ...)
+    data: str | None = option("samples for the comparison, if the run's own have moved or were an array")
     push_to_hub: str | None = option("OWNER/NAME of the Hugging Face Hub that the folder is then uploaded to")
     private: bool = option("with --push-to-hub: a new repository is seen by its owner alone", False)
-    overwrite: bool = option("replace an export that stands there", False)
+    overwrite: bool = option("replace an existing export", False)
     as_json: Json = False
 
 

@@ -8,11 +8,10 @@ from counterpoint.core.errors import UsageError
 
 PLACE, SUMMARY = 25, "train a run's encoder further, with labels"
 TEACH = """Fine-tune: train the whole encoder of a run, or one trained elsewhere, on labelled samples, with a
-classifier on top, and set the classifier's accuracy beside that of a linear probe on the frozen encoder, on the same
-queries.
+classifier on top, and compare its accuracy with that of a linear probe on the frozen encoder, on the same queries.
 
-Where nothing else is asked for, 30 epochs with LARS on crops and flips. The new run is like any other: it can be
-resumed, and `counterpoint evaluate` has its classifier in the table.
+The defaults are 30 epochs with LARS on crops and flips. The new run can be resumed like any other, and
+`counterpoint evaluate` shows its classifier in the table.
 
 examples:
   counterpoint fine-tune runs/ncl
@@ -27,9 +26,9 @@ OFTEN = ("source.label_share",)
 class FineTuneFlags(VerbFlags):
     """What is trained further, and on which queries it is asked."""
 
-    run: str | None = option("run folder; or what else --init of train takes", place="RUN")
+    run: str | None = option("run folder, or anything that --init of train accepts", place="RUN")
     weights: str | None = option("instead of a run, with --encoder: weights of any framework, as evaluate takes")
-    test_data: str | None = option("queries of their own; then all of --data is trained on")
+    test_data: str | None = option("separate queries; all of --data is then used for training")
     test_labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
     config: str | None = option("YAML file with any setting of training; flags win over it")
     overwrite: bool = option("replace the run in --out if there is one", False)

@@ -9,9 +9,8 @@ from counterpoint.core.rundir import open_run
 PLACE, SUMMARY = 90, "the geometry that minimises a loss for your class proportions"
 TEACH = """Compute the geometry that minimises a contrastive loss for your class proportions: where a perfect
 encoder puts the classes, with a certificate, and whether small classes merge. Without --loss it is the InfoNCE of the
-paper on imbalanced classes (mean over the negatives, temperature 1); a loss by name is taken as it trains (sum over its
-negatives, its temperature). With --run all of that is read from a labelled run, and where its classes lie is measured
-beside the optimum.
+paper on imbalanced classes (mean over the negatives, temperature 1); a loss by name is used as in training (sum over
+its negatives, its temperature). --run reads all of this from a labelled run and compares its classes with the optimum.
 
 examples:
   counterpoint geometry --run runs/simclr

@@ -28,7 +28,7 @@ class RecommendFlags(VerbFlags):
         "features",
     )
     labels: bool = option("labels may be used in training, too", False)
-    drop_near_copies: bool = option("leave out one of each pair of near copies, too (look at them first)", False)
+    drop_near_copies: bool = option("also leave out one of each pair of near copies (look at them first)", False)
     minutes: float = option("how long training may take here", 10.0)
     out: str = option("config to write", "recommended.yaml")
     overwrite: bool = option("replace the config if it exists", False)

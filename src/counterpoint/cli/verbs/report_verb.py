@@ -19,7 +19,7 @@ examples:
 class ReportFlags(VerbFlags):
     """What the page is about, and where it goes."""
 
-    runs: Names = option("one or more run folders; several stand side by side", ..., place="RUN")
+    runs: Names = option("one or more run folders; several are shown side by side", ..., place="RUN")
     out: str | None = option("HTML file (default: report.html in the run folder, or in the folder above several)")
     bare: bool = option("show what is there; evaluate and diagnose nothing first", False)
 

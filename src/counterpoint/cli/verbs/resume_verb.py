@@ -10,7 +10,7 @@ PLACE, SUMMARY = 20, "continue an interrupted run"
 TEACH = """Continue an interrupted run from its newest undamaged checkpoint. The result is the same, bit for bit,
 as if it had never stopped (same machine, same number of threads).
 
-Of a folder with several seeds (train --seeds) all runs go on that are not finished.
+For a folder with several seeds (train --seeds), all unfinished runs continue.
 
 examples:
   counterpoint resume runs/ncl"""

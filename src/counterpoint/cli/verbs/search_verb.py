@@ -10,9 +10,9 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
 
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
-TEACH = """Find the samples of a collection that are most like a query: a picture file, a folder of pictures, an array
-file, the number of a row, or the name of a sample. Each hit comes with the share of random pairs that are less similar
-and, where dimensions have a meaning (non-negative embeddings, as of ncl), with those that it shares with the query. The
+TEACH = """Find the samples of a collection that are most similar to a query: a picture file, a folder of pictures, an
+array file, a row number, or the name of a sample. Each hit comes with the share of random pairs that are less similar
+and, where dimensions have a meaning (non-negative embeddings, as in ncl), with those that it shares with the query. The
 index is kept in the run folder; every sample is compared.
 
 examples:
@@ -27,10 +27,10 @@ class SearchFlags(RunFlags, LookSettings):
     """What is asked, and where it is looked for."""
 
     queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
-    k: int = option("hits of each query", 10, flag="-k")
-    to: str | None = option("search in other samples (default: the run's own)")
+    k: int = option("hits per query", 10, flag="-k")
+    to: str | None = option("samples to search (default: the run's own)")
     layer: str = option("auto, embedding, representation, or a module of the backbone", "auto")
-    rebuild: bool = option("make the index again", False)
+    rebuild: bool = option("rebuild the index", False)
     duplicates: bool = option("instead of queries: groups of near-duplicates", False)
     threshold: float | None = option("with --duplicates: least cosine of a pair")
     out: str | None = option("an HTML page with pictures")

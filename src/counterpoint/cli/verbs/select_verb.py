@@ -7,10 +7,10 @@ from counterpoint.cli.outputs import print_found
 from counterpoint.core.data_settings import LookSettings
 
 PLACE, SUMMARY = 37, "which encoder is likely best, without labels or with few"
-TEACH = """Rank runs, or checkpoints of one run, by figures that need no labels: those with a serious fault last, the
-others by what the same views of the same samples tell. Each figure is given with the correlation with linear probe or
-kNN that was measured for it, and each difference with its 95 % interval: where it holds 0, nobody can tell. Where some
-labels are given, they decide.
+TEACH = """Rank runs, or checkpoints of one run, by figures that need no labels, on the same views of the same samples;
+encoders with a serious fault come last. Each figure is printed with its known correlation with the linear probe or
+kNN, and each difference with its 95 % interval: where it contains 0, the order is uncertain. If some labels are
+given, they decide.
 
 examples:
   counterpoint select runs/simclr runs/ncl

@@ -8,8 +8,8 @@ from counterpoint.core.rundir import open_run
 from counterpoint.runs.curvature_record import CurvatureSettings
 
 PLACE, SUMMARY = 45, "curvature of a run's loss: eigenvalues of its Hessian"
-TEACH = """Say how the loss of a run curves at its weights: how many eigenvalues of the Hessian lie below -tau, within
-and above tau, with bounds; the largest and least ones, and the trace. Batch, views and probes are fixed, so that
+TEACH = """Estimate the curvature of a run's loss: how many eigenvalues of the Hessian are below -tau, within and above
+tau, with bounds; the largest and smallest ones, and the trace. Batch, views and probes are fixed, so that
 checkpoints can be compared. The result is printed and written to RUN/spectrum.json.
 
 examples:
@@ -22,7 +22,7 @@ examples:
 class SpectrumFlags(RunFlags, CurvatureSettings):
     """Which spectrum is computed."""
 
-    data: str | None = option("the run's own samples, where they have moved or were an array")
+    data: str | None = option("the run's own samples, if they have moved or were an array")
     labels: str | None = option("file with labels that go with them: .npy")
     as_json: Json = False
 

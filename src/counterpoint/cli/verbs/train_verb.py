@@ -39,7 +39,9 @@ class TrainFlags(VerbFlags):
     config: str | None = option("YAML file with any of the settings below; flags win over it")
     resume: bool = option("continue the run in --out if there is one", False)
     overwrite: bool = option("replace the run in --out if there is one", False)
-    seeds: int | None = option("train so many runs, of --seed and those after it, in seed-* folders of --out")
+    seeds: int | None = option(
+        "number of runs to train, with --seed and the seeds after it, in seed-* folders of --out"
+    )
     as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 

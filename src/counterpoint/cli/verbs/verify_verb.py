@@ -9,9 +9,9 @@ from counterpoint.core.rundir import open_run
 DIFFERS = 1  # exit code
 
 PLACE, SUMMARY = 60, "re-hash a run and replay one saved step"
-TEACH = """Verify a run: every file against its hash, that each is of this run and of its present weights, settings and
-data against what the run began with, and one saved step taken again and compared bit for bit. Leaves with code 1 if
-anything differs. Nothing in the run is changed.
+TEACH = """Verify a run: check every file against its hash, its run and the present weights, compare settings and data
+with those at the start of the run, and replay one saved step bit for bit. Exits with code 1 if anything differs.
+Nothing in the run is changed.
 
 examples:
   counterpoint verify runs/ncl

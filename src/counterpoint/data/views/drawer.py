@@ -281,4 +281,4 @@ def _change(images_BCHW: Tensor, decisions: Decisions, plan: ViewPlan) -> Tensor
     )
     for is_chosen_B, change in changes:
         change_rows(images_BCHW, is_chosen_B, change)
-    return images_BCHW.clamp_(0.0, 1.0)  # weights that sum to 1 but for rounding leave the range by an ulp
+    return images_BCHW.clamp_(0.0, 1.0)  # weights that sum to 1 up to rounding leave the range by an ulp

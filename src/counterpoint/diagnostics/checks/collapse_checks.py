@@ -44,7 +44,7 @@ def is_scaled(place: Measurements) -> bool:
 
 
 def check_full_collapse(evidence: Evidence) -> Finding | None:
-    """Do all samples coincide?"""
+    """Do all samples have the same features?"""
     embedding = evidence.places[EMBEDDING]
     is_collapsed = is_full_collapse(embedding)
     mean = f"mean cosine between different samples is {plain(embedding.negative_cosine)}"
@@ -60,7 +60,7 @@ def check_full_collapse(evidence: Evidence) -> Finding | None:
         f"{COINCIDENT:g} every sample looks the same to a loss of cosines.",
         confirm="count the distinct rows of the embedding: counterpoint embed RUN --out z.npz, then "
         "numpy.unique(z.round(3), axis=0)",
-        cannot_tell="whether inputs, training or a constant that was added made them coincide",
+        cannot_tell="whether inputs, training or an added constant made them equal",
     )
 
 
@@ -72,24 +72,24 @@ def check_offset(evidence: Evidence) -> Finding | None:
     return Finding(
         level="note",  # cosines keep their order, as measured on healthy features whose mean is not zero
         title=f"Samples share an offset {(1 - embedding.spread**2) ** 0.5 / embedding.spread:.2g} times as long as "
-        "what tells them apart",
+        "their spread",
         measured=embedding.spread,
         **embedding.interval("spread"),
         better="higher",
         reference=OFFSET,
         reference_name="a mean twice as long as the spread",
-        text=f"Cosines between different samples are {plain(embedding.negative_cosine)} for that reason alone. Ranks "
-        "and spectra here are of centred features, which an offset does not touch. Features behind a ReLU and of "
-        "untrained networks have one.",
-        confirm="subtract the mean and diagnose again: this finding goes, the ranks stay (counterpoint diagnose "
+        text=f"Cosines between different samples are {plain(embedding.negative_cosine)} because of the offset alone. "
+        "Ranks and spectra here are of centred features, which it does not affect. Features after a ReLU and of "
+        "untrained networks have an offset.",
+        confirm="subtract the mean and diagnose again: this finding disappears, the ranks stay (counterpoint diagnose "
         "CENTRED.npy)",
-        remedy="subtract the mean before cosines are compared, or use Euclidean distances",
-        cannot_tell="whether the common part is noise of the network or something that all samples share",
+        remedy="subtract the mean before you compare cosines, or use Euclidean distances",
+        cannot_tell="whether the common part is an artefact of the network or a property of all samples",
     )
 
 
 def check_uniformity(evidence: Evidence) -> Finding | None:
-    """Has a training on cosines spread the samples over the sphere?"""
+    """Has training left the samples on one side of the sphere?"""
     embedding = evidence.places[EMBEDDING]
     if not evidence.levers or embedding.uniformity <= UNEVEN or is_full_collapse(embedding):
         return None
@@ -101,9 +101,9 @@ def check_uniformity(evidence: Evidence) -> Finding | None:
         measured=embedding.uniformity,
         reference=-4 + 8 / embedding.num_dims,
         reference_name="directions spread evenly",
-        text="The negatives of a loss push samples apart until they fill the sphere; here they have not. Different "
-        f"samples have cosine {plain(embedding.negative_cosine)} in the mean.",
-        confirm="see how close pairs lie: counterpoint report RUN, section Pairs",
+        text="Negatives should push samples apart until they fill the sphere; here they did not. Different "
+        f"samples have cosine {plain(embedding.negative_cosine)} on average.",
+        confirm="see how close pairs are: counterpoint report RUN, section Pairs",
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
@@ -146,8 +146,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
         "isotropic features: no sample differs from another along it. Effective rank: "
-        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} A projector often takes a collapse "
-        "upon itself (directclr2022).",
+        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the projector "
+        "collapses, and the representation does not (directclr2022).",
         confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
         **remedies.advice(
             evidence,
@@ -156,12 +156,12 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
             *steps,
             otherwise="a wider layer where they end, or features from before it",
         ),
-        cannot_tell="whether the lost directions would have helped: few classes need few of them",
+        cannot_tell="whether the lost directions would have helped: a few classes need only a few",
     )
 
 
 def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
-    """Do a few directions carry nearly all variance?"""
+    """Do a few directions carry nearly all of the variance?"""
     embedding = evidence.places[EMBEDDING]
     if is_full_collapse(embedding):
         return None
@@ -185,10 +185,10 @@ def check_uneven_spectrum(evidence: Evidence) -> Finding | None:
         reference=1 / max(embedding.rank_ceiling, 1.0) if is_first else embedding.rank_ceiling,
         reference_name="isotropic Gaussian of the same shape",
         text="Effective rank counts dimensions by how evenly they carry variance; the share of the first direction, "
-        "how much of a distance is one number. Distances are then decided by few directions, whether or not the others "
-        "have vanished. Few classes that are told apart well look like this, too.",
-        confirm="ask a linear classifier, which weighs directions by itself: counterpoint evaluate RUN --metrics "
-        "linear-probe",
+        "how much of a distance is one number. A few directions then decide distances, whether or not the others have "
+        "vanished. A few well separated classes also look like this.",
+        confirm="fit a linear classifier, which learns a weight for each direction: counterpoint evaluate RUN "
+        "--metrics linear-probe",
         cannot_tell="whether the strong directions are those that matter",
     )
 
@@ -220,16 +220,15 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=untrained.effective_rank,
         reference_name="the same encoder before training",
-        text="An untrained network spreads samples over many directions at random; training gives some up to "
-        "form groups. Keeping less than "
-        "a quarter of them is dimensional collapse that has reached the representation.",
-        confirm="follow it over the training: counterpoint diagnose RUN --layers --checkpoint STEP",
-        cannot_tell="whether accuracy suffers: counterpoint evaluate RUN says that",
+        text="An untrained network spreads samples over many directions at random; training loses some when "
+        "it forms groups. If less than a quarter is left, a dimensional collapse has reached the representation.",
+        confirm="follow it over training: counterpoint diagnose RUN --layers --checkpoint STEP",
+        cannot_tell="whether accuracy suffers; counterpoint evaluate RUN measures that",
     )
 
 
 def check_clumps(evidence: Evidence) -> Finding | None:
-    """Do samples coincide within groups?"""
+    """Have groups of samples collapsed to points?"""
     embedding = evidence.places[EMBEDDING]
     if embedding.clumps < IN_CLUMPS:
         return None
@@ -240,14 +239,14 @@ def check_clumps(evidence: Evidence) -> Finding | None:
         reference=IN_CLUMPS,
         reference_name="share of samples in clumps",
         text="Samples of a clump are nearer to each other than a tenth of the usual distance between two samples. "
-        "The groups can be told apart, what is inside them cannot. Learning from labels leads there by design.",
-        confirm="look at what is in a clump: counterpoint report RUN, section Map",
-        cannot_tell="whether the groups are the classes that are wanted",
+        "Groups are separated, their members are not. Learning from labels does this by design.",
+        confirm="look at the samples of a clump: counterpoint report RUN, section Map",
+        cannot_tell="whether the groups are the classes you want",
     )
 
 
 def check_dead_dimensions(evidence: Evidence) -> Finding | None:
-    """Are dimensions silent for every sample?"""
+    """Are dimensions zero for every sample?"""
     embedding = evidence.places[EMBEDDING]
     share = embedding.dead_dims / embedding.num_dims
     if share == 0:
@@ -257,8 +256,8 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
         title=f"{embedding.dead_dims} of {embedding.num_dims} embedding dimensions are silent for every sample",
         measured=embedding.dead_dims,
         reference_name="none silent",
-        text="A silent dimension carries nothing and can be dropped without changing any distance. With a ReLU "
-        "output some fall silent early and stay so.",
+        text="A silent dimension is zero for every sample and can be dropped without changing any distance. With a "
+        "ReLU output some become silent early and stay so.",
         confirm="leave them out and compare distances: they stay the same (counterpoint embed RUN --out z.npz)",
-        cannot_tell="whether they would be active on other samples",
+        cannot_tell="whether they are active on other samples",
     )

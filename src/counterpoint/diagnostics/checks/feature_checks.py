@@ -6,7 +6,7 @@ from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding, plain
 
-# Chosen on drawn features, on runs on digits and on the first set of faults (docs/diagnosis.md).
+# Chosen on drawn features, on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 MANY_REPEATED = 0.25  # of the dimensions repeat an earlier one
 MERGED = 0.8  # cosine between the centred means of rare classes, lower end of its interval
 APART = 0.3  # of that cosine above what theory or the frequent classes have
@@ -28,9 +28,9 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
         title=f"{count:.0f} of {num_dims} embedding dimensions repeat an earlier one",
         measured=count,
         reference_name="no correlation above 0.99",
-        text="Their correlation with another dimension is above 0.99 by size, so that they add nothing to it but its "
-        "weight in every distance. Few classes or samples leave few directions, which many dimensions then share.",
-        confirm="counterpoint evaluate RUN --selection all (accuracy must stay the same with fewer features kept)",
+        text="Their absolute correlation with another dimension is above 0.99, so they only add weight to it in every "
+        "distance. With few classes or samples, many dimensions share few directions.",
+        confirm="counterpoint evaluate RUN --selection all (accuracy must stay the same with fewer features)",
         **remedies.advice(
             evidence,
             remedies.Step(
@@ -41,12 +41,12 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
             remedies.REPRESENTATION_INSTEAD,
             otherwise="leave the repeated dimensions out",
         ),
-        cannot_tell="whether the dimensions that are left carry what a task needs",
+        cannot_tell="whether the remaining dimensions carry what a task needs",
     )
 
 
 def check_minority_collapse(evidence: Evidence) -> Finding | None:
-    """Have the means of rare classes fallen together, where those of others have not?"""
+    """Have the means of rare classes merged while others have not?"""
     classes = evidence.classes
     if classes is None or classes.rare_cosine is None or classes.low is None or classes.imbalance < FEW_TIMES:
         return None
@@ -65,11 +65,11 @@ def check_minority_collapse(evidence: Evidence) -> Finding | None:
         reference=expected,
         reference_name=whose,
         text=f"Frequent classes have {classes.imbalance:.0f} times as many samples, and as negatives push rare classes "
-        "to one side, the further the more there are of them (imbalanced2026; fang2021). Rare classes then share one "
-        "mean, and a classifier cannot tell them apart by it.",
-        confirm="counterpoint evaluate RUN --metrics 'balanced knn' (accuracy by class: rare ones are named after each "
-        "other)",
-        cannot_tell="whether rare classes look alike by nature: two breeds among vehicles have one mean, too",
+        "to one side, more so the more frequent they are (imbalanced2026; fang2021). Rare classes then share one mean, "
+        "which cannot separate them.",
+        confirm="counterpoint evaluate RUN --metrics 'balanced knn' (accuracy by class: rare ones are confused with "
+        "each other)",
+        cannot_tell="whether rare classes look alike by nature: two dog breeds among vehicles also share a mean",
     )
 
 
@@ -101,10 +101,10 @@ def check_held_out(evidence: Evidence) -> Finding | None:
         low=held_out.low,
         high=held_out.high,
         reference_name="no difference",
-        text="The encoder knows samples that it was trained on by heart, and brings their views together by what only "
-        "they have. Figures on training samples then flatter it.",
+        text="The encoder has memorised its training samples and matches their views by details of single samples. "
+        "Figures on training samples are then too good.",
         **remedies.against_memory(evidence),
-        cannot_tell="whether held-out samples differ in kind: a held-out part from elsewhere has such a gap, too",
+        cannot_tell="whether held-out samples differ in kind: a held-out part from another source also has such a gap",
     )
 
 
@@ -126,10 +126,10 @@ def check_leakage(evidence: Evidence) -> Finding | None:
         low=None if is_collapsed else held_out.copies_low,
         high=None if is_collapsed else held_out.copies_high,
         reference_name="no sample in both parts",
-        text=f"{held_out.num_copies or 0:,.0f} hold the same as a training sample, byte by byte; "
-        f"{held_out.num_same_features or 0:,.0f} have the same representation to the last bit. Such a sample finds "
-        "itself as its nearest neighbour, which favours every accuracy.",
-        confirm="counterpoint evaluate RUN (says how many queries are in the bank, too)",
-        remedy="leave copies out of the data before they are split, and evaluate again",
+        text=f"{held_out.num_copies or 0:,.0f} equal a training sample byte by byte; "
+        f"{held_out.num_same_features or 0:,.0f} have the same representation bit for bit. Such a sample finds "
+        "itself as its nearest neighbour, which raises every accuracy.",
+        confirm="counterpoint evaluate RUN (prints how many queries are also in the bank)",
+        remedy="remove copies before the data are split, and evaluate again",
         cannot_tell="near copies: another crop, size or compression of one picture is not found",
     )

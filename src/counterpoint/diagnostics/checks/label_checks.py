@@ -14,7 +14,7 @@ MOST_NAMED = 5
 
 
 def check_label_noise(evidence: Evidence) -> Finding | None:
-    """Do samples disagree with their neighbours where these are surest?"""
+    """Do labels contradict neighbours that agree with each other?"""
     embedding = evidence.places[EMBEDDING]
     share, ends = embedding.figures.get("label_noise"), embedding.interval("label_noise")
     if share is None or (ends["low"] or 0.0) < NOISE:
@@ -25,11 +25,11 @@ def check_label_noise(evidence: Evidence) -> Finding | None:
         measured=share,
         **ends,
         reference=NOISE,
-        reference_name="disagreement of right labels where neighbours are surest",
-        text="Right labels disagree with their neighbours near borders between classes, and hardly ever where the "
-        "neighbours are sure. Here they disagree everywhere alike, as labels that were mixed up do.",
+        reference_name="disagreement of right labels where neighbours agree most",
+        text="Right labels disagree with their neighbours near class borders, and hardly ever where the neighbours "
+        "agree with each other. Here they disagree everywhere alike, as mixed-up labels do.",
         confirm="look at the named samples and their labels",
-        remedy="correct the labels of the named samples first; leave out those that are not clear",
+        remedy="correct the labels of the named samples first; leave out unclear ones",
         cannot_tell="classes that differ in what these features do not hold",
         samples=evidence.suspects.get("label-noise", ()),
     )
@@ -45,11 +45,11 @@ def check_label_leak(evidence: Evidence) -> Finding | None:
         title=f"{count:.0f} coordinate{'s give' if count > 1 else ' gives'} the label away: a label leak",
         measured=count,
         reference_name="none",
-        text="These coordinates hardly vary within a class, while the others do: as a label that was written into the "
-        "features. Every accuracy then measures the label itself.",
-        confirm="leave these coordinates out and diagnose again: the accuracy falls to what the others hold",
-        remedy="take the label, and whatever was made from it, out of the input and the features",
-        cannot_tell="whether a measurement tells the classes that well by nature",
+        text="These coordinates hardly vary within a class, while the others do, like a label copied into the "
+        "features. Every accuracy then measures the copied label.",
+        confirm="leave these coordinates out and diagnose again: the accuracy falls to that of the others",
+        remedy="remove the label, and everything derived from it, from the input and the features",
+        cannot_tell="whether a real measurement separates the classes this well",
     )
 
 
@@ -70,11 +70,11 @@ def check_imbalance(evidence: Evidence) -> Finding | None:
         measured=share,
         reference=1 / len(counts),
         reference_name="classes of one size",
-        text="A vote of the nearest names the commonest class nearly always, so that accuracy says little; the mean "
-        "over classes does. With few samples of a class theory has the means of rare classes fall together (minority "
-        "collapse: fang2021; imbalanced2026), the sooner the more uneven the counts.",
+        text="A kNN vote nearly always predicts the largest class, so accuracy says little; use the mean over classes. "
+        "With few samples of a class, theory predicts that the means of rare classes merge (minority collapse: "
+        "fang2021; imbalanced2026), more so the more uneven the counts.",
         confirm="counterpoint evaluate RUN --metrics 'balanced knn'",
-        cannot_tell="whether rare classes would be told apart with more samples",
+        cannot_tell="whether more samples would separate the rare classes",
     )
 
 
@@ -85,25 +85,25 @@ def check_shared_cluster(evidence: Evidence) -> Finding | None:
         Finding(
             title="Labels share a cluster",
             text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: "
-            "one thing with two names, or two things that these features do not tell apart.",
+            "one thing with two names, or two things that these features do not separate.",
             confirm="look at samples of both labels side by side",
-            remedy="give both one label, if they mean the same",
-            cannot_tell="whether the labels or the features are to blame",
+            remedy="merge the labels, if they mean the same",
+            cannot_tell="whether the labels or the features are the cause",
         ),
     )
 
 
 def check_parted_label(evidence: Evidence) -> Finding | None:
-    """Does one label lie in far clusters?"""
+    """Does one label lie in distant clusters?"""
     return _of_classes(
         evidence.classes.parted if evidence.classes else (),
         Finding(
-            title="One label for far clusters",
+            title="One label for distant clusters",
             text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
-            "other half. A mean of the class then stands for neither.",
+            "other half. The class mean then represents neither.",
             confirm="look at samples of both clusters: counterpoint report RUN, section Map",
-            remedy="give the clusters labels of their own, if they are different things",
-            cannot_tell="whether the clusters are kinds, sources or accidents of the data",
+            remedy="give each cluster its own label, if they are different things",
+            cannot_tell="whether the clusters are subclasses, sources or chance",
         ),
     )
 
@@ -116,13 +116,13 @@ def _of_classes(names: Sequence[str], note: Finding) -> Finding | None:
 
 
 def check_groups(evidence: Evidence) -> Finding | None:
-    """Do sources or batches show in the features, beyond what classes explain?"""
+    """Do features differ between sources or batches, beyond class differences?"""
     groups, modes = evidence.groups, evidence.places[EMBEDDING].figures.get("hidden_modes")
     if groups is not None and (groups.is_the_classes or groups.agreement is None):
         return Finding(
-            title="Whether groups show in the features cannot be told: "
+            title="Whether groups show in the features cannot be decided: "
             + ("each class lies in one group" if groups.is_the_classes else "there are too few groups or samples"),
-            text="Groups are compared within classes; without a class of several groups there is nothing to compare.",
+            text="Groups are compared within classes, which needs a class with several groups.",
             remedy="give groups that cut across the classes, two or more with 50 samples in all",
         )
     if groups is not None and groups.agreement is not None:
@@ -136,21 +136,21 @@ def check_groups(evidence: Evidence) -> Finding | None:
             measured=groups.agreement,
             reference=chance,
             reference_name="groups shuffled within classes",
-            text=f"Neighbours within a class are of one group more often than by chance, p {groups.p:.2g} "
-            f"({groups.num_groups} groups). The features hold where a sample comes from, and distances follow it.",
+            text=f"Neighbours within a class belong to one group more often than by chance, p {groups.p:.2g} "
+            f"({groups.num_groups} groups). The features encode the source of a sample, and distances depend on it.",
             confirm="evaluate with all samples of one group held out",
-            remedy="take away the mean of each group within classes, or train on views that hide what groups differ in",
-            cannot_tell="whether groups differ in what matters, too",
+            remedy="subtract the mean of each group within classes, or train on views that hide the difference",
+            cannot_tell="whether the groups also differ in something that matters",
         )
     if not modes:
         return None
     return Finding(
-        title=f"Nearly every class falls into two far modes; the smaller has {modes:.0%} of the samples",
+        title=f"Nearly every class falls into two distant modes; the smaller has {modes:.0%} of the samples",
         measured=modes,
         reference_name="one mode",
-        text="What classes leave of the features has two modes along one direction, in nearly every class: as two "
-        "sensors, sites or batches would give.",
+        text="Within nearly every class the features have two modes along one direction, as two sensors, sites or "
+        "batches would give.",
         confirm="give the source of each sample: counterpoint diagnose FILE --labels LABELS.npy --groups GROUPS.npy",
-        remedy="find out in what the two modes differ, and take away the mean of each",
-        cannot_tell="whether the modes are sources, or something of the samples that labels do not name",
+        remedy="find out in what the two modes differ, and subtract the mean of each",
+        cannot_tell="whether the modes are sources or another property of the samples",
     )

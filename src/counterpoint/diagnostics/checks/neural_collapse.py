@@ -31,7 +31,7 @@ def is_neural_collapse(evidence: Evidence) -> bool:
 
 
 def check_neural_collapse(evidence: Evidence) -> Finding | None:
-    """Are there about as many directions as classes less one, because the classes are told apart?"""
+    """Has each class collapsed to a point because the classes are well separated?"""
     if not is_neural_collapse(evidence):
         return None
     embedding, classes = evidence.places[EMBEDDING], evidence.classes
@@ -43,9 +43,9 @@ def check_neural_collapse(evidence: Evidence) -> Finding | None:
         reference=WITHIN,
         reference_name="share of the variance within classes",
         better="",
-        text="A network that learned its labels well draws each class to one point, and classes less one directions "
-        "are left (papyan2020). That is what it was trained for, and no fault for these classes.",
-        confirm="ask for classes that were not learned: counterpoint evaluate RUN --data OTHER",
-        remedy="for other tasks take an earlier layer, or train without labels",
-        cannot_tell="what the features are worth for classes that were not learned",
+        text="A network that learned its labels well maps each class to one point, which leaves one direction less "
+        "than classes (papyan2020). This is the aim of its training, and no fault for these classes.",
+        confirm="evaluate with classes that were not learned: counterpoint evaluate RUN --data OTHER",
+        remedy="for other tasks use an earlier layer, or train without labels",
+        cannot_tell="how good the features are for classes that were not learned",
     )

@@ -1,6 +1,6 @@
 """What lies near what (two views of one sample, copies), and whom does the loss look at: few negatives, all, copies?
 
-Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis.md).
+Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 """
 
 import math
@@ -55,9 +55,9 @@ def check_related_views(evidence: Evidence) -> Finding | None:
         text=f"Two views of one sample are closer than two samples in {embedding.overlap:.0%} of the cases; unrelated "
         f"ones are in 50 %. For {embedding.moved_views or 0:.0%} of the samples the closest view is in another row and "
         "closer than any other sample.",
-        confirm="look at pairs of views: counterpoint preview --data DATA; of features, compare the names of both "
-        "tables",
-        cannot_tell="whether the views or the encoder are to blame, where the rows are in one order",
+        confirm="look at pairs of views: counterpoint preview --data DATA; for features, compare the row names of "
+        "both tables",
+        cannot_tell="whether the views or the encoder are the cause, if the rows match",
     )
 
 
@@ -74,15 +74,15 @@ def check_identical_views(evidence: Evidence) -> Finding | None:
         measured=share,
         reference=SAME,
         reference_name="of the samples, whose views have a cosine above 0.9999",
-        text="Views that change nothing teach nothing: a loss is then lowered by telling samples apart alone, and what "
-        "views should make the features ignore stays in them.",
+        text="Views that change nothing teach nothing: the loss only separates samples, and the features keep what "
+        "views should make them ignore.",
         confirm="look at pairs of views: counterpoint preview --data DATA",
         cannot_tell="whether the views are equal, or the encoder ignores all that they change",
     )
 
 
 def check_stray_views(evidence: Evidence) -> Finding | None:
-    """Do the views of some of the samples belong to others?"""
+    """Do some views belong to other samples?"""
     embedding = evidence.places[EMBEDDING]
     share = embedding.figures.get("stray_views")
     if share is None or share < STRAY or is_full_collapse(embedding) or check_related_views(evidence) is not None:
@@ -93,11 +93,11 @@ def check_stray_views(evidence: Evidence) -> Finding | None:
         measured=share,
         reference=STRAY,
         reference_name="of the samples",
-        text="For most samples the own view is among the closest ones, for the others it ranks as any: two modes, as "
-        "where a part of the rows was moved.",
+        text="For most samples their own view is among the closest, for the others it ranks like any other: two modes, "
+        "as if some rows had been moved.",
         confirm="compare the names of both tables, row by row",
         remedy="put the rows of both views into one order",
-        cannot_tell="whether views of these samples hide all that they had, instead",
+        cannot_tell="whether the views of these samples hide everything instead",
     )
 
 
@@ -115,15 +115,15 @@ def check_hiding_views(evidence: Evidence) -> Finding | None:
         reference=CHANCE_OVERLAP,
         reference_name="unrelated views",
         text="An encoder with random weights keeps much of a picture, and finds two usual views of one sample closer "
-        "than two samples in most cases. Where it does not, the views have lost what they had in common, and no "
-        "training brings it back.",
+        "than two samples in most cases. Here it does not: the views have nothing left in common, and "
+        "training cannot restore it.",
         confirm="look at pairs of views: counterpoint preview --data DATA",
         cannot_tell="which of the changes hides most",
     )
 
 
 def check_alignment(evidence: Evidence) -> Finding | None:
-    """Are two views of one sample closer than two samples?"""
+    """Are two views of a sample hardly closer than two samples?"""
     embedding = evidence.places[EMBEDDING]
     if embedding.positive_cosine is None or is_full_collapse(embedding) or check_related_views(evidence) is not None:
         return None
@@ -141,9 +141,9 @@ def check_alignment(evidence: Evidence) -> Finding | None:
         reference=embedding.negative_cosine,
         reference_name="different samples",
         text="The loss pulls views of one sample together and pushes samples apart; the wider this gap, the more "
-        f"of that was learned.{share}",
-        confirm="draw weaker views and diagnose again: counterpoint train --config config.yaml --views.crop-scale "
-        "0.5,1 --epochs 5",
+        f"of this was learned.{share}",
+        confirm="train with weaker views and diagnose again: counterpoint train --config config.yaml "
+        "--views.crop-scale 0.5,1 --epochs 5",
         cannot_tell="whether views hide too much or training was too short",
     )
 
@@ -161,17 +161,17 @@ def check_duplicates(evidence: Evidence) -> Finding | None:
         measured=embedding.duplicates,
         **embedding.interval("duplicates"),
         reference_name="no copies",
-        text="Their features are the same to the last bit. In training, a copy counts as a negative of its twin; in an "
-        "evaluation, a copy in the bank answers for its twin and favours every figure.",
+        text="Their features are equal bit for bit. In training, a copy counts as a negative of its twin; in an "
+        "evaluation, a copy in the bank answers for its twin and raises every accuracy.",
         confirm="compare the raw samples: two pictures with the same features are the same file, or the encoder "
-        "cannot tell them apart (counterpoint embed RUN --out z.csv, then sort)",
-        remedy="leave copies out before training and before a split is drawn",
-        cannot_tell="whether the samples are copies or the encoder gives two samples the same features",
+        "does not separate them (counterpoint embed RUN --out z.csv, then sort)",
+        remedy="remove copies before training and before the split is drawn",
+        cannot_tell="whether the samples are copies or the encoder maps two samples to the same features",
     )
 
 
 def check_shortcut(evidence: Evidence) -> Finding | None:
-    """Can the task be solved by colours alone, and is it?"""
+    """Does the encoder match views by colour alone?"""
     shortcut = evidence.shortcut
     if shortcut is None or shortcut.overlap is None or shortcut.followed is None or evidence.is_supervised:
         return None
@@ -180,15 +180,15 @@ def check_shortcut(evidence: Evidence) -> Finding | None:
     return Finding(
         level="warning",
         title="The views share their colours, and the embedding follows them: for "
-        f"{shortcut.followed:.0%} of the pictures the closest other one is close in colours, too",
+        f"{shortcut.followed:.0%} of the pictures the nearest one also has similar colours",
         measured=shortcut.followed,
         reference=0.05,
-        reference_name="an embedding that has nothing to do with colours",
+        reference_name="an embedding unrelated to colours",
         text=f"By the means and deviations of their colours alone, two views of one picture are closer than two "
-        f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. A loss that can be lowered so teaches "
-        "colours before anything else.",
+        f"pictures in {shortcut.overlap:.0%} of {shortcut.num_samples:,} cases. If colours are enough to lower the "
+        "loss, the encoder learns colours first.",
         confirm="look at both views of some pictures: counterpoint preview --data DATA",
-        cannot_tell="whether colours are what your classes differ in, and which other shortcuts there are",
+        cannot_tell="whether your classes differ in colour, and whether other shortcuts exist",
     )
 
 
@@ -210,12 +210,12 @@ def check_low_temperature(evidence: Evidence) -> Finding | None:
         high=look.effective_high,
         reference=HANDFUL * look.num_negatives,
         reference_name="3 % of the negatives",
-        text=f"The weight of a negative falls by e for each {temperature:g} of cosine, so that the gradient comes "
-        f"from the closest ones: one in a hundred has {look.hardest_share or 0:.0%} of it. These are often of the "
-        "anchor's own class, and the others are not pushed away.",
+        text=f"The weight of a negative falls by a factor of e for each {temperature:g} of cosine, so the gradient "
+        f"comes from the closest ones: one in a hundred has {look.hardest_share or 0:.0%} of it. These often belong to "
+        "the anchor's own class, and the others are not pushed away.",
         confirm="train a short run at a higher temperature, and see in its diagnosis how many negatives count",
         better="higher",
-        cannot_tell="whether so sharp a weighting suits data whose classes are single samples",
+        cannot_tell="whether such sharp weights suit data whose classes are single samples",
     )
 
 
@@ -230,16 +230,16 @@ def _shrunk(evidence: Evidence, temperature: float) -> Finding | None:
         measured=embedding.uniformity,
         reference=-4 + 8 / embedding.num_dims,
         reference_name="directions spread evenly",
-        text=f"Cosines that differ by a few times {temperature:g} are all that the loss asks for, so that samples stay "
-        f"together: two have cosine {plain(embedding.negative_cosine)} in the mean. What tells them apart is then "
-        "small beside rounding and beside what views change.",
+        text=f"The loss only needs cosines that differ by a few times {temperature:g}, so samples stay close: two have "
+        f"cosine {plain(embedding.negative_cosine)} on average. Their differences are then small compared with "
+        "rounding and with what views change.",
         confirm="train a short run at a higher temperature, and see in its diagnosis how many negatives count",
         cannot_tell="whether neighbours are wrong: crowded samples may still be in the right order",
     )
 
 
 def check_high_temperature(evidence: Evidence) -> Finding | None:
-    """Do all negatives weigh alike, because no cosine makes a difference?"""
+    """Do all negatives get nearly the same weight?"""
     look = _weighing(evidence)
     if look is None or look.temperature is None or not look.effective_negatives or not look.num_negatives:
         return None
@@ -257,15 +257,15 @@ def check_high_temperature(evidence: Evidence) -> Finding | None:
         reference=least * look.num_negatives,
         reference_name=f"{least:.0%} of the negatives",
         text=f"A cosine of 1 instead of -1 makes a negative weigh {math.exp(2 / temperature):.2g} times as much, so "
-        "the loss pushes close and far samples alike and never separates the close ones. Its value can hardly leave "
-        "chance.",
+        "the loss pushes close and distant samples equally and never separates the close ones. Its value hardly "
+        "leaves chance.",
         confirm="train a short run at a lower temperature, and see whether its loss leaves chance",
         cannot_tell="whether uniform weights are wanted, as in an ablation",
     )
 
 
 def check_few_negatives(evidence: Evidence) -> Finding | None:
-    """Has an anchor too few negatives?"""
+    """Are there too few negatives per anchor?"""
     look = _weighing(evidence)
     if look is None or not look.num_negatives or look.num_negatives >= FEW_NEGATIVES:
         return None
@@ -278,15 +278,15 @@ def check_few_negatives(evidence: Evidence) -> Finding | None:
         reference=FEW_NEGATIVES,
         reference_name="fewest without this warning",
         text=f"An anchor meets {look.num_negatives:.0f} negatives in a step{weighed}, and most samples that it could "
-        "be confused with are not among them. The loss is then low although close samples are not told apart.",
+        "be confused with are not among them. The loss is then low although close samples are not separated.",
         confirm=f"train with --batch-size {remedies.USUAL_BATCH}, and compare: counterpoint compare RUN OTHER",
         better="higher",
-        cannot_tell="what a queue of keys (moco), which needs no larger batch, would give",
+        cannot_tell="whether a queue of keys (moco), which needs no larger batch, would help",
     )
 
 
 def check_false_negatives(evidence: Evidence) -> Finding | None:
-    """Are near-copies of the anchor's own sample pushed away?"""
+    """Does the loss push near-copies of the anchor away?"""
     look = _weighing(evidence)
     if look is None or look.copy_mass is None or look.copy_share is None:
         return None
@@ -306,7 +306,7 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
         "learns from views.",
         confirm=f"look at the closest pairs: {SHOW}",
         remedy="keep one sample of each group of near-copies",
-        cannot_tell="whether samples that lie so close should be told apart after all, as frames of a film may",
+        cannot_tell="whether samples this close should be separated after all, such as frames of a film",
     )
 
 

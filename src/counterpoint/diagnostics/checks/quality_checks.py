@@ -15,7 +15,7 @@ FEWEST_SAMPLES = 20  # below, nothing is judged
 
 
 def check_gain(evidence: Evidence) -> Finding | None:
-    """Did learning help, compared with not learning, by kNN and by a linear probe?"""
+    """Are the learned features better than raw input and an untrained encoder, by kNN and a linear probe?"""
     known = [gain for gain in gains(evidence.votes) if gain.difference is not None]
     if not known:
         return None
@@ -47,7 +47,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
             remedies.MORE_EPOCHS,
             otherwise="more data, or an encoder whose training keeps what the classes differ in",
         ),
-        cannot_tell="whether another task gains: these are the labels at hand",
+        cannot_tell="whether another task would gain",
     )
 
 
@@ -63,7 +63,7 @@ def _in_pairs(gain: Gain) -> str:
 
 
 def check_classes(evidence: Evidence) -> Finding | None:
-    """Do the features tell the classes apart, by kNN or by a linear probe?"""
+    """Do the features separate the classes, by kNN or by a linear probe?"""
     found = [gain for gain in gains(evidence.votes) if gain.learned.classes and gain.learned.low is not None]
     if not found:
         return None
@@ -77,7 +77,7 @@ def check_classes(evidence: Evidence) -> Finding | None:
     ) <= chance  # told in the mean over classes alone, as rare classes weigh more there
     return Finding(
         level="good" if above else "warning",
-        title=f"Nothing says that the features are good: at chance, {shares}; the commonest class has {chance:.1%}"
+        title=f"No evidence that the features are good: at chance, {shares}; the largest class has {chance:.1%}"
         if not above
         else f"The features tell the classes apart: {mean:.1%} by {shown.classifier} in the mean over "
         f"{len(learned.classes)} classes"
@@ -88,19 +88,19 @@ def check_classes(evidence: Evidence) -> Finding | None:
         high=None if is_by_class else learned.high,
         better="higher",
         reference=1 / len(learned.classes) if is_by_class else chance,
-        reference_name="a class at random" if is_by_class else "naming the commonest class",
-        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries get their class by {shown.classifier}; 95 % "
-        f"interval {learned.low:.1%} to {learned.high or 0:.1%}. Every class counted alike it is {mean:.1%}.",
-        confirm="shuffle the labels and diagnose again: the accuracy must fall to this level (counterpoint diagnose "
+        reference_name="a class at random" if is_by_class else "always predicting the largest class",
+        text=f"{learned.correct:,.0f} of {learned.total:,.0f} queries are classified correctly by {shown.classifier}; "
+        f"95 % interval {learned.low:.1%} to {learned.high or 0:.1%}. Balanced accuracy: {mean:.1%}.",
+        confirm="shuffle the labels and diagnose again: the accuracy is at the same level (counterpoint diagnose "
         "FILE --labels SHUFFLED.npy)",
-        remedy="check that labels and samples are in one order; if they are, these features do not hold what the "
-        "classes differ in",
-        cannot_tell="whether the labels are wrong or the features",
+        remedy="check that labels and samples are in the same order; if they are, these features do not encode what "
+        "the classes differ in",
+        cannot_tell="whether the labels or the features are wrong",
     )
 
 
 def check_projector(evidence: Evidence) -> Finding | None:
-    """Does the projector throw away what tells the classes apart?"""
+    """Does the projector discard what separates the classes?"""
     inner, outer = evidence.learned, evidence.vote_of(EMBEDDING)
     lost = inner.minus(outer) if inner and outer else None
     if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
@@ -109,7 +109,7 @@ def check_projector(evidence: Evidence) -> Finding | None:
     share = lost.value / above if above > 0 else 0.0
     return Finding(
         level="warning" if share > HIDDEN else "note",
-        title=f"The embedding tells classes apart worse than the representation before it: {outer.accuracy:.1%} beside "
+        title=f"The embedding separates classes worse than the representation: {outer.accuracy:.1%} against "
         f"{inner.accuracy:.1%}",
         measured=outer.accuracy,
         low=outer.low,
@@ -118,15 +118,15 @@ def check_projector(evidence: Evidence) -> Finding | None:
         reference=inner.accuracy,
         reference_name="kNN on the representation",
         text=f"On the same {inner.total:,} queries the difference is {100 * lost.value:.1f} points, 95 % interval "
-        f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector gives up "
-        "what the loss does not ask for; some of that is usual, and the reason to take the representation.",
+        f"{100 * lost.low:.1f} to {100 * lost.high:.1f}, p {written_p(lost.p)} ({lost.test}). A projector discards "
+        "what the loss does not need; some loss is usual, and the reason to use the representation.",
         confirm="compare both by other protocols: counterpoint evaluate RUN --metrics all",
-        cannot_tell="whether anything else is lost than what these labels ask for",
+        cannot_tell="whether information beyond these labels is lost",
     )
 
 
 def check_narrow_embedding(evidence: Evidence) -> Finding | None:
-    """Has the embedding far fewer dimensions than the representation before it?"""
+    """Does the embedding have far fewer dimensions than the representation?"""
     embedding, representation = evidence.places.get(EMBEDDING), evidence.places.get(REPRESENTATION)
     if embedding is None or representation is None or is_full_collapse(embedding):
         return None
@@ -140,15 +140,15 @@ def check_narrow_embedding(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=representation.effective_rank,
         reference_name="effective rank of the representation",
-        text="The loss sees what passes the projector only, and shapes no more than that. What it does not see is left "
-        "as the untrained encoder had it, or decays.",
+        text="The loss trains only directions that pass the projector. The others stay as in the untrained encoder, or "
+        "decay.",
         confirm="compare both with labels: counterpoint evaluate RUN --metrics all",
-        cannot_tell="whether so few are enough for your classes",
+        cannot_tell="whether these dimensions are enough for your classes",
     )
 
 
 def check_finite(evidence: Evidence) -> Finding | None:
-    """Were rows left out, as they are no numbers?"""
+    """Do rows hold NaN or infinity?"""
     odd = evidence.not_finite
     if not odd:
         return None
@@ -159,15 +159,15 @@ def check_finite(evidence: Evidence) -> Finding | None:
         title=f"{len(odd):,} of {total:,} rows hold NaN or infinity and were left out",
         measured=len(odd),
         reference_name="none",
-        text=f"They are {', '.join(odd[:MOST_NAMED])}{more}. All figures are of the other rows.",
+        text=f"They are {', '.join(odd[:MOST_NAMED])}{more}. All figures describe the other rows.",
         confirm="encode these samples again, alone",
-        remedy="find out what made them: a damaged sample, or numbers too large for half precision",
+        remedy="find out what produced them: a damaged sample, or numbers too large for half precision",
         cannot_tell="whether the other rows are right",
     )
 
 
 def check_evidence(evidence: Evidence) -> Finding | None:
-    """Are there enough samples to say anything?"""
+    """Are there enough samples for these figures?"""
     embedding = evidence.places[EMBEDDING]
     if embedding.num_samples >= max(FEW_SAMPLES, embedding.num_dims):
         return None
@@ -180,11 +180,11 @@ def check_evidence(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=FEWEST_SAMPLES if is_refused else max(FEW_SAMPLES, embedding.num_dims),
         reference_name="at least 20" if is_refused else "as many as dimensions, and at least 200",
-        text="Ranks and spectra of few samples are bounded by their number; the reference values account for it, "
-        "single figures scatter all the same.",
-        confirm="diagnose half of them: what changes much is not known well (counterpoint diagnose HALF.npy)",
+        text="The number of samples bounds ranks and spectra; reference values account for it, but single figures "
+        "still vary.",
+        confirm="diagnose half of them: figures that change much are uncertain (counterpoint diagnose HALF.npy)",
         remedy="diagnose on more samples",
-        cannot_tell="anything of figures that so few samples bound",
+        cannot_tell="everything about figures that so few samples bound",
     )
 
 

@@ -8,14 +8,14 @@ MUCH_APART = 0.7  # area under the curve, raw input
 
 
 def check_shift(evidence: Evidence) -> Finding | None:
-    """Can held-out samples be told from training samples, by their raw input or by their embedding alone?"""
+    """Do held-out samples differ from training samples, in raw input or only in the embedding?"""
     told = evidence.held_out.told if evidence.held_out else {}
     embedding, raw = told.get(EMBEDDING), told.get(RAW_INPUT)
     if embedding is None or raw is None or not (embedding.is_apart or raw.is_apart):
         return None
     both = f"{raw.auc:.2f} by raw input, {embedding.auc:.2f} by the embedding"
     matched = (
-        "as many samples of each class were compared, so that class proportions do not explain it"
+        "equal numbers of each class were compared, so class proportions do not explain it"
         if raw.has_classes
         else "without labels, other class proportions would explain it, too"
     )
@@ -27,27 +27,27 @@ def check_shift(evidence: Evidence) -> Finding | None:
             measured=raw.auc,
             reference=raw.chance,
             reference_name="parts that were shuffled",
-            text="A linear classifier tells them apart before any encoder has seen them; " + matched + ". Figures on "
-            "held-out samples then say how the encoder does on other data, and not what it has learned.",
+            text="A linear classifier separates them by raw input; " + matched + ". Figures on held-out samples then "
+            "describe performance on other data.",
             confirm="look at samples of both parts side by side: light, size, source, date",
-            remedy="draw the held-out part at random from all samples, or report both figures if it is from elsewhere "
-            "on purpose",
-            cannot_tell="what they differ in, and whether that matters for your task",
+            remedy="draw the held-out part at random from all samples, or report both figures if it comes from "
+            "another source on purpose",
+            cannot_tell="in what they differ, and whether that matters for your task",
         )
     return Finding(
         title=f"The embedding knows which samples it was trained on: held-out ones are told apart with AUC {both}",
         measured=embedding.auc,
         reference=embedding.chance,
         reference_name="parts that were shuffled",
-        text="The raw input of both parts is alike, their embeddings are not: the encoder gives samples that it has "
-        "learned by heart a place of their own; " + matched + ".",
+        text="The raw input of both parts does not differ, their embeddings do: the encoder has memorised its training "
+        "samples; " + matched + ".",
         **remedies.against_memory(evidence),
-        cannot_tell="a difference of the data that only a curved boundary in pixels would show",
+        cannot_tell="whether the data differ in a way that needs a nonlinear boundary in pixels",
     )
 
 
 def check_altered_input(evidence: Evidence) -> Finding | None:
-    """Are these pictures those of training after one change: another order of channels, inverted, scaled?"""
+    """Are these the training pictures after one change: another order of channels, inverted, scaled?"""
     altered = evidence.altered
     if altered is None:
         return None
@@ -57,9 +57,9 @@ def check_altered_input(evidence: Evidence) -> Finding | None:
         measured=altered.distance,
         reference=altered.undone,
         reference_name="after that is undone",
-        text="Means and deviations of their channels are not those kept with the run (in standard deviations of single "
-        "pictures), and are again once this one change is undone. The encoder was never trained on such input.",
-        confirm="look at some of them beside pictures of training: counterpoint preview --data DATA",
+        text="Means and deviations of their channels differ from those recorded in the run (in standard deviations of "
+        "single pictures), and agree once this change is undone. The encoder was never trained on such input.",
+        confirm="look at some of them beside training pictures: counterpoint preview --data DATA",
         remedy="bring channels, light and scale to what they were in training, and diagnose again",
-        cannot_tell="pictures from elsewhere that have such channels by nature",
+        cannot_tell="whether pictures of another source have such channels by nature",
     )

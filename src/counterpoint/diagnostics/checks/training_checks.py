@@ -22,22 +22,22 @@ def check_moved(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         level="severe" if evidence.levers else "warning",  # nobody has tried to train an encoder from elsewhere
-        title=f"Training has hardly changed the encoder: its weights moved by {moved:.1g} of their length"
+        title=f"Training has hardly changed the encoder: its weights changed by {moved:.1g} of their norm"
         if moved
         else "The encoder is untrained: its weights are random",
         measured=moved,
         better="higher",
         reference=HARDLY_MOVED,
-        reference_name="a thousandth of their length",
-        text="Whatever else was found is about the encoder that training began with. Usual trainings move weights "
-        "by a hundredth of their length and more.",
-        confirm="read how far the loss fell: counterpoint report RUN, section Training",
+        reference_name="a thousandth of their norm",
+        text="All other findings describe the encoder that training started from. Usual trainings change weights by a "
+        "hundredth of their norm and more.",
+        confirm="see how far the loss fell: counterpoint report RUN, section Training",
         cannot_tell="whether a longer training at this rate would learn",
     )
 
 
 def check_thrown(evidence: Evidence) -> Finding | None:
-    """Were the weights thrown far away, or is the rate beyond what they can follow?"""
+    """Is the learning rate too high, or did the weights grow far beyond their start?"""
     moved, rate = evidence.weight_change, evidence.values.get("optim.learning_rate")
     most = FAR_ABOVE * remedies.VERY_HIGH_RATE.get(evidence.values.get("optim.name", ""), math.inf)
     is_thrown, is_beyond = moved is not None and moved >= THROWN, isinstance(rate, float) and rate >= most
@@ -47,16 +47,16 @@ def check_thrown(evidence: Evidence) -> Finding | None:
     has_failed = is_full_collapse(evidence.places[EMBEDDING]) or (loss is not None and loss.level == "severe")
     return Finding(
         level="severe" if is_thrown or has_failed else "warning",
-        title=f"Training has thrown the weights away: they moved by {moved:.3g} times their length"
+        title=f"The weights grew far beyond their start: they changed by {moved:.3g} times their norm"
         if is_thrown
-        else f"The learning rate {rate:g} is far above what {evidence.values['optim.name']} is used with",
+        else f"The learning rate {rate:g} is far above the usual ones of {evidence.values['optim.name']}",
         measured=moved if is_thrown else rate,
         reference=THROWN if is_thrown else most,
-        reference_name="ten times their length" if is_thrown else "ten times a very high rate",
-        text="Usual trainings end within a few times the length that the weights began with. Weights that are far "
-        "longer come of steps that were too large; later steps are then too small beside them to learn anything.",
-        confirm="read how the loss went in the first epochs: counterpoint report RUN, section Training",
-        cannot_tell="whether a lower rate alone is enough, or a warm-up is needed, too",
+        reference_name="ten times their norm" if is_thrown else "ten times a very high rate",
+        text="Usual trainings end within a few times the initial norm of the weights. Steps that are too large "
+        "increase the norm further, and later steps are then too small in comparison to learn anything.",
+        confirm="look at the loss of the first epochs: counterpoint report RUN, section Training",
+        cannot_tell="whether a lower rate is enough, or a warm-up is needed as well",
     )
 
 
@@ -78,9 +78,9 @@ def check_loss(evidence: Evidence) -> Finding | None:
         measured=evidence.loss,
         reference=evidence.chance,
         reference_name="chance",
-        text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is what "
-        "no embedding of a batch can go below; "
-        "views that hide much make it unreachable, so part of the way is normal.",
+        text="At chance the encoder cannot tell the other view of a sample from other samples. The floor is "
+        "the lowest loss of any embedding of a batch; views that hide much make it unreachable, so part of the way is "
+        "normal.",
         confirm="train for a few epochs on views that hide nothing; the loss must fall: counterpoint train --config "
         "config.yaml --views.preset none --epochs 5",
         **remedies.advice(
@@ -89,7 +89,7 @@ def check_loss(evidence: Evidence) -> Finding | None:
             remedies.WEAKER_VIEWS,
             remedies.MORE_EPOCHS,
         ),
-        cannot_tell="whether what is learned is of use: a loss that falls says nothing about accuracy",
+        cannot_tell="whether the features are useful: a falling loss says nothing about accuracy",
     )
 
 
@@ -98,7 +98,7 @@ BELOW = 0.9  # of the limit, for a remedy
 
 
 def check_sharpness(evidence: Evidence) -> Finding | None:
-    r"""Is the largest curvature times the learning rate below the stability limit?
+    r"""Is the learning rate above the stability limit of the largest curvature?
 
     .. math:: \lambda_{max}\,\eta \le 2 (1 + \beta)
 
@@ -124,13 +124,13 @@ def check_sharpness(evidence: Evidence) -> Finding | None:
         low=product,  # a Ritz value bounds the eigenvalue from below; nothing here bounds it from above
         reference=limit,
         reference_name="2 (1 + momentum)",
-        text="Along the direction of largest curvature a step overshoots, and beyond the limit each one lands further "
-        "away than the one before. Trainings at a constant rate settle at the limit by themselves, so that a product "
-        "near it is usual, and one far beyond means steps that undo each other.",
-        confirm="follow it along training, on the same batch: counterpoint spectrum RUN --checkpoint all",
+        text="Along the direction of largest curvature a step overshoots, and above the limit each one ends further "
+        "away than the one before. At a constant rate, training settles near the limit, so a product near it is usual; "
+        "far above it, steps undo each other.",
+        confirm="follow it over training, on the same batch: counterpoint spectrum RUN --checkpoint all",
         **remedies.advice(evidence, lower, otherwise="a lower learning rate"),
-        cannot_tell="whether accuracy gains: the limit is that of full batches and a quadratic, the eigenvalue that of "
-        "one batch with its views, and clipping or a warm-up can hold a run beyond it",
+        cannot_tell="whether accuracy improves: the limit holds for full batches and a quadratic, the eigenvalue for "
+        "one batch with its views, and clipping or a warm-up can keep a run stable above it",
     )
 
 

@@ -1,6 +1,6 @@
 """What distorts every other figure, or is a matter of values and rows: outliers, copies, scales, ends, hubs, order.
 
-Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis.md).
+Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis-reference.md).
 """
 
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_scaled
@@ -51,9 +51,9 @@ def check_outliers(evidence: Evidence) -> Finding | None:
         measured=share,
         reference=count / embedding.num_samples,
         reference_name="their share of the samples",
-        text=f"They lie far from the median, behind a gap; all other figures are without them. At unit length: {both}.",
-        confirm="leave these rows out and diagnose again: this finding goes, the others stay",
-        remedy="look at these samples, and leave damaged ones out before anything is scaled, whitened or trained on",
+        text=f"They are far from the median, beyond a gap; all other figures leave them out. At unit length: {both}.",
+        confirm="leave these rows out and diagnose again: this finding disappears, the others stay",
+        remedy="look at these samples, and remove damaged ones before you scale, whiten or train",
         cannot_tell="whether they are damaged or a rare kind of sample",
         samples=evidence.suspects.get("outliers", ()),
     )
@@ -70,24 +70,23 @@ def check_near_copies(evidence: Evidence) -> Finding | None:
         title=f"{share:.0%} of the samples have near-copies: a few others are ten times as near as the next one",
         measured=share,
         reference_name="a smooth manifold of as many dimensions",
-        text="Such samples are few separate ones, taken several times: frames of a film, one picture in two sizes, a "
-        "row with noise. A split puts one of them on either side, which favours every accuracy, and they fill no "
-        "direction of their own.",
-        confirm="look at the samples that are named here, and at what is nearest to them: counterpoint search",
-        remedy="keep one sample of each group before training and before a split is drawn",
+        text="Frames of a film, one picture in two sizes, or a row with added noise: there are fewer independent "
+        "samples than rows. A random split puts copies on both sides, which raises every accuracy.",
+        confirm="look at the named samples and their nearest neighbours: counterpoint search",
+        remedy="keep one sample of each group before training and before the split is drawn",
         cannot_tell="whether they are copies or classes of two or three samples each",
         samples=evidence.suspects.get("near-copies", ()),
     )
 
 
 def check_scales(evidence: Evidence) -> Finding | None:
-    """Have dimensions very different scales?"""
+    """Do dimensions have very different scales?"""
     embedding = evidence.places[EMBEDDING]
     if not is_scaled(embedding) or is_full_collapse(embedding):
         return None
     spread, order = _figure(embedding, "scale_spread"), _figure(embedding, "scale_order")
     back = embedding.vanished - min(_figure(embedding, "standard_vanished"), embedding.vanished)
-    lost = f" {back:.0f} directions that seem to have vanished are there once all have one scale." if back else ""
+    lost = f" {back:.0f} directions that seem to have vanished reappear after standardising." if back else ""
     # Counts have large numbers where a thing is common, which is what they say.
     is_counted = evidence.is_nonnegative and _figure(embedding, "sparsity") >= MOSTLY_ZERO
     # Where few directions are left for few classes, dimensions have more or less of them.
@@ -99,17 +98,17 @@ def check_scales(evidence: Evidence) -> Finding | None:
         better="higher",
         reference=_figure(embedding, "standard_participation_ratio"),
         reference_name="participation ratio where every dimension has variance 1",
-        text=f"Distances and cosines are decided by the few dimensions with large numbers.{lost} Units of a table and "
+        text=f"The few dimensions with large numbers decide distances and cosines.{lost} Units of a table and "
         "principal components have such scales; no layer lost anything.",
-        confirm="standardise and diagnose again: ((z - z.mean(0)) / z.std(0)); this finding goes",
-        remedy="standardise every dimension (subtract the mean, divide by the standard deviation) before samples are "
-        "compared",
-        cannot_tell="whether the small dimensions carry what a task needs, or noise, which becomes as large",
+        confirm="standardise and diagnose again: ((z - z.mean(0)) / z.std(0)); this finding disappears",
+        remedy="standardise every dimension (subtract the mean, divide by the standard deviation) before you compare "
+        "samples",
+        cannot_tell="whether the small dimensions carry what a task needs, or noise that standardising would amplify",
     )
 
 
 def check_heavy_tails(evidence: Evidence) -> Finding | None:
-    """Do few samples or entries carry most of the variance, also beside those behind a gap?"""
+    """Do a few samples or entries carry most of the variance, even without the outliers?"""
     embedding = evidence.places[EMBEDDING]
     rows, entries = _figure(embedding, "tail_share"), _figure(embedding, "entry_tail_share")
     if embedding.num_samples < FEWEST_SAMPLES:
@@ -128,16 +127,16 @@ def check_heavy_tails(evidence: Evidence) -> Finding | None:
         measured=share,
         reference=0.02 if of_rows else 0.08,
         reference_name="Gaussian features",
-        text="Sizes fall off slowly instead of ending. Means, variances and correlations then change with every few "
-        "samples, and distances are decided by the largest numbers.",
-        confirm="diagnose two halves of the samples: what changes much is decided by few of them",
-        remedy="scale samples to unit length, or take logarithms or ranks of each dimension, before they are compared",
-        cannot_tell="whether the large values are errors or the sizes that such data have",
+        text="Values decrease slowly, without a gap. Means, variances and correlations then depend on a few samples, "
+        "and the largest numbers dominate distances.",
+        confirm="diagnose two halves of the samples: figures that differ much depend on a few samples",
+        remedy="scale samples to unit length, or take logarithms or ranks of each dimension, before you compare them",
+        cannot_tell="whether the large values are errors or usual for such data",
     )
 
 
 def check_quantised(evidence: Evidence) -> Finding | None:
-    """Does a dimension take few values?"""
+    """Do dimensions take only a few distinct values?"""
     embedding = evidence.places[EMBEDDING]
     count = embedding.figures.get("distinct_values")
     if count is None or count > FEW_VALUES or embedding.num_samples < FEWEST_SAMPLES or is_full_collapse(embedding):
@@ -147,17 +146,17 @@ def check_quantised(evidence: Evidence) -> Finding | None:
         measured=count,
         better="higher",
         reference=min(embedding.num_samples, 2048),
-        reference_name="samples that were looked at",
-        text="Features that are computed in floating point differ on nearly every sample. Rounding makes samples tie "
-        "that were apart, and nearest neighbours then depend on the order of rows.",
+        reference_name="samples examined",
+        text="Features computed in floating point differ on nearly every sample. Rounding creates ties between "
+        "different samples, and nearest neighbours then depend on the order of rows.",
         confirm="count the values of one dimension: numpy.unique(z[:, 0])",
-        remedy="keep the features as they were before they were rounded, or in at least 8 bits for each dimension",
-        cannot_tell="whether they are categories that take no other values",
+        remedy="keep the features from before the rounding, or at least 8 bits per dimension",
+        cannot_tell="whether they are categories, which take no other values",
     )
 
 
 def check_saturated(evidence: Evidence) -> Finding | None:
-    """Do values pile up at the largest or the least value of their dimension?"""
+    """Are values clipped at the ends of their dimension?"""
     embedding = evidence.places[EMBEDDING]
     share = _figure(embedding, "saturated")
     if share < SOME_AT_END or is_full_collapse(embedding):
@@ -167,16 +166,16 @@ def check_saturated(evidence: Evidence) -> Finding | None:
         title=f"Values are saturated: {share:.0%} of the entries are at the largest or least value of their dimension",
         measured=share,
         reference_name="values that are not cut off",
-        text="Clipping, or a function such as tanh that has run to its ends, gives samples the same value that were "
-        "apart. Zeros of a rectified map are not counted.",
+        text="Clipping, or a saturated function such as tanh, gives different samples the same value. Zeros of a "
+        "rectified map do not count.",
         confirm="draw the histogram of one dimension: numpy.histogram(z[:, 0], 50)",
-        remedy="take the features before they were clipped, or from the layer before the function that has saturated",
-        cannot_tell="whether a code of ends alone is wanted, as in hashing",
+        remedy="take the features from before the clipping, or from the layer before the saturated function",
+        cannot_tell="whether a binary code is wanted, as in hashing",
     )
 
 
 def check_hubs(evidence: Evidence) -> Finding | None:
-    """Is one sample in everybody's neighbourhood?"""
+    """Is one sample a neighbour of most others?"""
     embedding = evidence.places[EMBEDDING]
     by_cosine, by_distance = (_figure(embedding, name) for name in ("largest_hub", "distance_hub"))
     share = max(by_cosine, by_distance)
@@ -192,11 +191,11 @@ def check_hubs(evidence: Evidence) -> Finding | None:
         title=f"Hubs: one sample is among the 10 nearest of {share:.0%} of the others",
         measured=share,
         reference=EVERYBODYS,
-        reference_name="above what features of many dimensions have by themselves",
-        text="A sample near the common mean is near to everything (radovanovic2010). It answers for samples that it "
-        "has nothing to do with, and takes a place from each of their true neighbours.",
-        confirm="look at the samples that are named here; leave them out and evaluate again",
-        remedy="leave out blank or averaged samples; subtract the mean before cosines are compared",
+        reference_name="more than usual for features of many dimensions",
+        text="A sample near the common mean is near to everything (radovanovic2010). It displaces "
+        "true neighbours of samples that it has nothing to do with.",
+        confirm="look at the named samples; leave them out and evaluate again",
+        remedy="remove blank or averaged samples; subtract the mean before you compare cosines",
         cannot_tell="whether a hub is a damaged sample or a typical one",
         samples=evidence.suspects.get("hubs", ()),
     )
@@ -213,16 +212,16 @@ def check_row_order(evidence: Evidence) -> Finding | None:
     return Finding(
         level="warning" if is_labelled and share >= DRIFTING else "note",
         title=f"Features drift along the rows{' within classes' if is_labelled else ', or rows are sorted'}: "
-        f"a tenth of the rows tells {share:.0%} of the variance",
+        f"a tenth of the rows explains {share:.0%} of the variance",
         measured=share,
         reference_name="rows in random order",
-        text="Ten blocks of consecutive rows differ by more than eight standard errors beyond rows in random order. A "
-        "sorted file, another day or device, or settings that changed while features were computed do that. A split "
-        "by position then compares different data.",
-        confirm="shuffle the rows and diagnose again: this finding goes",
-        remedy="find out what changed along the rows (time, source, software), or shuffle rows that were sorted before "
-        "a split is drawn",
-        cannot_tell="whether rows were sorted by something that belongs to the samples, such as their class or time"
+        text="Ten blocks of consecutive rows differ by more than eight standard errors beyond rows in random order. "
+        "The file is sorted, or the day, device or settings changed while features were computed. A split by "
+        "position then compares different data.",
+        confirm="shuffle the rows and diagnose again: this finding disappears",
+        remedy="find out what changed along the rows (time, source, software), or shuffle sorted rows before the split "
+        "is drawn",
+        cannot_tell="whether rows were sorted by a property of the samples, such as class or time"
         if not is_labelled
         else "what changed: the samples themselves or how they were measured",
     )

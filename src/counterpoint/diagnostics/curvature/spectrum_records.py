@@ -15,7 +15,7 @@ class ProductRoute:
     Attributes:
         name: ``kept`` (the graph of the gradient of the whole batch stays) or ``chunked`` (one chunk at a time).
         chunk_size: samples that are encoded at once.
-        graph_bytes: what the graph of the whole batch keeps, estimated from one chunk; None where nobody asked.
+        graph_bytes: what the graph of the whole batch keeps, estimated from one chunk; None if not requested.
         reason: in words.
     """
 

@@ -159,7 +159,7 @@ def _hessian_product(point: Point, change_CR: Tensor) -> Tensor:
     factor_CR, at = point.factor_CR, point.at
     gram_change_CC = change_CR @ factor_CR.T
     gram_change_CC = gram_change_CC + gram_change_CC.T
-    # 2 v_i . change_i vanishes for a tangent but for rounding
+    # 2 v_i . change_i vanishes for a tangent up to rounding
     gram_change_CC.fill_diagonal_(0.0)
     product_CR = at.gradient_CC @ change_CR + point.multipliers_C[:, None] * change_CR
     product_CR = 2 * (product_CR + at.curvature(gram_change_CC) @ factor_CR)

@@ -238,7 +238,7 @@ def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
 
 def _short_of(tolerance: float, gap: float) -> str:
     """Say that the tolerance was not reached."""
-    return f"the certified relative gap is {gap:.1e}, not the {tolerance:.0e} asked for"
+    return f"the certified relative gap is {gap:.1e}, not the requested {tolerance:.0e}"
 
 
 def _best_of_starts(risk: ClassRisk, whole: BestMeans, columns: int, reason: str) -> BestMeans:
