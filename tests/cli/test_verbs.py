@@ -171,7 +171,7 @@ def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[s
     assert run.folder.findings.exists()
     assert run.folder.arrays.exists()
     assert main(["diagnose", "run", "-q", "--pairs"]) == 0
-    assert re.search(r"pairs: an anchor weighs .* negatives .*\n  temperature  weighs", capsys.readouterr().out)
+    assert re.search(r"pairs: an anchor weighs .* negatives .*\n  closest pairs", capsys.readouterr().out)
     np.save("features.npy", rng.normal(size=(50, 8)))
     assert main(["diagnose", "features.npy", "-q", "--pairs"]) == 0
     assert "pairs: not looked at" in capsys.readouterr().out

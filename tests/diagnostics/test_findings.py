@@ -39,6 +39,7 @@ from counterpoint.diagnostics.findings import (
 )
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
+from counterpoint.diagnostics.remedies import REMEDIES, advice
 from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 from counterpoint.report import run_record
 from hit_rows import hit_row
@@ -454,11 +455,10 @@ def test_changes_name_a_setting_only_where_the_run_has_it() -> None:
     (other,) = (each for each in find(replace(cold, levers=frozenset())) if each.name == "temperature-low")
     assert other.changes == {}
     known = replace(cold, values={"temperature": 0.005})
-    (changed,) = (each for each in find(known) if each.name == "temperature-low")
-    assert changed.changes == {"temperature": 0.2}
+    assert advice(known, *REMEDIES["temperature-low"][0])["changes"] == {"temperature": 0.2}
     few = replace(weighed(num_negatives=6, run_batch=4), values={"batch_size": 4, "epochs": 3})
-    (small,) = (each for each in find(few) if each.name == "few-negatives")
-    assert small.changes == {"batch_size": 256, "epochs": 192}  # as many updates
+    changes = advice(few, *REMEDIES["few-negatives"][0])["changes"]
+    assert changes == {"batch_size": 256, "epochs": 192}  # as many updates
 
 
 def test_classes_of_very_unequal_size_are_judged_by_the_mean_over_classes() -> None:

@@ -128,7 +128,7 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 
 def _print_completion(words: Sequence[str]) -> int:
-    from counterpoint.cli.completion import completion  # deferred: loads pydantic
+    from counterpoint.cli.shell_completion import completion  # deferred: loads pydantic
 
     if len(words) != 1:
         raise UsageError("give a shell: counterpoint --print-completion bash (or zsh, fish, tcsh)")

@@ -27,6 +27,7 @@ INDEX = ("index.json", "names.json", "vectors.npy")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
 # What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
+MOVED_AWAY = "metrics.jsonl"  # whoever moves it away goes on without its figures, and says so by that
 SAID_WHEN_LOST = {
     "config.yaml": "is missing",
     "resolved.yaml": "resolved.yaml is missing",
@@ -78,8 +79,9 @@ def run(case: Case, place: Place) -> Verdict:
             # What cannot be read is not vouched for.
             with contextlib.suppress(ValueError, CounterpointError, RecursionError):
                 seal_anew(path, folder / "run")
+        is_moved = case["file"] == MOVED_AWAY and not os.path.lexists(path)
         outcome = _do(verb, folder / "run")
-        is_gone = not os.path.lexists(path)
+        is_gone = is_moved or not os.path.lexists(path)
         is_forged = verb == "verify" and case["file"] in PROVEN and outcome.code == OK
         if is_sealed and is_forged and not _has_same_tensors(path, case["file"], place.material / verb / "run"):
             verdict = Verdict("forged", str(outcome))
@@ -152,7 +154,7 @@ def _judge(verb: str, file: str, outcome: Outcome, folder: Path, expected: Path,
     look = LOOKS[verb]
     found, wanted = look(folder), look(expected)
     is_said = any(SAID_WHEN_LOST.get(file, "\0").encode() in content for content in found.values())
-    if is_said or (is_gone and file in MADE_LATER):
+    if is_said or (is_gone and file in (*MADE_LATER, MOVED_AWAY)):
         return KEPT
     names = [name for name in sorted(found | wanted) if found.get(name) != wanted.get(name) and name != file]
     return Verdict("silent", f"other {', '.join(names)}; {outcome}") if names else KEPT
