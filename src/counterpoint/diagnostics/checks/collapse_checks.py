@@ -146,8 +146,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         reference_name="isotropic features of the same shape",
         text="A direction has vanished where its variance falls by a decade or more below the one before, against "
         "isotropic features: no sample differs from another along it. Effective rank: "
-        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the projector "
-        "collapses, and the representation does not (directclr2022).",
+        f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the "
+        "projector collapses (directclr2022).",
         confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
         **remedies.advice(
             evidence,
