@@ -32,6 +32,7 @@ WHOLE = [f"tests/{name}" for name in ("losses", "theory", "diagnostics", "evalua
 LOCKED = r"""
 import os, pathlib, signal, sys
 import windows_like
+windows_like.imitate()
 import numpy as np
 import torch
 import counterpoint as cp

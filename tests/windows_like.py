@@ -13,6 +13,8 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
+
 LIBRARIES = (
     "torch",
     "torch.distributed.fsdp",
@@ -89,5 +91,13 @@ def pretend() -> None:
     ctypes.windll = SimpleNamespace(kernel32=SimpleNamespace(GlobalMemoryStatusEx=memory_status))  # pyright: ignore
 
 
-take_away()
-pretend()
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """As a plugin, before our modules are loaded; importing this module changes nothing."""
+    imitate()
+
+
+def imitate() -> None:
+    """Make this process one on Windows, as far as our own code can see."""
+    take_away()
+    pretend()

@@ -256,7 +256,8 @@ def mixed_run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
         else:
             picture = picture.convert(mode)
         suffix = {"RGB": "jpg", "CMYK": "tif", "P": "gif"}.get(mode, "png")
-        picture.save(folder / f"{number}.{suffix}", **({"exif": turned} if suffix in ("jpg", "png") else {}))
+        facts: dict[str, Any] = {"exif": turned} if suffix in ("jpg", "png") else {}
+        picture.save(folder / f"{number}.{suffix}", **facts)
     settings = {"encoder": "convnet", "source": {"image_size": 16}, "epochs": 1, "batch_size": 8}
     return cp.train(folder, out=tmp_path_factory.mktemp("runs") / "mixed", quiet=True, **settings)
 

@@ -68,10 +68,21 @@ class Evaluation:
         Raises:
             KeyError: no such row.
         """
-        row = self.record.row(features, protocol)
-        if row is None or row.figure is None:
-            raise KeyError(f"no row for {features!r} with {protocol!r}")
+        row = self.row(features, protocol)
+        if row.figure is None:
+            raise KeyError(f"no figure for {features!r} with {protocol!r}")
         return row.figure
+
+    def row(self, features: str, protocol: str = KNN) -> EvaluationRow:
+        """One row with its interval.
+
+        Raises:
+            KeyError: no such row.
+        """
+        row = self.record.row(features, protocol)
+        if row is None:
+            raise KeyError(f"no row for {features!r} with {protocol!r}")
+        return row
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``evaluation.json``."""

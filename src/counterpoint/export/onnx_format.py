@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from counterpoint.core import __version__
 from counterpoint.core.array_layout import to_bytes
 from counterpoint.core.errors import UsageError, first_line
-from counterpoint.core.resizing import MAX_PIXEL, resized
+from counterpoint.core.resizing import MAX_PIXEL, Resizing, resized
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
 from counterpoint.nn.trained import Encoder
@@ -46,7 +46,8 @@ class ServedNetwork(nn.Module):
         card = encoder.card
         self.outputs = BOTH if layer == "both" else (layer,)
         self.is_images = card.kind == "images"
-        self.in_shape, self.resizing = card.in_shape, card.resizing
+        self.in_shape = card.in_shape
+        self.resizing: Resizing = card.resizing
         self.backbone, self.projector = encoder.backbone, encoder.projector
         # relu-gelu differs from relu in its gradient alone, and no format has an operator for it.
         nonnegative = "relu" if card.nonnegative == "relu-gelu" else card.nonnegative

@@ -22,6 +22,7 @@ class ClassLoss(Loss):
     uses_labels = True
     why_no_class_level = "it compares vectors with the weights of classes, not with each other"
     class_weights: nn.Parameter
+    is_nonnegative = False  # features and weights pass through a ReLU
 
     def chance(self, n: int) -> float:
         """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""
@@ -168,6 +169,7 @@ class NonNegativeCrossEntropy(ClassLoss):
         name="NonNegativeCrossEntropy",
         normalization="ReLU on inputs and class weights; mean over both views",
     )
+    is_nonnegative = True
 
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()

@@ -23,7 +23,6 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import run_training
 from counterpoint.engine.placement import on_first_rank
 from counterpoint.engine.progress import Reporter
-from counterpoint.losses.cross_entropy import NonNegativeCrossEntropy
 from counterpoint.methods.joint import Classification, TwoTowers
 from counterpoint.nn.classifier import save_classifier
 from counterpoint.nn.trained import Encoder, part_of, save_encoder
@@ -146,7 +145,7 @@ def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, T
         own = {name.removeprefix("second_"): value for name, value in weights.items() if name.startswith("second_")}
         save_encoder(folder.second, second, own)
     if isinstance(assembled.method, Classification):
-        nonnegative = isinstance(assembled.method.loss, NonNegativeCrossEntropy)
+        nonnegative = getattr(assembled.method.loss, "is_nonnegative", False)
         save_classifier(folder, part_of(weights, "loss"), assembled.source.class_names, is_nonnegative=nonnegative)
     # Last: with its card a run counts as saved.
     save_encoder(folder, assembled.encoder, weights)

@@ -12,7 +12,6 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import Difference
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, as_run
-from counterpoint.core.run_records import EvaluationRow
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.data.sources import joined
@@ -52,7 +51,7 @@ class FineTuned:
     @property
     def gain(self) -> Difference:
         """The classifier's accuracy minus that of a linear probe on what training began with, in pairs."""
-        difference = self._row("embedding", CLASSIFIER).minus(self._row(INITIAL, PROBE))
+        difference = self.evaluation.row("embedding", CLASSIFIER).minus(self.evaluation.row(INITIAL, PROBE))
         assert difference is not None
         return difference
 
@@ -61,7 +60,11 @@ class FineTuned:
         return {**self.evaluation.to_dict(), "run": str(self.run.path), "gain": asdict(self.gain)}
 
     def __str__(self) -> str:
-        fine_tuned, frozen, gain = self._row("embedding", CLASSIFIER), self._row(INITIAL, PROBE), self.gain
+        fine_tuned, frozen, gain = (
+            self.evaluation.row("embedding", CLASSIFIER),
+            self.evaluation.row(INITIAL, PROBE),
+            self.gain,
+        )
         share = f"{fine_tuned.figure:.1%}, a linear probe on the frozen initial encoder {frozen.figure:.1%}"
         ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
         verdict = "" if gain.is_told_apart else ": not told apart"
@@ -69,11 +72,6 @@ class FineTuned:
             f"{self.evaluation}\n\nfine-tuned {share}; in pairs on the same queries {100 * gain.value:+.1f} points "
             f"({ends}), p {gain.p:.2g}{verdict}"
         )
-
-    def _row(self, features: str, protocol: str) -> EvaluationRow:
-        row = self.evaluation.record.row(features, protocol)
-        assert row is not None
-        return row
 
 
 def fine_tune(
