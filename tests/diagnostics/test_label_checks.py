@@ -76,7 +76,7 @@ def test_of_groups_that_are_the_classes_it_is_said_that_nothing_can_be_told() ->
     found = cp.diagnose(HEALTHY, labels=CLASSES, groups=CLASSES, quiet=True).findings
     (said,) = [finding for finding in found if finding.name == "batch-effect"]
     assert said.level == "note"
-    assert "cannot be told" in said.title
+    assert "cannot be decided" in said.title
 
 
 def test_two_modes_in_every_class_are_noted_without_groups() -> None:

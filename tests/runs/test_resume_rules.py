@@ -71,7 +71,7 @@ def test_a_harmless_change_is_recorded_and_named_and_the_weights_are_those_of_th
     out.weights.unlink()  # as if the run had been cut off at the very end
     change = {**first, "engine": {"keep": 1}}
     train_from(change, Given(), reporter=Reporter(), resume=True)
-    assert "goes on with engine.keep 1 (the newest checkpoint has 3)" in capsys.readouterr().err
+    assert "continues with engine.keep 1 (the newest checkpoint has 3)" in capsys.readouterr().err
     assert read_resolved(out).engine.keep == 1
     assert out.weights.read_bytes() == run.weights.read_bytes()
 

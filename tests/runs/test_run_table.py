@@ -52,6 +52,7 @@ def names(top: Path, **how: object) -> list[str]:
 
 def test_a_narrow_terminal_gets_lines_that_fit(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = list_runs(runs)
+    monkeypatch.setenv("COLUMNS", "1000")
     wide = str(found).splitlines()
     monkeypatch.setenv("COLUMNS", "60")
     narrow = str(found).splitlines()
@@ -137,7 +138,8 @@ def test_no_folder_and_no_runs(runs: Path) -> None:
     assert str(list_runs(runs / "empty")) == f"no runs in {runs / 'empty'}"
 
 
-def test_text_and_plain_values_have_every_run(runs: Path) -> None:
+def test_text_and_plain_values_have_every_run(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     found = list_runs(runs)
     assert [run["name"] for run in json.loads(json.dumps(found.to_dict()))["runs"]] == ["a", "b", "deep/c"]
     assert [run["knn"] for run in found.to_dict()["runs"]] == [0.9, 0.8, None]
