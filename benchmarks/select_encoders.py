@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
+from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.files import read_sealed
-from counterpoint.core.resizing import fit_images, to_unit_float
+from counterpoint.core.resizing import fit_images
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.validation import nest
