@@ -48,5 +48,5 @@ def _hub() -> Any:
     try:
         from huggingface_hub import HfApi  # deferred: an extra
     except ImportError:
-        raise UsageError("the hub needs huggingface_hub: pip install 'counterpoint[hub]'") from None
+        raise UsageError("the hub needs huggingface_hub: pip install huggingface_hub") from None
     return HfApi()
