@@ -19,7 +19,7 @@ CHECK_TYPES := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(CORE) ## train on two small sets, explain the results, write a page for each
+demo: $(CORE) ## train on a small set, say what was learned, write a page
 	@$(BIN)/counterpoint demo --out runs/demo --overwrite
 
 test: lint ## lint, types and the tests that fit into five minutes on two cores

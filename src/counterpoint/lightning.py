@@ -39,9 +39,7 @@ else:
         try:
             pl = import_module("pytorch_lightning")
         except ImportError:
-            raise ImportError(
-                "counterpoint.lightning needs PyTorch Lightning; pip install 'counterpoint[lightning]'"
-            ) from None
+            raise ImportError("counterpoint.lightning needs PyTorch Lightning; pip install pytorch-lightning") from None
 
 say = import_module(f"{pl.__name__}.utilities").rank_zero_info
 CHUNK = 512  # samples per pass

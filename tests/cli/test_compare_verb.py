@@ -40,7 +40,7 @@ def test_compare_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["ncl", "other"], "ncl (100 of digits) and other (100 of digits) were evaluated on different queries;"),
         (["ncl"], "compare needs at least two runs, got 1"),
         (["ncl", "ncl"], "compare got the same run or file twice"),
-        (["ncl", "nowhere"], "run folder nowhere does not exist"),
+        (["ncl", "nowhere"], "nowhere does not exist"),
         (["ncl", "simclr", "--metrics", "kmn"], "unknown metric 'kmn'; did you mean 'knn'?"),
         (["ncl", "simclr", "--out", "ncl/run.json"], "ncl/run.json exists and is not a page of a comparison"),
         (["ncl", "simclr", "--out", "no/page.html"], "no is not a folder; make it first or choose another --out"),

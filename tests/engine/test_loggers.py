@@ -172,7 +172,7 @@ def test_a_missing_package_is_named_with_its_extra(
     with pytest.raises(UsageError) as caught:
         build_loggers(EngineSettings(**flag), folder)
     assert str(caught.value) == (
-        f"engine.{name} is true, but {name} is not installed; pip install 'counterpoint[{name}]', or leave it out "
+        f"engine.{name} is true, but {name} is not installed; pip install {name}, or leave it out "
         "(metrics.jsonl is always written)"
     )
     assert build_loggers(EngineSettings(), folder) == ()

@@ -261,4 +261,4 @@ def test_a_missing_extra_is_one_line() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last == "ImportError: counterpoint.lightning needs PyTorch Lightning; pip install 'counterpoint[lightning]'"
+    assert last == "ImportError: counterpoint.lightning needs PyTorch Lightning; pip install pytorch-lightning"

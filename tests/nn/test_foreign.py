@@ -227,9 +227,9 @@ def test_an_unknown_name_is_one_line_with_the_nearest(name: str, said: str, torc
 
 
 ABSENT = {
-    "timm:resnet18": ("timm", "pip install 'counterpoint[vision]'"),
-    "torchvision:resnet18": ("torchvision", "pip install 'counterpoint[vision]'"),
-    "solo-learn:resnet18": ("torchvision", "pip install 'counterpoint[vision]'"),
+    "timm:resnet18": ("timm", "pip install timm"),
+    "torchvision:resnet18": ("torchvision", "pip install torchvision"),
+    "solo-learn:resnet18": ("torchvision", "pip install torchvision"),
 }
 
 

@@ -166,7 +166,7 @@ def test_hostile_names_stay_text(tmp_path):
 
 def test_a_page_without_kept_samples_says_how_to_make_them(make_run):
     text = scan(report(make_run())).text
-    assert "has no map yet. Make it with counterpoint diagnose" in text
+    assert "has no map yet. Run counterpoint diagnose" in text
 
 
 def test_a_report_makes_the_map_unless_it_is_bare(tmp_path):

@@ -150,6 +150,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     minutes: float = MINUTES,
     known: Audit | str | Path | None = None,
     quiet: bool = False,
+    **source: Any,
 ) -> Recommendation:
     """Recommend settings for training on data, each with a reason; steps are timed on this machine.
 
@@ -161,6 +162,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         minutes: how long training may take here.
         known: an audit of the same data, or its JSON file; made anew if it is not given.
         quiet: show no progress.
+        source: how the data are read, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
 
     Raises:
         UsageError: nothing can be trained on, or an argument is out of range.
@@ -173,12 +175,14 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         raise UsageError("recommend writes a config, which names its data; save the array as .npy and give its path")
     reporter = Reporter(quiet=quiet)
     if known is None:
-        known = audit(data, quiet=quiet)
+        known = audit(data, quiet=quiet, **source)
     found = known if isinstance(known, Audit) else read_audit(Path(known))
     if (found.passport.num_good or 0) < 4:
         raise UsageError(f"{found.name} has {found.passport.num_good or 0} usable samples; training needs at least 4")
     draft = Draft()
     draft.put("data", str(data), "as given", "high", "given")
+    for name, value in source.items():
+        draft.put(f"source.{name}", value, "as given", "high", "given")
     gone = found.left_out(near_copies=drop_near_copies)
     _about_source(draft, found, gone, drop_near_copies)
     _about_method(draft, found, want, use_labels)

@@ -19,6 +19,7 @@ from counterpoint.core.validation import build, expectation, leaf_fields, merge,
 from counterpoint.runs.recipes import with_recipe
 
 # What of the data a verb looks at: settings of verbs that encode samples.
+READ = tuple(f"source.{name}" for name in ("labels", "split", "root", "image_column", "label_column", "drop_columns"))
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]

@@ -19,7 +19,7 @@ def completion(shell: str) -> str:
     try:
         import shtab  # deferred: an extra
     except ImportError:
-        raise UsageError("completion needs shtab: pip install 'counterpoint[completion]'") from None
+        raise UsageError("completion needs shtab: pip install shtab") from None
     if shell not in shtab.SUPPORTED_SHELLS:
         raise unknown_name("shell", shell, shtab.SUPPORTED_SHELLS)
     whole = argparse.ArgumentParser("counterpoint")

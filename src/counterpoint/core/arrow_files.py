@@ -34,7 +34,7 @@ def require_arrow(what: str) -> Any:
         import pyarrow.ipc  # deferred: as above
         import pyarrow.parquet  # deferred: as above
     except ImportError:
-        raise UsageError(f"{what} needs pyarrow; install it with: pip install 'counterpoint[search]'") from None
+        raise UsageError(f"{what} needs pyarrow; install it with: pip install pyarrow") from None
     return pyarrow
 
 

@@ -239,7 +239,7 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
     """
     folder = RunFolder(path)
     if not path.exists():
-        raise RunError(f"run folder {path} does not exist")
+        raise RunError(f"{path} does not exist; give a run folder, or a file where the verb takes one")
     if folder.holds_seeds:
         first = next(iter(seed_folders(path)), path / "seed-0")
         raise RunError(

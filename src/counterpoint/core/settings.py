@@ -156,7 +156,7 @@ class TrainSettings(Settings):
 
     data: str | None = option(
         "a named set (see `counterpoint list data`), a folder of images or tar shards, or a file: "
-        ".npy, .npz, .tar, .parquet, .arrow"
+        ".npy, .npz, .csv, .tar, .parquet, .arrow, .feather"
     )
     recipe: str | None = option(
         "settings of a published table, see `counterpoint list recipes`; whatever is given beside it wins"

@@ -32,7 +32,7 @@ def build_loggers(settings: EngineSettings, folder: RunFolder) -> tuple[Logger, 
         # A plain folder of its name, such as those we write to, is a namespace package, which has no origin.
         if spec is None or spec.origin is None:
             raise UsageError(
-                f"engine.{name} is true, but {name} is not installed; pip install 'counterpoint[{name}]', or leave it "
+                f"engine.{name} is true, but {name} is not installed; pip install {name}, or leave it "
                 "out (metrics.jsonl is always written)"
             )
     return tuple(CATALOGUE[name](folder) for name in asked)

@@ -87,7 +87,7 @@ class ServedNetwork(nn.Module):
 
 
 ONNX_FILE = "model.onnx"
-INSTALL = "install them with: pip install 'counterpoint[onnx]'"
+INSTALL = "install them with: pip install onnx onnxruntime onnxscript"
 OPSET = 18  # version of ONNX's operators
 
 

@@ -23,9 +23,7 @@ def check_timm_name(name: str) -> Any:
     try:
         import timm  # deferred: the extra `vision` may be absent, and timm takes seconds to import
     except ImportError:
-        raise UsageError(
-            f"encoder timm:{name} needs timm; install it with: pip install 'counterpoint[vision]'"
-        ) from None
+        raise UsageError(f"encoder timm:{name} needs timm; install it with: pip install timm") from None
     # A tag, as in `vit_small_patch16_224.dino`, changes no layer: it says how the images were normalised.
     model, _, tag = name.partition(".")
     known = timm.list_pretrained(f"{model}.*") if tag else timm.list_models()

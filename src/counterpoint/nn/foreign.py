@@ -103,7 +103,7 @@ def _torchvision_models(name: str) -> Any:
         from torchvision import models  # deferred: the extra `vision` may be absent, and it takes a second to import
     except ImportError:
         raise UsageError(
-            f"encoder torchvision:{name} needs torchvision; install it with: pip install 'counterpoint[vision]'"
+            f"encoder torchvision:{name} needs torchvision; install it with: pip install torchvision"
         ) from None
     known = models.list_models(module=models)
     if name not in known:

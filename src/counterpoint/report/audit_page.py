@@ -64,12 +64,10 @@ def _class_sizes(found: Audit) -> Markup | None:
 
 def _widths(found: Audit) -> Markup | None:
     """The widths of pictures, a quarter of them in each bin."""
-    edges = sorted({float(end) for end in found.passport.widths if end is not None})
-    if len(edges) < 2:
+    edges = [float(end) for end in found.passport.widths if end is not None]
+    if len(edges) < 5 or len(set(edges)) < len(edges):  # a quarter of one width has no height to draw
         return None
-    ends = [float(end or 0.0) for end in found.passport.widths]
-    quarters = [sum(low <= at < high for at in ends[:-1]) / 4 for low, high in pairwise(edges)]
-    heights = [100 * share / (high - low) for share, (low, high) in zip(quarters, pairwise(edges), strict=True)]
+    heights = [25 / (high - low) for low, high in pairwise(edges)]
     title = f"Width of pictures, from {edges[0]:g} to {edges[-1]:g} pixels"
     return _histogram(title, ("pixels", "percent of the pictures per pixel"), edges, heights)
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import VerbFlags, option
+from counterpoint.cli.arguments import READ, VerbFlags, option
 from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
@@ -20,8 +20,7 @@ examples:
   counterpoint audit photos/train --against photos/test --fail-on severe
   counterpoint audit vectors.npy
   counterpoint audit customers.csv --source.label-column churned"""
-READ = ("labels", "split", "root", "image_column", "label_column", "drop_columns")
-SETTINGS = tuple(f"source.{name}" for name in READ)
+SETTINGS = READ
 
 
 class AuditFlags(VerbFlags):

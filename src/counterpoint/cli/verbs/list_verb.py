@@ -91,7 +91,7 @@ def _encoders() -> Mapping[str, str]:
 
 def _losses() -> Mapping[str, str]:
     """Those of the catalogue, those that are used most first."""
-    sentences = catalogue_sentences("losses")
+    sentences = {name: text.replace("``", "") for name, text in catalogue_sentences("losses").items()}
     return {name: sentences[name] for name in (*USED_MOST, *(name for name in sentences if name not in USED_MOST))}
 
 

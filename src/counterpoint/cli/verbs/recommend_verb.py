@@ -1,9 +1,9 @@
 """`counterpoint recommend`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from counterpoint.cli.arguments import Json, VerbFlags, option
+from counterpoint.cli.arguments import READ, Json, VerbFlags, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown
@@ -15,7 +15,9 @@ write a config with a reason and a confidence for each line. `train --config` ru
 examples:
   counterpoint recommend photos/
   counterpoint recommend photos/ --minutes 30 --want readable --out photos.yaml
-  counterpoint recommend photos/ --audit audit.json"""
+  counterpoint recommend photos/ --audit audit.json
+  counterpoint recommend customers.csv --source.label-column churned"""
+SETTINGS = READ
 
 
 class RecommendFlags(VerbFlags):
@@ -35,14 +37,14 @@ class RecommendFlags(VerbFlags):
     as_json: Json = False
 
 
-def run(flags: RecommendFlags) -> None:
+def run(flags: RecommendFlags, settings: dict[str, Any]) -> None:
     """Look, measure, write, and say what was written."""
     out = Path(flags.out)
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
     from counterpoint.audit.recommending import recommend  # deferred: loads torch
 
     how = {"want": flags.want, "use_labels": flags.labels, "minutes": flags.minutes}
-    how["drop_near_copies"] = flags.drop_near_copies
+    how |= {"drop_near_copies": flags.drop_near_copies, **settings.get("source", {})}
     found = recommend(flags.data, **how, known=flags.audit, quiet=flags.quiet).beside(out)
     found.save(out)
     print_found(found, as_json=flags.as_json)

@@ -133,7 +133,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         level = "note"  # of C classes that are told apart C - 1 directions are left
     also = ""
     if representation is not None:
-        also = f" Of the representation {representation.vanished:.0f} of {representation.resolved:.0f} have."
+        lost, whole = f"{representation.vanished:.0f}", f"{representation.resolved:.0f}"
+        also = f" {lost} of the representation's {whole} directions have vanished."
     return Finding(
         level=level,
         title=f"{count:.0f} of {resolved:.0f} directions of the embedding have vanished"

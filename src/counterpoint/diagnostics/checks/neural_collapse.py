@@ -43,8 +43,8 @@ def check_neural_collapse(evidence: Evidence) -> Finding | None:
         reference=WITHIN,
         reference_name="share of the variance within classes",
         better="",
-        text="A network that learned its labels well maps each class to one point, which leaves one direction less "
-        "than classes (papyan2020). This is the aim of its training, and no fault for these classes.",
+        text="A network that learned its labels well maps each class to one point, which leaves one direction fewer "
+        "than there are classes (papyan2020). This is the aim of its training, and no fault for these classes.",
         confirm="evaluate with classes that were not learned: counterpoint evaluate RUN --data OTHER",
         remedy="for other tasks use an earlier layer, or train without labels",
         cannot_tell="how good the features are for classes that were not learned",

@@ -130,7 +130,8 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     # After a ReLU, or with an offset, no two samples are far apart: the gap is a share of what there can be.
     room = 1 - embedding.negative_cosine
     is_weak = embedding.positive_cosine - embedding.negative_cosine < CLOSE_COSINES * room
-    share = "" if embedding.overlap is None else f" They are in {embedding.overlap:.1%} of the cases."
+    words = " From a sample, its other view is closer than another sample in {:.1%} of the cases."
+    share = "" if embedding.overlap is None else words.format(embedding.overlap)
     return Finding(
         level="warning" if is_weak else "good",
         title=f"Views of one sample have cosine {plain(embedding.positive_cosine)}, different samples "

@@ -101,7 +101,7 @@ def missing(run: RunRecord, what: str, verb: str, flag: str = "") -> Markup:
     asked = f", {flag.removeprefix('--')}=True" if flag else ""
     command = f"cp.{verb}(run, data=X{asked})" if needs_array else f"counterpoint {verb} {run.path} {flag}".rstrip()
     why = sentence(run.gaps.get(verb, ""))
-    opening = " ".join(filter(None, (what, why, "Once that is solved, make it with " if why else "Make it with ")))
+    opening = " ".join(filter(None, (what, why, "Once that is solved, run " if why else "Run ")))
     return element(
         "p", prose(opening, run.path), element("code", command), " and write the report again.", class_="missing"
     )
