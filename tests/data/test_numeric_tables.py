@@ -9,6 +9,7 @@ import pytest
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import CounterpointError, DataError, UsageError
 from counterpoint.core.table_columns import Columns, plan_of, read_columns
+from counterpoint.data.formats.numeric_tables import is_columns
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent
@@ -144,3 +145,8 @@ def test_bad_tables_get_one_line(
 
 def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
     assert "column 1" in read_columns(written(tmp_path, ",b\n0,2\n1,4\n"))
+
+
+@pytest.mark.parametrize(("header", "expected"), [("name,label,v0", False), ("name,label,age", True), ("v0,v1", True)])
+def test_only_vectors_of_embed_are_no_columns(tmp_path: Path, header: str, expected: bool) -> None:
+    assert is_columns(written(tmp_path, f"{header}\r\n")) == expected

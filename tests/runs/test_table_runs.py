@@ -9,6 +9,9 @@ import pytest
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
 
+pytest.importorskip("pyarrow", reason="needs the extra search")
+from pyarrow import csv, feather
+
 COLUMNS: dict[str, Any] = {"label_column": "grade", "drop_columns": "id"}
 
 
@@ -53,5 +56,20 @@ def test_tables_are_audited_diagnosed_and_evaluated(trained: cp.Run) -> None:
     assert "left out: id" in " ".join(told.split())
     assert cp.diagnose(path, quiet=True, **COLUMNS).answer.startswith("above chance")
     assert {row.features for row in cp.evaluate(path, quiet=True, **COLUMNS).rows} == {"features"}
+    feather.write_feather(csv.read_csv(path), path.with_suffix(".feather"))
+    assert cp.diagnose(path.with_suffix(".feather"), quiet=True, **COLUMNS).answer.startswith("above chance")
     with pytest.raises(CounterpointError, match=r"id \(numbers its rows\)"):
         cp.train(path, epochs=1, quiet=True)
+
+
+def test_a_second_table_is_taken_by_the_columns_of_the_first(
+    trained: cp.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By means and categories of its own, copies would be other numbers, and a shift of all rows would vanish."""
+    folder = trained.path.parent
+    lines = (folder / "x.csv").read_text(encoding="utf-8").splitlines()
+    (folder / "part.csv").write_text("\n".join(lines[:41]), encoding="utf-8")
+    found = cp.audit(folder / "x.csv", against=folder / "part.csv", label_column="grade", quiet=True)
+    assert [each.count for each in found.observations if each.code == "leakage"] == [40]
+    cp.evaluate(folder / "x.csv", test_data=folder / "new.csv", **COLUMNS)
+    assert "unknown categories as zeros (city 30)" in " ".join(capsys.readouterr().err.split())
