@@ -51,7 +51,10 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, pl
     labels = labels_as_asked(
         settings.labels, names, lambda: None if values is None else _labels(values, f"{path}: column {label!r}")
     )
-    said = "; ".join(filter(None, [_told(plan), filled, f"left out: {some(dropped)}" if dropped else "", _of(label)]))
+    if label is not None and settings.labels != "auto":  # they are elsewhere, or not wanted
+        dropped = [*dropped, label]
+    of_labels = _of(label) if settings.labels == "auto" else ""
+    said = "; ".join(filter(None, [_told(plan), filled, f"left out: {some(dropped)}" if dropped else "", of_labels]))
     source = memory_source(str(path), to_samples(rows_ND, "vectors", name=str(path)), labels, table=plan)
     return replace(source, sample_names=tuple(names), notes={**source.notes, "source.columns": said})
 
@@ -99,6 +102,8 @@ def _label_column(path: Path, table: Columns, settings: SourceSettings, *, may_l
 def _labels(cells: Sequence[Any], name: str) -> Labels | None:
     """Numbers of the classes; whole numbers by value, others by name."""
     values = Values.of(cells)
+    if values.numbers is not None and not np.isfinite(values.numbers).all():
+        raise DataError(f"{name} holds infinity, and labels are classes; correct it, or name another column")
     if values.numbers is not None and not bool((values.numbers == np.round(values.numbers)).all()):
         raise DataError(
             f"{name} holds numbers with fractions, and labels are classes; bin them, or name another column"
