@@ -1,5 +1,6 @@
 """A run on a table keeps what its columns were, and takes other files the same way."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +74,22 @@ def test_a_second_table_is_taken_by_the_columns_of_the_first(
     assert [each.count for each in found.observations if each.code == "leakage"] == [40]
     cp.evaluate(folder / "x.csv", test_data=folder / "new.csv", **COLUMNS)
     assert "unknown categories as zeros (city 30)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_training_goes_on_from_a_run_by_its_columns_only(trained: cp.Run) -> None:
+    """Another city would be read as the one in its place."""
+    folder = trained.path.parent
+    settings = {"source": COLUMNS, "epochs": 1, "init": str(trained.path), "out": folder / "further", "quiet": True}
+    with pytest.raises(CounterpointError, match=r"--source\.columns .*run"):
+        cp.train(folder / "new.csv", **settings)
+
+
+def test_a_fine_tuned_run_on_a_table_stands_without_the_run_before(
+    trained: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained.path, tmp_path / "base")
+    shutil.copy(trained.path.parent / "new.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cp.fine_tune("base", data="new.csv", source={"label_column": "grade"}, epochs=1, out="tuned", quiet=True)
+    Path("base").rename("moved")
+    assert cp.verify("tuned", quiet=True).is_intact
