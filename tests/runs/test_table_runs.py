@@ -1,5 +1,6 @@
 """A run on a table keeps what its columns were, and takes other files the same way."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,17 @@ def test_a_fine_tuned_run_on_a_table_stands_without_the_run_before(
     cp.fine_tune("base", data="new.csv", source={"label_column": "grade"}, epochs=1, out="tuned", quiet=True)
     Path("base").rename("moved")
     assert cp.verify("tuned", quiet=True).is_intact
+
+
+def test_the_model_card_tells_the_columns(trained: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cp.export(trained, "safetensors", out=tmp_path / "x", quiet=True)
+    text = (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
+    (age,) = re.findall(r"^\| age +\|.*", text, flags=re.MULTILINE)
+    column = next(each for each in cp.load(trained).card.table.columns if each.name == "age")
+    assert f"{column.median:.9g} | {column.mean:.9g} | {column.deviation:.9g}" in re.sub(" +", " ", age)
+    assert '"Oslo", "Rome"' in text
+    monkeypatch.chdir(tmp_path / "x")
+    shutil.copy(trained.path.parent / "x.csv", "x.csv")
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], names)
+    np.testing.assert_array_equal(names["representation"], cp.load(trained).represent("x.csv"))
