@@ -1,5 +1,6 @@
 """Tables of numbers and categories: what each column becomes, and which files are refused with which remedy."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import CounterpointError, DataError, UsageError
-from counterpoint.core.table_columns import Columns, plan_of, read_columns
+from counterpoint.core.table_columns import Columns, encoded, plan_of, read_columns
+from counterpoint.data.formats.numeric_tables import is_columns
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent
@@ -39,7 +41,11 @@ def test_numbers_categories_and_missing_values_become_numbers(tmp_path: Path) ->
     np.testing.assert_allclose(rows_of(source), expected, rtol=1e-6)
     assert source.classes() == ("a", "b", "a", "b")
     said = source.notes["source.columns"]
-    assert all(word in said for word in ("one-hot (city 2)", "median", "age 1, city 1", "labels: grade"))
+    words = ("one-hot (city 2)", "by the median, with an indicator (age 1)", "zeros, with an indicator (city 1)")
+    assert all(word in said for word in (*words, "labels: grade"))
+    bare = opened(tmp_path / "x.csv", label_column="grade", labels="none").notes["source.columns"]
+    assert "labels" not in bare
+    assert "left out: grade" in bare
 
 
 def test_other_rows_get_the_categories_and_medians_of_training() -> None:
@@ -54,7 +60,14 @@ def test_other_rows_get_the_categories_and_medians_of_training() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [CLEAN.replace(",", ";"), CLEAN.replace(",", "\t"), "\ufeff" + CLEAN.replace("\n", "\r\n")]
+    "text",
+    [
+        CLEAN.replace(",", ";"),
+        CLEAN.replace(",", "\t"),
+        "\ufeff" + CLEAN.replace("\n", "\r\n"),
+        "\r\n\r\n" + CLEAN.replace(",", ";"),
+        "sep=;\r\n" + CLEAN.replace(",", ";"),
+    ],
 )
 def test_spreadsheets_write_csv_in_several_ways(tmp_path: Path, text: str) -> None:
     plain, other = (opened(written(tmp_path, each, "x.csv"), label_column="grade") for each in (CLEAN, text))
@@ -119,6 +132,9 @@ def test_what_cannot_be_used_is_named_with_its_reason_and_the_remedy() -> None:
 @pytest.mark.parametrize(
     ("text", "settings", "kind", "words"),
     [
+        ("a,label\n1,2\n3,1e400\n", {}, DataError, "holds infinity"),
+        ("a,b\n1e308,1\n-1e308,2\n", {}, DataError, "a (numbers too large)"),
+        ("a,b\n1,2\n\n\n3\n", {}, DataError, "row 5 has 1 cells"),
         ("", {}, DataError, "is empty"),
         ("a,b\n", {}, DataError, "0 row"),
         ("a,b\n1,2\n", {}, DataError, "1 row"),
@@ -144,3 +160,62 @@ def test_bad_tables_get_one_line(
 
 def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
     assert "column 1" in read_columns(written(tmp_path, ",b\n0,2\n1,4\n"))
+
+
+@pytest.mark.parametrize(("header", "expected"), [("name,label,v0", False), ("name,label,age", True), ("v0,v1", True)])
+def test_only_vectors_of_embed_are_no_columns(tmp_path: Path, header: str, expected: bool) -> None:
+    assert is_columns(written(tmp_path, f"{header}\r\n")) == expected
+
+
+def test_empty_lines_of_one_column_are_rows_without_a_value(tmp_path: Path) -> None:
+    assert list(read_columns(written(tmp_path, "a\n1\n\n3\n"))["a"]) == ["1", "", "3"]
+
+
+def test_one_value_with_gaps_is_divided_by_one() -> None:
+    (column,) = plan_of({"a": ["0.1", "0.1", "0.1", ""]}, "none", "x")[0].columns
+    assert column.deviation == 1.0
+    (column,) = plan_of({"a": [1.7e12, 1.7e12 + 20, 1.7e12 + 50]}, "none", "x")[0].columns
+    assert column.deviation == pytest.approx(20.5, abs=0.1)
+
+
+def test_truth_and_whole_numbers_are_one_thing_in_files_and_frames() -> None:
+    plan, _ = plan_of({"is_new": ["TRUE", "false", "True"], "code": ["1", "2", "x"]}, "none", "x.csv")
+    expected = plan.encode({"is_new": ["TRUE", "FALSE"], "code": ["1", "2"]}, "x.csv")[0]
+    for truth in ([True, False], [np.True_, np.False_], [1, 0.0]):
+        np.testing.assert_array_equal(plan.encode({"is_new": truth, "code": [1.0, 2]}, "frame")[0], expected)
+    assert plan_of({"is_new": [True, False, True], "code": [1, 2, "x"]}, "none", "x.parquet")[0] == plan
+
+
+def test_the_remedy_for_a_name_with_a_comma_works() -> None:
+    table = {"a, b": ["1", "1"], " c": ["1", "1"], "it's": ["1", "1"], "good": [1, 2]}
+    with pytest.raises(DataError) as caught:
+        plan_of(table, "none", "x")
+    asked = shlex.split(str(caught.value).split("--source.drop-columns ")[1])[0]
+    assert plan_of(table, asked, "x")[1] == ["a, b", " c", "it's"]
+
+
+def test_values_in_memory_are_read_by_column(tmp_path: Path) -> None:
+    plan, _ = plan_of({"age": [20, 40, 30], "city": ["Rome", "Oslo", "Rome"]}, "none", "x")
+    expected = plan.encode({"age": [20], "city": ["Oslo"]}, "x")[0]
+    np.testing.assert_array_equal(encoded(plan, pa.table({"age": [20], "city": ["Oslo"]})), expected)
+    np.testing.assert_array_equal(encoded(plan, written(tmp_path, "city,age\nOslo,20\n")), expected)
+    with pytest.warns(UserWarning, match=r"by the median, without an indicator.*\(age 1\)"):
+        encoded(plan, {"age": [None, 30], "city": ["Rome", "Oslo"]})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({"age": [20, 30], "city": ["Rome"]}, "age 2, city 1"),
+        ({"age": 20, "city": "Rome"}, "'age' must be a list"),
+        ({"age": "12", "city": ["a", "b"]}, "'age' must be a list"),
+        ({"age": [], "city": []}, "at least one"),
+        (pa.table([[1], [2]], names=["age", "age"]), "more than one column age"),
+    ],
+)
+def test_odd_values_in_memory_get_one_line(table: Any, words: str) -> None:
+    plan, _ = plan_of({"age": [20, 40, 30], "city": ["Rome", "Oslo", "Rome"]}, "none", "x")
+    with pytest.raises(DataError) as caught:
+        encoded(plan, table)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)

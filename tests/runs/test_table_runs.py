@@ -1,5 +1,7 @@
 """A run on a table keeps what its columns were, and takes other files the same way."""
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,9 @@ import pytest
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
+
+pytest.importorskip("pyarrow", reason="needs the extra search")
+from pyarrow import csv, feather
 
 COLUMNS: dict[str, Any] = {"label_column": "grade", "drop_columns": "id"}
 
@@ -53,5 +58,53 @@ def test_tables_are_audited_diagnosed_and_evaluated(trained: cp.Run) -> None:
     assert "left out: id" in " ".join(told.split())
     assert cp.diagnose(path, quiet=True, **COLUMNS).answer.startswith("above chance")
     assert {row.features for row in cp.evaluate(path, quiet=True, **COLUMNS).rows} == {"features"}
+    feather.write_feather(csv.read_csv(path), path.with_suffix(".feather"))
+    assert cp.diagnose(path.with_suffix(".feather"), quiet=True, **COLUMNS).answer.startswith("above chance")
     with pytest.raises(CounterpointError, match=r"id \(numbers its rows\)"):
         cp.train(path, epochs=1, quiet=True)
+
+
+def test_a_second_table_is_taken_by_the_columns_of_the_first(
+    trained: cp.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By means and categories of its own, copies would be other numbers, and a shift of all rows would vanish."""
+    folder = trained.path.parent
+    lines = (folder / "x.csv").read_text(encoding="utf-8").splitlines()
+    (folder / "part.csv").write_text("\n".join(lines[:41]), encoding="utf-8")
+    found = cp.audit(folder / "x.csv", against=folder / "part.csv", label_column="grade", quiet=True)
+    assert [each.count for each in found.observations if each.code == "leakage"] == [40]
+    cp.evaluate(folder / "x.csv", test_data=folder / "new.csv", **COLUMNS)
+    assert "unknown categories as zeros (city 30)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_training_goes_on_from_a_run_by_its_columns_only(trained: cp.Run) -> None:
+    """Another city would be read as the one in its place."""
+    folder = trained.path.parent
+    settings = {"source": COLUMNS, "epochs": 1, "init": str(trained.path), "out": folder / "further", "quiet": True}
+    with pytest.raises(CounterpointError, match=r"--source\.columns .*run"):
+        cp.train(folder / "new.csv", **settings)
+
+
+def test_a_fine_tuned_run_on_a_table_stands_without_the_run_before(
+    trained: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained.path, tmp_path / "base")
+    shutil.copy(trained.path.parent / "new.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cp.fine_tune("base", data="new.csv", source={"label_column": "grade"}, epochs=1, out="tuned", quiet=True)
+    Path("base").rename("moved")
+    assert cp.verify("tuned", quiet=True).is_intact
+
+
+def test_the_model_card_tells_the_columns(trained: cp.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cp.export(trained, "safetensors", out=tmp_path / "x", quiet=True)
+    text = (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
+    (age,) = re.findall(r"^\| age +\|.*", text, flags=re.MULTILINE)
+    column = next(each for each in cp.load(trained).card.table.columns if each.name == "age")
+    assert f"{column.median:.9g} | {column.mean:.9g} | {column.deviation:.9g}" in re.sub(" +", " ", age)
+    assert '"Oslo", "Rome"' in text
+    monkeypatch.chdir(tmp_path / "x")
+    shutil.copy(trained.path.parent / "x.csv", "x.csv")
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0], names)
+    np.testing.assert_array_equal(names["representation"], cp.load(trained).represent("x.csv"))

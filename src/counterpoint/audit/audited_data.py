@@ -20,6 +20,7 @@ from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.formats.labels import labels_from_folders
+from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, MemoryStore
@@ -109,7 +110,7 @@ def collect(
             opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
             whole = lenient.model_copy(update={"split": "auto"})
-            opened.append((AGAINST, open_source(against, whole, progress=progress)))
+            opened.append((AGAINST, _open_against(against, whole, opened[0][1], progress)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
@@ -124,6 +125,14 @@ def collect(
     labels_N, class_names = _joint_labels([source for _, source in opened])
     columns = [source.notes["source.columns"] for _, source in opened if "source.columns" in source.notes]
     return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names, tuple(columns))
+
+
+def _open_against(against: Any, settings: SourceSettings, source: Source, progress: Progress) -> Source:
+    """What a source is compared with; a table by the source's columns, so that equal rows are equal numbers."""
+    path = Path(os.path.expanduser(against)) if isinstance(against, str | Path) else None
+    if path is not None and source.table is not None and is_columns(path):
+        return open_columns(path, settings, progress, plan=source.table)
+    return open_source(against, settings, progress=progress)
 
 
 def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:

@@ -30,10 +30,14 @@ from counterpoint.core.user_files import read_text
 Columns = Mapping[str, Sequence[Any]]  # values by the column's name, all of one length
 MOST_NAMED = 5  # columns of one message
 MOST_CATEGORIES = 50
+ROUNDING = 1e-12  # relative; milliseconds since 1970 of rows within one second differ by more
 LEAST_ROWS = 10  # from which a column that differs in each row counts as a name of the row
+UNKNOWN, WITHOUT = "unknown categories as zeros", "without an indicator, as training had none"
 UNUSABLE = "unusable"  # of source.drop_columns: all that cannot be used
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "<na>", "?"))  # in lower case
 DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D|$)")
+BOOLEANS = {"false": 0.0, "true": 1.0}  # in any case, and as Python's own
+SEPARATORS = ",;\t|"
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(\.\d{3})*,\d+")
 
 
@@ -84,31 +88,34 @@ class ColumnPlan:
         """
         if lost := [column.name for column in self.columns if column.name not in table]:
             raise DataError(f"{name} has no column {some(lost)}, which the training table had; add it to the file")
-        blocks, missing, unknown = list[np.ndarray](), Counter[str](), Counter[str]()
+        blocks, filled = list[np.ndarray](), dict[str, list[str]]()
+
+        def count(what: str, column: TableColumn, number: int) -> None:
+            if number:
+                filled.setdefault(what, []).append(f"{column.name} {number:,}")
+
         for column in self.columns:
             values = Values.of(table[column.name])
-            missing[column.name] = int(values.is_missing_N.sum())
+            what = "categories as zeros" if column.median is None else "values by the median"
+            indicator = "with an indicator" if column.has_missing else WITHOUT
+            count(f"missing {what}, {indicator}", column, int(values.is_missing_N.sum()))
             block_ND = np.zeros((len(values.is_missing_N), len(column)), np.float32)
             if column.median is None:
                 place = {category: number for number, category in enumerate(column.categories)}
                 numbers = np.array([place.get(text, -1) for text in values.texts], np.int64)
                 rows = np.flatnonzero(~values.is_missing_N)
                 block_ND[rows[numbers >= 0], numbers[numbers >= 0]] = 1.0
-                unknown[column.name] = int((numbers < 0).sum())
+                count(UNKNOWN, column, int((numbers < 0).sum()))
             else:
                 if values.numbers is None or not np.isfinite(values.numbers).all():
-                    odd = next((text for text in values.texts if not _is_finite(text)), "")
+                    odd = next((text for text in values.texts if text not in BOOLEANS and not _is_finite(text)), "")
                     raise DataError(f"{name}: column {column.name!r} must hold finite numbers, got {odd!r}; correct it")
                 block_ND[:, 0] = (column.median - column.mean) / column.deviation
                 block_ND[~values.is_missing_N, 0] = (values.numbers - column.mean) / column.deviation
             if column.has_missing:
                 block_ND[:, -1] = values.is_missing_N
             blocks.append(block_ND)
-        told = {"missing values by the median, with an indicator": missing, "unknown categories as zeros": unknown}
-        words = []
-        for what, counts in told.items():
-            if counted := some([f"{column} {count:,}" for column, count in counts.items() if count]):
-                words.append(f"{what} ({counted})")
+        words = [f"{what} ({some(counted)})" for what, counted in filled.items()]
         return np.concatenate(blocks, axis=1), "; ".join(words)
 
 
@@ -121,8 +128,8 @@ class Values:
 
     Attributes:
         is_missing_N: which rows have none.
-        texts: the others, as text.
-        numbers: the same, as float64; None where one is no number.
+        texts: the others, as text; true and false in lower case, whole numbers without a point.
+        numbers: the same, as float64, true as 1; None where one is no number.
         is_date: whether they are dates.
     """
 
@@ -136,9 +143,9 @@ class Values:
         """Values of a file or a data frame."""
         is_missing_N = np.array([_is_missing(value) for value in values], bool)
         known = [value for value, missing in zip(values, is_missing_N, strict=True) if not missing]
-        texts = [str(value).strip() for value in known]
+        texts = list(map(_as_text, known))
         try:
-            numbers = np.array(known, np.float64)
+            numbers = np.array([BOOLEANS.get(text, value) for text, value in zip(texts, known, strict=True)], float)
         except (TypeError, ValueError, OverflowError):
             numbers = None
         is_date = bool(known) and all(isinstance(each, date) or DATE.match(str(each).strip()) for each in known)
@@ -150,7 +157,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
 
     Args:
         table: without its labels.
-        drop: names of columns to leave out, separated by commas; ``none``; or ``unusable``.
+        drop: names of columns to leave out, separated by commas, as in a CSV file; ``none``; or ``unusable``.
         name: of the table.
 
     Returns:
@@ -160,7 +167,9 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         UsageError: there is no column of a name to leave out.
         DataError: columns that are neither numbers nor categories; or none is left.
     """
-    dropped = [] if drop in ("none", UNUSABLE) else [each.strip() for each in drop.split(",")]
+    dropped = [] if drop in ("none", UNUSABLE) else _names(drop, table)
+    if (num_rows := len(next(iter(table.values()), (0, 0)))) < 2:
+        raise DataError(f"{name} has {num_rows} row(s) below its header; a table needs at least 2")
     for each in dropped:
         if each not in table:
             raise UsageError(f"source.drop_columns: {name} has no column {each!r}{nearest(each, table)}")
@@ -174,16 +183,19 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
             continue
         has_missing = bool(values.is_missing_N.any())
         if values.numbers is not None:
-            mean, deviation = float(values.numbers.mean()), float(values.numbers.std()) or 1.0
+            mean, deviation = float(values.numbers.mean()), float(values.numbers.std())
+            # What rounding alone makes of equal numbers is no deviation.
+            deviation = 1.0 if deviation <= ROUNDING * np.abs(values.numbers).max() else deviation
             columns.append(TableColumn(each, float(np.median(values.numbers)), mean, deviation, (), has_missing))
         else:
             columns.append(TableColumn(each, categories=tuple(sorted(set(values.texts))), has_missing=has_missing))
     if faults and drop != UNUSABLE:
         reasons = some([f"{each} ({fault})" for each, fault in faults.items()])
-        names = ",".join([*dropped, *faults]) if len(faults) <= MOST_NAMED else UNUSABLE
+        names = ",".join(map(_quoted, [*dropped, *faults])) if len(faults) <= MOST_NAMED else UNUSABLE
+        names = names.replace("'", "'\"'\"'")  # for a shell
         raise DataError(
             f"{name} has columns that are neither numbers nor categories: {reasons}; leave them out with "
-            f"--source.drop-columns {names!r}"
+            f"--source.drop-columns '{names}'"
         )
     if not columns:
         raise DataError(
@@ -205,6 +217,9 @@ def _fault(name: str, values: Values) -> str:
     if values.numbers is not None:
         if not np.isfinite(values.numbers).all():
             return "infinity"
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(values.numbers.std()):
+                return "numbers too large"
         is_whole = bool((values.numbers == np.round(values.numbers)).all())
         is_counted = is_whole and float(np.ptp(values.numbers)) == num_known - 1
         is_called = name.lower() in ("id", "index", "row", "uuid") or name.lower().endswith(("_id", " id"))
@@ -214,6 +229,25 @@ def _fault(name: str, values: Values) -> str:
     if is_each_other:
         return "names its rows"
     return f"text, {num_values:,} different ones" if num_values > MOST_CATEGORIES else ""
+
+
+def _names(asked: str, table: Columns) -> list[str]:
+    """Names of columns in a setting: what has a comma stands in quotation marks, as in CSV."""
+    try:
+        cells = next(csv.reader([asked], skipinitialspace=True), [])
+    except csv.Error:
+        cells = [asked]
+    return [cell if cell in table else cell.strip() for cell in cells] or [asked]
+
+
+def _quoted(name: str) -> str:
+    """A name as ``_names`` reads it.
+
+    >>> _quoted("a"), _quoted("b,c")
+    ('a', '"b,c"')
+    """
+    is_plain = name == name.strip() and not set(name) & set(',"\r\n')
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def read_columns(path: Path) -> Columns:
@@ -232,8 +266,8 @@ def read_columns(path: Path) -> Columns:
         columns = [file.column(name) for name in names]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(f"{path} has more than one column {some(twice)}; give each a name of its own")
-    if len(rows) < 2:
-        raise DataError(f"{path} has {len(rows)} row(s) below its header; a table needs at least 2")
+    if not rows:
+        raise DataError(f"{path} has 0 rows below its header")
     return dict(zip(names, columns, strict=True))
 
 
@@ -241,38 +275,69 @@ def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
     """Names of the columns, and the rows."""
     try:
         text = read_text(path)
-        head = text.split("\n", 1)[0]
-        delimiter = max(",;\t|", key=lambda each: len(next(csv.reader([head], delimiter=each), ())))
-        header, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row] or [[]]
+        head = next((line for line in text.split("\n") if line.strip()), "")
+        told = re.fullmatch(rf"sep=([{SEPARATORS}])\s*", head, re.IGNORECASE)  # of Excel
+        by_most = max(SEPARATORS, key=lambda each: len(next(csv.reader([head], delimiter=each), ())))
+        every = csv.reader(io.StringIO(text, newline=""), delimiter=told[1] if told else by_most)
+        numbered = list(enumerate(every, start=1))
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8; save it as CSV in UTF-8") from None
     except (OSError, ValueError, csv.Error) as error:
         raise DataError(f"{path} is not a readable table: {first_line(error)}") from None
+    first = next((place for place, (_, row) in enumerate(numbered) if len(row) > 1 or "".join(row).strip()), 0)
+    numbered = numbered[first + (told is not None) :]
+    header = numbered[0][1] if numbered else []
+    # An empty line is a missing value where there is one column, and nothing where there are more.
+    known = [(number, row or [""]) for number, row in numbered[1:] if row or len(header) == 1]
     if not header:
         raise DataError(f"{path} is empty; a table has a row with the names of its columns, then its rows")
     if len(header) > 1 and all(map(_is_finite, header)):
         raise DataError(f"{path} begins with numbers; its first row must have the names of the columns")
-    if odd := next((number for number, row in enumerate(rows, start=2) if len(row) != len(header)), None):
-        raise DataError(f"{path}: row {odd} has {len(rows[odd - 2])} cells, the header {len(header)}")
-    return [cell.strip() or f"column {place}" for place, cell in enumerate(header, start=1)], rows
+    if odd := next(((number, row) for number, row in known if len(row) != len(header)), None):
+        raise DataError(f"{path}: row {odd[0]} has {len(odd[1])} cells, the header {len(header)}")
+    return [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)], [row for _, row in known]
 
 
 def encoded(plan: ColumnPlan, table: Any) -> Any:
     """Rows of a file, a data frame or values by column as training saw them; anything else as it is.
 
-    Categories that training did not have are counted in a warning.
+    Categories that training did not have, and values that are missing where none was then, are counted in a warning.
     """
+    name = str(table) if isinstance(table, str | Path) else "the table"
     if isinstance(table, str | Path):
-        columns, name = read_columns(Path(table)), str(table)
+        columns = read_columns(Path(table))
     elif isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__")):
-        columns = {str(each): list(table[each]) for each in getattr(table, "columns", table)}
-        name = "the table"
+        columns = _of_memory(table)
     else:
         return table
     rows_ND, filled = plan.encode(columns, name)
-    if "unknown" in filled:
+    if f"{UNKNOWN} (" in filled or f"{WITHOUT} (" in filled:
         warnings.warn(f"{name}: {filled}", stacklevel=2)
     return rows_ND
+
+
+def _of_memory(table: Any) -> Columns:
+    """The columns of a data frame (pandas, Polars, Arrow) or of values by column.
+
+    Raises:
+        DataError: no rows, two columns of a name, or values that are no lists of one length.
+    """
+    names = list(getattr(table, "column_names", getattr(table, "columns", table)))
+    if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:
+        raise DataError(f"the table has more than one column {some(twice)}; give each a name of its own")
+    columns = dict[str, list[Any]]()
+    for name in names:
+        values = table[name]
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__") or getattr(values, "ndim", 1) != 1:
+            raise DataError(
+                f"the table: column {name!r} must be a list, one value per row, got {type(values).__name__}; of one "
+                'row give lists of one, such as {"age": [20]}'
+            )
+        columns[str(name)] = values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+    if len(lengths := dict.fromkeys(map(len, columns.values()))) != 1 or 0 in lengths:
+        counted = some([f"{name} {len(values)}" for name, values in columns.items()]) or "none"
+        raise DataError(f"the table: all columns must have the same number of values, at least one; got {counted}")
+    return columns
 
 
 def plan_of_run(run: str) -> ColumnPlan:
@@ -305,6 +370,18 @@ def _is_missing(value: Any) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in MISSING
     return value is None or str(value).lower() in MISSING
+
+
+def _as_text(value: Any) -> str:
+    """One text of a value, whatever file or data frame it comes from.
+
+    >>> _as_text("TRUE "), _as_text(True), _as_text(2.0), _as_text("2.0")
+    ('true', 'true', '2', '2.0')
+    """
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    text = str(value).strip()
+    return text.lower() if text.lower() in BOOLEANS else text
 
 
 def _is_finite(text: str) -> bool:

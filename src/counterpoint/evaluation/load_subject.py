@@ -132,7 +132,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
     subject = Subject(source.name, Encoder(card, nn.Identity(), nn.Identity()), source, split, (source,), facts=facts)
     if samples.test_data is None:
         return subject
-    queries = features_source(samples.test_data, samples.test_labels, look, reporter)
+    queries = features_source(samples.test_data, samples.test_labels, look, reporter, source.table)
     if queries.shape != source.shape:
         raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
     return beside(subject, queries)

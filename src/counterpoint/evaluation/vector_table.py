@@ -5,7 +5,7 @@
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
+from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
@@ -40,6 +41,7 @@ class Table:
         labels: class names, or None.
         layer: of the encoder, such as representation; None where a file does not say.
         path: where it was written.
+        plan: how the columns of a file became the vectors; None for other files.
     """
 
     names: tuple[str, ...]
@@ -47,6 +49,7 @@ class Table:
     labels: tuple[str | None, ...] | None
     layer: str | None = None
     path: Path | None = None
+    plan: ColumnPlan | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -78,8 +81,8 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a path is a folder of shards, or has the name of a file of vectors."""
-    return path.suffix.lower() in READERS or is_shard_folder(path)
+    """Whether a path is a folder of shards, has the name of a file of vectors, or is one of columns."""
+    return path.suffix.lower() in READERS or is_shard_folder(path) or is_columns(path)
 
 
 Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors
@@ -174,21 +177,27 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {
 }
 
 
-def columns_table(path: Path, look: PartSettings, reporter: Reporter) -> Table:
-    """The rows of a file of columns as vectors; how they were made of the columns is said."""
+def columns_table(path: Path, look: PartSettings, reporter: Reporter, plan: ColumnPlan | None = None) -> Table:
+    """The rows of a file of columns as vectors, by the plan of another one if given; how they were made is said."""
     asked = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
-    source = open_columns(path, SourceSettings(**asked), reporter.bar)
+    source = open_columns(path, SourceSettings(**asked), reporter.bar, plan=plan)
     reporter.say(f"{path}: {source.notes['source.columns']}")
-    return Table(source.sample_names, source.store.fetch(range(len(source))).numpy(), source.classes(), path=path)
+    vectors_ND = source.store.fetch(range(len(source))).numpy()
+    return Table(source.sample_names, vectors_ND, source.classes(), path=path, plan=source.table)
 
 
-def features_source(features: Any, labels: Any, look: PartSettings, reporter: Reporter) -> Source:
-    """Features as samples, with their labels: given ones count more than those of the file."""
+def features_source(
+    features: Any, labels: Any, look: PartSettings, reporter: Reporter, plan: ColumnPlan | None = None
+) -> Source:
+    """Features as samples, with their labels: given ones count more than those of the file.
+
+    A file of columns is taken by the ``plan`` of another one, if given.
+    """
     if isinstance(features, str | Path):
         path = Path(features)
         if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
-        table = columns_table(path, look, reporter) if is_columns(path) else read_table(path)
+        table = columns_table(path, look, reporter, plan) if is_columns(path) else read_table(path)
         rows, name = torch.from_numpy(table.vectors), path.name
         digest = sha256_of(path / MANIFEST if is_shard_folder(path) else path)
     else:
@@ -202,4 +211,5 @@ def features_source(features: Any, labels: Any, look: PartSettings, reporter: Re
         labels = table.labels if labels is None and table is not None else labels
         found = None if labels is None else number_labels(labels, len(names))
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
+    source = replace(source, table=None if table is None else table.plan)
     return source if look.classes is None else of_classes(source, look.classes)

@@ -20,6 +20,7 @@ from counterpoint.core.paired_shares import Difference
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.table_columns import TableColumn
 from counterpoint.core.written_tables import as_code, as_text, markdown_table
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved
@@ -61,6 +62,7 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
         ),
         "axes": {"nhwc": (2, *sides, channels), "nchw": (2, channels, *sides)},
         "settings_rows": _settings(status, settings),
+        "columns": [_column(each) for each in card.table.columns] if card.table else [],
         "figures": [[row.features, row.protocol, share(row), "baseline" if row.is_baseline else ""] for row in rows],
         "is_corrupted": evaluation is not None and any(is_apart(row.protocol) for row in evaluation.rows),
         "not_better": list(not_better(evaluation)) if evaluation else [],
@@ -129,6 +131,14 @@ def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
         ["device", status.device],
         ["torch", status.torch],
     ]
+
+
+def _column(column: TableColumn) -> list[str]:
+    """How a column of a table becomes numbers."""
+    scales = (column.median, column.mean, column.deviation)
+    numbers = ["" if column.median is None else f"{number:.9g}" for number in scales]
+    indicator = "yes" if column.has_missing else "no"
+    return [column.name, str(len(column)), *numbers, ", ".join(map(json.dumps, column.categories)), indicator]
 
 
 def not_better(evaluation: EvaluationRecord) -> Iterator[tuple[str, str, Difference]]:

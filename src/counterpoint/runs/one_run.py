@@ -32,7 +32,7 @@ from counterpoint.runs.resuming import (
 )
 from counterpoint.runs.run_description import describe, first_status, keep_changes
 from counterpoint.runs.run_job import check_alike, training_job
-from counterpoint.runs.user_inputs import Given, open_given
+from counterpoint.runs.user_inputs import Given, open_given, with_own_columns
 from counterpoint.runs.warm_start import WarmStart, initial_weights, weights_of_begun
 
 GO_ON, REPLACE, BEGIN = "go on", "replace", "begin"
@@ -112,7 +112,7 @@ def open_job(run: Run | str | Path, reporter: Reporter) -> TrainingJob:
     folder, settings = known.folder, read_resolved(known.folder)
     placement = place(settings.engine.device, settings.engine.precision)
     start = Start(Given.of(known), placement, reporter)
-    assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings))
+    assembled, job = _assemble(folder, settings, start, weights_of_begun(folder, settings), is_begun=True)
     check_inputs(folder, assembled.settings, assembled.source.fingerprint)
     return of_run(job, folder.run_id)
 
@@ -124,7 +124,9 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
         reporter.say(f"{folder.path} is finished; nothing to resume")
         return start.given.run_at(folder.path)
     with threads_of_begin(folder, settings, reporter):
-        assembled, job = on_all_ranks(lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings)))
+        assembled, job = on_all_ranks(
+            lambda: _assemble(folder, settings, start, weights_of_begun(folder, settings), is_begun=True)
+        )
         check_alike(job, assembled)
         if changed := on_all_ranks(lambda: check_inputs(folder, assembled.settings, assembled.source.fingerprint)):
             reporter.say(f"continues with {changed}; no weight depends on that")
@@ -136,11 +138,12 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
 
 
 def _assemble(
-    folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None
+    folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None, *, is_begun: bool = False
 ) -> tuple[Assembled, TrainingJob]:
     """Open the data and build every part, before anything is written."""
     require_float32()
-    source = open_given(settings, start.given, start.reporter, weights)
+    opens = with_own_columns(folder, settings) if is_begun else settings
+    source = open_given(opens, start.given, start.reporter, weights)
     assembled = assemble(resolve_holdout(settings, source), source, start.placement, start.given, weights)
     if begun := assembled.start:
         for remark in begun.remarks:

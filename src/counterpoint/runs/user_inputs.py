@@ -120,7 +120,7 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
 
     Raises:
         UsageError: the run needs an array that was not passed.
-        DataError: the data cannot be used.
+        DataError: the data cannot be used, or are a table that became other numbers than that of the weights.
     """
     if given.source is not None:
         return given.source
@@ -131,8 +131,18 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
     if weights is not None and weights.side is not None and asked.image_size == "auto":
         asked = asked.model_copy(update={"image_size": weights.side})
     source = open_source(data, asked, labels=given.labels, progress=reporter.bar)
+    if weights is not None:
+        weights.check_columns(source)
     name_skipped(source, reporter)
     return source
+
+
+def with_own_columns(folder: RunFolder, settings: TrainSettings) -> TrainSettings:
+    """Settings by which a begun run opens its data: a table by its own card, as the run before may have moved."""
+    if settings.source.columns == "auto" or not folder.encoder_card.exists():
+        return settings
+    source = settings.source.model_copy(update={"columns": str(folder.path)})
+    return settings.model_copy(update={"source": source})
 
 
 def out_folder(settings: TrainSettings) -> RunFolder:

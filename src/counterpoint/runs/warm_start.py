@@ -1,5 +1,6 @@
 """Warm start: the weights that an encoder begins with, from a run or a file, and what a run records of them."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.files import sha256_of
 from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder, open_run
@@ -53,6 +54,20 @@ class WarmStart:
     def side(self) -> int | None:
         """Side in pixels of the images that the weights are used to, where that is known."""
         return None if self.card is None or self.card.kind == "vectors" else source_side(self.card.in_shape)
+
+    def check_columns(self, source: Source) -> None:
+        """Refuse a table that became other numbers than the one of these weights.
+
+        Raises:
+            DataError: the columns differ in names, categories, means or deviations.
+        """
+        known = None if self.card is None else self.card.table
+        if known is not None and source.table not in (None, known):
+            run = Path(self.name) if Path(self.name).is_dir() else Path(self.name).parent
+            raise DataError(
+                f"{source.name} would become other numbers than the table of --init {self.name}; take its columns as "
+                f"that run did with --source.columns {shlex.quote(str(run))}"
+            )
 
     def choose_encoder(self, resolution: Resolution, in_shape: tuple[int, ...]) -> None:
         """Fill in the encoder that these weights belong to, where that is known, and its stem."""

@@ -16,7 +16,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
-from counterpoint.data.formats.numeric_tables import LABEL_NAMES, READS, open_columns
+from counterpoint.data.formats.numeric_tables import ARROW_SUFFIXES, LABEL_NAMES, READS, open_columns
 from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
@@ -150,7 +150,7 @@ def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[Colum
 FORMS = (
     FileForm(
         "a table",
-        (".parquet", ".arrow", ".feather"),
+        ARROW_SUFFIXES,
         open_table,
         reads=("image_column", "max_bad", "altered", *READS),
     ),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from counterpoint.core.array_layout import to_samples
-from counterpoint.core.arrow_files import PARQUET_SUFFIX, TableFile
+from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.core.table_columns import ColumnPlan, Columns, Values, plan_of, plan_of_run, read_columns, some
@@ -18,11 +18,18 @@ from counterpoint.data.source import FileForm, Progress, Source, memory_source, 
 
 LABEL_NAMES = ("label", "labels", "class", "target", "fine_label", "cls")
 READS = ("label_column", "drop_columns", "columns")  # settings
+ARROW_SUFFIXES = (".parquet", ".arrow", ".feather")
 OF_EMBED = ("name", "label", "v0")  # how a CSV of `counterpoint embed` begins
 
 
-def open_columns(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, plan: ColumnPlan | None = None) -> Source:
     """Open a table whose columns are numbers and categories.
+
+    Args:
+        path: of the table.
+        settings: of labels and columns.
+        progress: unused.
+        plan: of another table, by whose columns this one is taken.
 
     Raises:
         UsageError: no such column of labels, or to leave out.
@@ -33,17 +40,21 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress) -> So
     own = "name" if tuple(table)[:3] == OF_EMBED else None
     num_rows = len(next(iter(table.values())))
     names = [str(number) for number in range(num_rows)] if own is None else list(map(str, table.pop(own)))
-    label = _label_column(path, table, settings)
+    if plan is None and settings.columns != "auto":
+        plan = plan_of_run(settings.columns)
+    label = _label_column(path, table, settings, may_lack=plan is not None)
     values = None if label is None else table.pop(label)
-    if settings.columns == "auto":
+    dropped = list[str]()
+    if plan is None:
         plan, dropped = plan_of(table, settings.drop_columns, str(path))
-    else:
-        plan, dropped = plan_of_run(settings.columns), []
     rows_ND, filled = plan.encode(table, str(path))
     labels = labels_as_asked(
         settings.labels, names, lambda: None if values is None else _labels(values, f"{path}: column {label!r}")
     )
-    said = "; ".join(filter(None, [_told(plan), filled, f"left out: {some(dropped)}" if dropped else "", _of(label)]))
+    if label is not None and settings.labels != "auto":  # they are elsewhere, or not wanted
+        dropped = [*dropped, label]
+    of_labels = _of(label) if settings.labels == "auto" else ""
+    said = "; ".join(filter(None, [_told(plan), filled, f"left out: {some(dropped)}" if dropped else "", of_labels]))
     source = memory_source(str(path), to_samples(rows_ND, "vectors", name=str(path)), labels, table=plan)
     return replace(source, sample_names=tuple(names), notes={**source.notes, "source.columns": said})
 
@@ -54,8 +65,9 @@ def is_columns(path: Path) -> bool:
         return False
     if path.suffix.lower() == ".csv":
         with open_regular(path) as stream:
-            return not stream.read(64).decode("utf-8-sig", errors="replace").startswith("name,label,")
-    return path.suffix.lower() == PARQUET_SUFFIX and not {"image", "bytes", "vector"} & set(
+            names = stream.read(64).decode("utf-8-sig", errors="replace").split("\n")[0].strip().split(",")
+        return tuple(names[:3]) != OF_EMBED
+    return path.suffix.lower() in ARROW_SUFFIXES and not {"image", "bytes", "vector"} & set(
         TableFile(path).kinds.values()
     )
 
@@ -73,14 +85,14 @@ def _of(label: str | None) -> str:
     return "no column of labels (--source.label-column NAME)" if label is None else f"labels: {label}"
 
 
-def _label_column(path: Path, table: Columns, settings: SourceSettings) -> str | None:
-    """The column of labels: the one asked for, else one with a usual name."""
+def _label_column(path: Path, table: Columns, settings: SourceSettings, *, may_lack: bool) -> str | None:
+    """The column of labels: the one asked for, else one with a usual name; other rows of a table may lack it."""
     asked = settings.label_column
     if asked == "auto":
         return next((name for name in table if name.lower() in LABEL_NAMES), None)
     if asked in table:
         return asked
-    if settings.columns != "auto":  # other rows for a trained encoder, which may have no labels
+    if may_lack:
         return None
     raise UsageError(
         f"source.label_column: {path} has no column {asked!r}{nearest(asked, table)} (columns: {some(list(table))})"
@@ -90,6 +102,8 @@ def _label_column(path: Path, table: Columns, settings: SourceSettings) -> str |
 def _labels(cells: Sequence[Any], name: str) -> Labels | None:
     """Numbers of the classes; whole numbers by value, others by name."""
     values = Values.of(cells)
+    if values.numbers is not None and not np.isfinite(values.numbers).all():
+        raise DataError(f"{name} holds infinity, and labels are classes; correct it, or name another column")
     if values.numbers is not None and not bool((values.numbers == np.round(values.numbers)).all()):
         raise DataError(
             f"{name} holds numbers with fractions, and labels are classes; bin them, or name another column"
