@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
-from counterpoint.core.files import read_sealed, sha256_of
+from counterpoint.core.files import read_sealed, sha256_of, write_sealed
 from counterpoint.export import exporting
 
 WITHOUT_ONNX = "safetensors,folder"
@@ -245,6 +245,7 @@ def mixed_run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
     modes = ("RGB", "L", "RGBA", "P", "CMYK", "I;16")
     for number in range(36):
         height, width = rng.integers(5, 70, 2)
+        width = 1 if number % 3 == 0 else width  # (c, h, 1) looks like a picture whose channels come last
         smooth = rng.normal(0, 9, (height, width, 3)).cumsum(axis=0).cumsum(axis=1)
         picture = Image.fromarray(np.clip(smooth + 128, 0, 255).astype(np.uint8))
         mode, turned = modes[number % 6], Image.Exif()
@@ -268,6 +269,16 @@ def test_files_of_any_size_mode_and_turn_are_answered_as_embed_answers_them(mixe
     assert exported.format("safetensors").difference == 0
     assert exported.format("folder").difference <= 1e-5
     assert "decoded from their files" in (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_encoder_of_0_2_0_which_shrinks_otherwise_is_exported(mixed_run: cp.Run, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(mixed_run.path, tmp_path / "run"))
+    card = read_sealed(folder / "encoder.json")
+    del card["resizing"]
+    write_sealed(folder / "encoder.json", card)
+    exported = cp.export(folder, WITHOUT_ONNX, out=tmp_path / "x", quiet=True)
+    assert {each.num_files for each in exported.formats} == {0}
+    assert exported.format("safetensors").difference == 0
 
 
 @pytest.mark.thorough

@@ -28,12 +28,15 @@ class LocalHub:
         if call["repo_id"].startswith("denied"):
             raise PermissionError("403 Forbidden\nwith a long explanation")
         target = self.root / call["repo_id"]
-        shutil.copytree(call["folder_path"], target, dirs_exist_ok=True)
+        for name in call["allow_patterns"]:
+            shutil.copy2(Path(call["folder_path"]) / name, target / name)
         return str(target)
 
 
 def test_what_arrives_opens_and_has_a_card_that_the_hub_reads(run: cp.Run, tmp_path: Path) -> None:
     cp.export(run, "folder", out=tmp_path / "out", quiet=True, licence="mit")
+    (tmp_path / "out/__pycache__").mkdir()
+    (tmp_path / "out/__pycache__/loader.pyc").write_bytes(b"left by Python, which ran the loader")
     place = cp.push_to_hub(tmp_path / "out", "ada/birds", api=LocalHub(tmp_path / "hub"))
     assert Path(place) == tmp_path / "hub/ada/birds"
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)

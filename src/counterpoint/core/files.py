@@ -23,6 +23,7 @@ TEMPORARY = ".tmp"  # in the names of files that are not finished
 # Ends of hidden names of folders: what is half made, or half removed; and an earlier one, which is always whole.
 NEW, OLD = f".new{TEMPORARY}", f".old{TEMPORARY}"
 EXPORT_RECORD = "export.json"  # in every folder that `export` wrote
+LEFT_BEHIND = frozenset({"__pycache__", ".DS_Store", "Thumbs.db"})
 SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the last line of sealed text
 
 
@@ -268,8 +269,9 @@ def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | N
 
 
 def files_in(folder: Path) -> list[str]:
-    """Every file below a folder by its name from there, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    """Every file below a folder by its name from there, sorted; none that Python or a file browser leaves behind."""
+    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    return sorted(name for name in names if not LEFT_BEHIND.intersection(name.split("/")))
 
 
 def check_target(target: Path, *, overwrite: bool) -> bool:

@@ -208,7 +208,8 @@ def export(
     evenly = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
     chosen = positions[evenly].tolist()
     samples, sample_names = subject.source.store.fetch(chosen), tuple(subject.source.sample_names[at] for at in chosen)
-    originals = _originals(subject, data, sample_names)
+    # Encoders of 0.2.0 shrink a picture otherwise than training did.
+    originals = _originals(subject, data, sample_names) if encoder.card.resizing == "bicubic" else {}
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
     network = ServedNetwork(encoder, asked.layer)
     with new_folder(target, earlier) as folder:

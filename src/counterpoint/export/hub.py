@@ -34,7 +34,10 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = False, a
     hub = _hub() if api is None else api
     try:
         hub.create_repo(repository, private=private, exist_ok=True)
-        done = hub.upload_folder(repo_id=repository, folder_path=place, commit_message="Upload an encoder")
+        ours = [EXPORT_RECORD, *hashes]
+        done = hub.upload_folder(
+            repo_id=repository, folder_path=place, commit_message="Upload an encoder", allow_patterns=ours
+        )
     except Exception as error:  # the hub's library raises those of several others
         raise RunError(f"the hub did not take {repository}: {first_line(error)}") from None
     return str(done)

@@ -34,7 +34,8 @@ def write_weights(encoder: Encoder, folder: Path) -> Answer:
         save_classifier(place, weights, classifier.class_names, is_nonnegative=classifier.is_nonnegative)
     module = encoder.backbone if encoder.card.architecture == CUSTOM else None
     opened = load_encoder(place, module)
-    return lambda samples: dict(zip(BOTH, opened.both(samples), strict=True))
+    # As they are: a picture of one pixel's width would be read as one whose channels come last.
+    return lambda samples: dict(zip(BOTH, opened.of_views(opened.prepare(samples)), strict=True))
 
 
 def write_folder(encoder: Encoder, folder: Path) -> Answer:

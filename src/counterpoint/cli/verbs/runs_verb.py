@@ -7,7 +7,7 @@ from counterpoint.cli.outputs import print_found
 
 PLACE, SUMMARY = 65, "list runs, sorted"
 TEACH = """List the runs under a folder: status, method, data, encoder, epochs, accuracies (if it was evaluated), the
-worst finding (if it was diagnosed), size and date. `counterpoint resume` continues a "stopped" run.
+verdict (if it was diagnosed), size and date. `counterpoint resume` continues a "stopped" run.
 
 examples:
   counterpoint runs
