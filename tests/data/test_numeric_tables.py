@@ -57,6 +57,8 @@ def test_other_rows_get_the_categories_and_medians_of_training() -> None:
         plan.encode({"city": ["Rome", "Oslo"]}, "new.csv")
     with pytest.raises(DataError, match=r"'age' must hold finite numbers, got 'old'"):
         plan.encode({"city": ["Rome", "Oslo"], "age": ["old", "3"]}, "new.csv")
+    with pytest.raises(DataError, match="'age' holds numbers too large"):
+        plan.encode({"city": ["Rome", "Oslo"], "age": [1e300, 3]}, "new.csv")
 
 
 @pytest.mark.parametrize(

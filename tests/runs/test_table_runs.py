@@ -100,7 +100,9 @@ def test_the_model_card_tells_the_columns(trained: cp.Run, tmp_path: Path, monke
     cp.export(trained, "safetensors", out=tmp_path / "x", quiet=True)
     text = (tmp_path / "x" / "README.md").read_text(encoding="utf-8")
     (age,) = re.findall(r"^\| age +\|.*", text, flags=re.MULTILINE)
-    column = next(each for each in cp.load(trained).card.table.columns if each.name == "age")
+    plan = cp.load(trained).card.table
+    assert plan is not None
+    column = next(each for each in plan.columns if each.name == "age")
     assert f"{column.median:.9g} | {column.mean:.9g} | {column.deviation:.9g}" in re.sub(" +", " ", age)
     assert '"Oslo", "Rome"' in text
     monkeypatch.chdir(tmp_path / "x")

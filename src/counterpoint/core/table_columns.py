@@ -111,7 +111,10 @@ class ColumnPlan:
                     odd = next((text for text in values.texts if text not in BOOLEANS and not _is_finite(text)), "")
                     raise DataError(f"{name}: column {column.name!r} must hold finite numbers, got {odd!r}; correct it")
                 block_ND[:, 0] = (column.median - column.mean) / column.deviation
-                block_ND[~values.is_missing_N, 0] = (values.numbers - column.mean) / column.deviation
+                scaled = (values.numbers - column.mean) / column.deviation
+                if np.abs(scaled).max(initial=0.0) > np.finfo(np.float32).max:
+                    raise DataError(f"{name}: column {column.name!r} holds numbers too large for float32; correct it")
+                block_ND[~values.is_missing_N, 0] = scaled
             if column.has_missing:
                 block_ND[:, -1] = values.is_missing_N
             blocks.append(block_ND)

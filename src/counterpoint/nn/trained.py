@@ -146,8 +146,7 @@ class Encoder(nn.Module):
         Args:
             samples: images (n, h, w), (n, h, w, c) or (n, c, h, w), uint8 or floats in [0, 1]; or vectors (n, d).
                 Images of another size are centre-cropped to a square and resized. NumPy arrays and tensors are
-                answered in kind. An encoder of a table takes its file, a data frame, or values by column, too; an
-                array is taken as encoded already, by the columns of ``card.table``.
+                answered in kind. An encoder of a table takes files, frames, lists by column; or encoded arrays.
 
         Raises:
             DataError: wrong kind, channels or range, an ambiguous shape, or numbers too large for the encoder.

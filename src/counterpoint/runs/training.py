@@ -38,7 +38,7 @@ from counterpoint.runs.one_run import (
 )
 from counterpoint.runs.resuming import continued_settings, recorded_settings
 from counterpoint.runs.run_description import command_line
-from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts
+from counterpoint.runs.user_inputs import Given, open_given, out_folder, with_named_parts, with_own_columns
 from counterpoint.runs.warm_start import initial_weights
 
 MOST_SEEDS = 1000
@@ -213,7 +213,7 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
 def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
     """The data of all seeds, as a run that has begun opened them, or as the first one will."""
     if begun is not None and begun.is_ours and not is_beginning(begun):
-        return open_given(recorded_settings(begun), start.given, start.reporter)
+        return open_given(with_own_columns(begun, recorded_settings(begun)), start.given, start.reporter)
     return open_given(settings, start.given, start.reporter, initial_weights(settings))
 
 
