@@ -50,6 +50,7 @@ PLACES: Mapping[str, str] = {
 }
 FOLDERS: Mapping[str, str] = {  # links to a folder, and the page that says what is in it
     "examples": "gallery/index.rst",
+    "docs/notebooks": "index.md",
     "docs/papers": "papers/index.md",
     "docs/recipes": "recipes/index.md",
     "reproductions": "papers/index.md",

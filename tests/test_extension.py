@@ -87,7 +87,6 @@ METRICS = (
         high=1.0,
         unit="share",
         is_higher_better=False,
-        wording="of the variance lies in one direction",
         headline="representation",
     ),
 )
@@ -257,8 +256,7 @@ def test_a_diagnostic_metric_is_one_file_beside_its_test(copy: Copy) -> None:
     assert all(0 < place["largest_share"] < 1 for place in found["places"].values())
     copy.command("report run -q")
     page = (copy.folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert "<dt>Largest share</dt>" in page  # tile and glossary
-    assert "of the variance lies in one direction" in page
+    assert "<dt>Largest share</dt>" in page  # glossary
     assert "Share of the variance that lies along the first principal direction. (roy2007)" in page
     assert '<th scope="row">largest share</th>' in page
     assert "  largest_share " in copy.command("list metrics")

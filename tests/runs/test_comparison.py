@@ -340,8 +340,8 @@ def test_a_run_and_an_encoder_evaluated_on_the_same_samples(tmp_path: Path, monk
     np.savez("data.npz", x=vectors, labels=np.arange(200) % 4)
     run = cp.train("data.npz", out="run", epochs=2, batch_size=32, quiet=True)
     ours = cp.evaluate(run, quiet=True, cache=False)
-    theirs = cp.evaluate("mlp", data="data.npz", quiet=True, cache=False)
-    (file,) = Path("evaluations").glob("*.json")
+    file = Path("theirs.json")
+    theirs = cp.evaluate("mlp", data="data.npz", out=str(file), quiet=True, cache=False)
     found = cp.compare([run, file], features=["representation"])
     assert [side.name for side in found.sides] == ["run", "mlp"]
     for row in found.rows:

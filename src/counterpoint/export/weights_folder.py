@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from counterpoint.core.errors import UsageError, first_line
 from counterpoint.core.files import write_json, write_text
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder
+from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.export.onnx_format import BOTH, Answer
 from counterpoint.nn.classifier import save_classifier
@@ -34,8 +35,13 @@ def write_weights(encoder: Encoder, folder: Path) -> Answer:
         save_classifier(place, weights, classifier.class_names, is_nonnegative=classifier.is_nonnegative)
     module = encoder.backbone if encoder.card.architecture == CUSTOM else None
     opened = load_encoder(place, module)
-    # As they are: a picture of one pixel's width would be read as one whose channels come last.
-    return lambda samples: dict(zip(BOTH, opened.of_views(opened.prepare(samples)), strict=True))
+
+    @usual_modes()
+    def answer(samples: Tensor) -> Mapping[str, Tensor]:
+        # As they are: a picture of one pixel's width would be read as one whose channels come last.
+        return dict(zip(BOTH, opened.of_views(opened.prepare(samples.contiguous())), strict=True))
+
+    return answer
 
 
 def write_folder(encoder: Encoder, folder: Path) -> Answer:
