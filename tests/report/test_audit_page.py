@@ -27,7 +27,7 @@ def test_the_page_shows_what_was_found(tmp_path: Path, rng: np.random.Generator)
 
 def test_it_begins_with_an_answer_and_how_large_classes_are() -> None:
     worst = Observation(code="blank", level="severe", title="nothing to see", remedy="`train` leaves them out")
-    passport = Passport(classes={"cats": 40, "dogs": 4}, widths=(32, 48, 64, 64, 96))
+    passport = Passport(classes={"cats": 40, "dogs": 4}, widths=(32, 48, 64, 72, 96))
     scanned = scan_without_script(render_audit(Audit(observations=(worst,), passport=passport)))
     first, *rest = (attributes["id"] for attributes in scanned.named("section"))
     assert first == "verdict"
@@ -37,6 +37,10 @@ def test_it_begins_with_an_answer_and_how_large_classes_are() -> None:
     assert "train leaves them out" in opening
     assert "from 40 to 4 samples" in opening
     assert "from 32 to 96 pixels" in opening
+    same = passport.model_copy(
+        update={"widths": (20, 32, 64, 64, 64)}
+    )  # half of them have one width: no height tells that
+    assert "pixels" not in render_audit(Audit(passport=same)).partition("What should be known")[0]
 
 
 def test_names_are_text() -> None:
