@@ -70,7 +70,7 @@ def journeys(photos: Path) -> dict[str, list[str]]:
     return {
         "photographs": [
             f"counterpoint audit {pictures} --out audit.html",
-            f"counterpoint recommend {pictures} --minutes 2 --out photos.yaml",
+            f"counterpoint recommend {pictures} --minutes 1 --out photos.yaml",
             "counterpoint train --config photos.yaml --out runs/mine",
             "counterpoint report runs/mine",
         ],
