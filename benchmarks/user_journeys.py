@@ -129,7 +129,7 @@ def _play(name: str, commands: list[str], python: Path, place: Path) -> bool:
         total += (seconds := time.perf_counter() - began)
         print(f"$ {'python program' if is_program else command}    [{seconds:.1f} s, code {done.returncode}]")
         said = done.stdout.splitlines() if done.returncode == 0 else done.stderr.splitlines()
-        told = [line for line in done.stderr.splitlines() if "Better than its baselines" in line]
+        told = done.stderr.splitlines()[-1:] if " train " in command else []  # the sentence
         if len(said) > 2 * MOST_LINES:
             said = [*said[:MOST_LINES], "...", *said[-MOST_LINES:]]
         print("\n".join(f"  {line}" for line in [*said, *told]))
