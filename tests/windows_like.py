@@ -26,9 +26,10 @@ LIBRARIES = (
 )
 MODULES = ("fcntl", "resource", "termios", "pwd", "grp", "triton")
 SIGNALS = ("SIGUSR1", "SIGUSR2", "SIGHUP", "SIGKILL", "SIGALRM", "SIGPIPE")
+# Not uname: ctypes asks it where the C library is.
 CALLS = (
     "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "fork", "killpg", "mkfifo", "pread", "preadv", "pwrite", "pwritev",
-    "register_at_fork", "sched_getaffinity", "statvfs", "sysconf", "uname", "wait4", "WNOHANG",
+    "register_at_fork", "sched_getaffinity", "statvfs", "sysconf", "wait4", "WNOHANG",
 )  # fmt: skip
 LINUX = ("/proc", "/sys")
 OF_LIBRARIES = "/proc/self/maps"  # where threadpoolctl looks for libraries on Linux

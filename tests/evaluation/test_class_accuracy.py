@@ -33,7 +33,10 @@ def known(features_N: Tensor, labels_N: Tensor) -> Labelled:
 def test_class_shares_and_their_mean_are_scikit_learns() -> None:
     score = accuracy(PREDICTED[:173], LABELS[:173], {})
     shares = [score.classes[label].value for label in range(5)]
-    assert_numbers(shares, [recall_score(LABELS[:173] == label, PREDICTED[:173] == label) for label in range(5)])
+    assert_numbers(
+        shares,
+        [recall_score((LABELS[:173] == label).numpy(), (PREDICTED[:173] == label).numpy()) for label in range(5)],
+    )
     assert_numbers(balanced(score, LABELS).outcome.value, balanced_accuracy_score(LABELS[:173], PREDICTED[:173]))
     assert sum(share.total for share in score.classes.values()) == 173
 
