@@ -30,8 +30,10 @@ def is_share(key: str) -> bool:
     if key == FINE_TUNED:
         return True
     name = key.partition(": ")[2]
-    metric = metric_under(described_metrics("evaluation"), name) or described_metrics("diagnostics").get(name)
-    return metric is not None and metric.unit == "share"
+    # Votes and probes of papers are in ``probe_recipes``.
+    is_accuracy = name.startswith("knn-") or name.endswith(" probe")
+    evaluated = metric_under(described_metrics("evaluation"), name, is_share=is_accuracy)
+    return described_metrics("diagnostics").get(name, evaluated).unit == "share"
 
 
 def table(study: Study, result: StudyResult) -> Table:

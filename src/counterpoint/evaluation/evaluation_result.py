@@ -116,8 +116,7 @@ class Evaluation:
 
 
 def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
-    metric, figure = metric_under(CATALOGUE, row.protocol), row.figure
-    assert metric is not None
+    metric, figure = metric_under(CATALOGUE, row.protocol, is_share=row.accuracy is not None), row.figure
     assert figure is not None
     return metric, figure
 
