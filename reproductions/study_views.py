@@ -30,10 +30,8 @@ def is_share(key: str) -> bool:
     if key == FINE_TUNED:
         return True
     name = key.partition(": ")[2]
-    # Votes and probes of papers are in ``probe_recipes``.
-    is_accuracy = name.startswith("knn-") or name.endswith(" probe")
-    evaluated = metric_under(described_metrics("evaluation"), name, is_share=is_accuracy)
-    return described_metrics("diagnostics").get(name, evaluated).unit == "share"
+    metric = described_metrics("diagnostics").get(name) or metric_under(described_metrics("evaluation"), name)
+    return metric.unit == "share"
 
 
 def table(study: Study, result: StudyResult) -> Table:

@@ -23,6 +23,7 @@ Needs = Literal["", "corruptions"]
 
 # "linear probe under fog 3", "knn on sketches", "mAP@10 keeping 32 by variance": a metric, then when it was measured.
 UNDER, ON, KEEPING = "under", "on", "keeping"
+SHARES = re.compile("knn|probe|classifier")
 CONDITION = re.compile(rf"(.+?) ((?:{UNDER}|{ON}|{KEEPING}) .+)")
 
 
@@ -169,10 +170,10 @@ def is_apart(protocol: str) -> bool:
     return in_condition(protocol)[1].startswith((UNDER, KEEPING))
 
 
-def metric_under(catalogue: Mapping[str, Metric], protocol: str, *, is_share: bool = False) -> Metric:
+def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric:
     """The record of a protocol, which may be a metric's in a condition; of an unknown metric, what its name says.
 
-    Records of an earlier version may have figures of metrics that are no more; ``is_share`` says how to write them.
+    Records of an earlier version may have figures of metrics that are no more; votes and probes among them are shares.
 
     >>> known = {"knn": Metric("knn", "kNN accuracy", "kNN", "Share of queries.", "wu2018", unit="share")}
     >>> metric_under(known, "knn under fog 3").short
@@ -181,7 +182,8 @@ def metric_under(catalogue: Mapping[str, Metric], protocol: str, *, is_share: bo
     if protocol in catalogue:
         return catalogue[protocol]
     name, condition = in_condition(protocol)
-    metric = catalogue.get(name) or Metric(name, name, name, "", "", unit="share" if is_share else "number")
+    unit: Unit = "share" if SHARES.search(name) else "number"
+    metric = catalogue.get(name) or Metric(name, name, name, "", "", unit=unit)
     words = {"title": f"{metric.title} {condition}", "short": f"{metric.short} {condition}"}
     return replace(metric, name=protocol, **words, headline="", on_request=True)
 

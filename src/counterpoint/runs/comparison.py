@@ -225,7 +225,7 @@ def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) ->
     by_seed = dict(zip(other.seeds, second, strict=True))
     ordered = (first, [by_seed[seed] for seed in one.seeds] if is_paired else second)
     own, others = ([float(row.figure or 0.0) for row in side] for side in ordered)
-    metric = metric_under(described_metrics("evaluation"), first[0].protocol, is_share=first[0].accuracy is not None)
+    metric = metric_under(described_metrics("evaluation"), first[0].protocol)
     settings, theirs = first[0].settings, second[0].settings
     differing = sorted(name for name in {*settings, *theirs} if settings.get(name) != theirs.get(name))
     return Compared(
