@@ -27,8 +27,8 @@ from counterpoint.losses import CATALOGUE
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "docs"
 
-# Where a page stands in the site, if not below reference/ (docs/*-reference.md), below guides/ (each other docs/*.md)
-# or as it stands below docs/.
+# Where a page is in the site, if not below reference/ (docs/*-reference.md), below guides/ (each other docs/*.md)
+# or at its place below docs/.
 PLACES: Mapping[str, str] = {
     "docs/index.md": "index.md",
     "docs/quick-start.md": "quick-start.md",

@@ -49,7 +49,7 @@ class Observation(JudgedFact):
         code: which check found it.
         count: of the samples or files concerned; it decides where no figure is measured.
         names: these, at most ``MOST_NAMED``.
-        beside: what is said beside each name; empty where nothing is.
+        beside: text beside each name; may be empty.
         groups: copies, the largest groups first.
     """
 
@@ -61,7 +61,7 @@ class Observation(JudgedFact):
 
     @property
     def said(self) -> tuple[tuple[str, str], ...]:
-        """Each name with what is said beside it."""
+        """Each name with the text beside it."""
         return tuple(zip_longest(self.names, self.beside[: len(self.names)], fillvalue=""))
 
     @property

@@ -25,7 +25,7 @@ from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, MemoryStore
 
-SIDE = 64  # given so that no header is read to choose one; the audit decodes by itself
+SIDE = 64  # given so that no header is read to choose one; the audit has its own decoder
 WHOLE = ""
 
 

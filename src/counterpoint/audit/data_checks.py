@@ -169,7 +169,7 @@ def check_same(evidence: SetEvidence) -> Observation | None:
 
 
 def check_near(evidence: SetEvidence) -> Observation | None:
-    """Pictures that show the same after a change; each pair stands for itself."""
+    """Pictures that show the same after a change; each pair is listed separately."""
     pairs = evidence.near.pairs_P2.tolist()
     return evidence.observed(
         sorted({at for pair in pairs for at in pair}),

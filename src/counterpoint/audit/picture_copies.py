@@ -29,7 +29,7 @@ SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit-reference.md has figures of other data.
 COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
-GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
+GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture counts as grey
 DETAIL_GREY = 0.9  # of a picture without colour and one with colours
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
 OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
@@ -155,7 +155,7 @@ def borders(pixels_BTT3: np.ndarray) -> np.ndarray:
 
 
 def _plain_rows(pixels_BTT3: np.ndarray) -> np.ndarray:
-    """Which rows have the mean colour of the first one, but for a few pixels."""
+    """Which rows have the mean colour of the first one, except for a few pixels."""
     away = np.abs(pixels_BTT3 - pixels_BTT3[:, :1].mean(2, keepdims=True))
     return (per_pixel(np.maximum, away) <= FRAME_LEVELS).mean(2) >= FRAME_SHARE
 

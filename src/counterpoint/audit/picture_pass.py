@@ -41,7 +41,7 @@ class PictureHeader:
 
     Attributes:
         reason: why it cannot be read; empty where it can.
-        format: of its content; a picture in memory has none.
+        format: of its content; empty for a picture in memory.
         mode: of its colours.
         width: in pixels, upright.
         height: likewise.
@@ -74,7 +74,7 @@ class PictureStatistics:
         range_N: levels between the darkest and the lightest hundredth of the pixels.
         cells_N883: mean colour in 8 x 8 cells, uint8.
         cut_N: share of the height that is one grey of a half at the bottom, as decoders fill what is missing of a JPEG.
-        grain_N: correlation of pixels with the next to the right and below; noise has none.
+        grain_N: correlation of pixels with the next to the right and below; about 0 for noise.
         sharpness_N: logarithm of the energy of neighbouring differences over that of the grey levels.
         colourfulness_N: mean distance of a pixel's colours from each other, in levels.
     """

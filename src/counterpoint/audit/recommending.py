@@ -225,7 +225,7 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
     method = (SUPERVISED if use_labels else WANTS)[want]
     reason = {
         "simclr": "needs no labels, and is the best understood",
-        "ncl": "non-negative features: each dimension stands for something",
+        "ncl": "non-negative features: each dimension has a meaning",
         "supcon": "labels may be used: samples of one class attract each other",
         "nonnegative-supervised": "labels may be used, and features are non-negative",
     }[method]

@@ -125,7 +125,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, cut where it quotes a file at length, or its kind when it has none."""
+    """The first line of an error's text, cut where it quotes a file at length, or its kind when it has no text."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]} ..."
 

@@ -106,16 +106,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         for leftover in dead_siblings(path, end):
             with contextlib.suppress(OSError):
                 leftover.unlink()
-        # Nobody can have put a link under a name that is drawn at random, and O_EXCL proves it.
+        # No other process can have put a link under a name that is drawn at random, and O_EXCL proves it.
         os.close(open_unlinked(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         write(temporary)
-        # Before the rename: after a power cut the name must not stand for a file without content.
+        # Before the rename: after a power cut the name must not point to a file without content.
         flush_to_disk(temporary)
         temporary.replace(path)
         is_renamed = True
         flush_to_disk(path.parent)
     except OSError as error:
-        if is_renamed and not is_there:  # nobody may rely on it, and it would be in the way of the next attempt
+        if is_renamed and not is_there:  # it must not be used, and it would block the next attempt
             with contextlib.suppress(OSError):
                 path.unlink()
         has_changed = is_renamed and os.path.lexists(path)
@@ -132,7 +132,7 @@ def temporary_sibling(path: Path, end: str) -> Path:
 
 
 def dead_siblings(path: Path, end: str) -> list[Path]:
-    """What stands beside a path under names of ``temporary_sibling``, of processes of this machine that are gone."""
+    """Files beside a path under names of ``temporary_sibling``, of processes of this machine that are gone."""
     start = f".{path.name}.{_machine()}-"
     try:
         names = [name for name in os.listdir(path.parent) if name.startswith(start)]
@@ -247,7 +247,7 @@ def finite_or_null(value: Any) -> Any:
 
 
 def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | None, flag: str = "--out") -> None:
-    """Require a name of a known kind, in a folder that exists, at which nothing stands unless it may be replaced.
+    """Require a name of a known kind, in a folder that exists, which is free unless it may be replaced.
 
     Args:
         path: of the file.
@@ -308,7 +308,7 @@ def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[P
 
     Args:
         target: as ``check_target`` found it.
-        earlier: an export stands there, and is replaced.
+        earlier: an export is there, and is replaced.
         flush: wait until all of it is on the disk; not needed where a reader sees by hashes what a power cut took.
 
     Raises:
@@ -339,7 +339,7 @@ def settle(target: Path) -> bool:
     """Bring in order what killed processes left beside a place: an earlier folder gets its name back, the rest goes.
 
     Returns:
-        Whether an earlier folder that had lost its name stands there again.
+        Whether an earlier folder that had lost its name is there again.
     """
     is_back = False
     for aside in dead_siblings(target, OLD):

@@ -1,7 +1,7 @@
 """What a run folder keeps of the samples themselves: where a map sets them, what each dimension does, small pictures.
 
 ``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``; ``map.json`` is made of it by ``report``,
-names the collection that it was made of, and is sealed by itself. Loads without torch.
+names the collection that it was made of, and has its own seal. Loads without torch.
 """
 
 # N samples of the map, D dimensions, K principal components

@@ -23,7 +23,7 @@ class Difference:
         high: upper end.
         p_value: of the test that there is no difference.
         test: what the test is called.
-        adjusted_p: p corrected for the other comparisons of a table; None where it stands alone.
+        adjusted_p: p corrected for the other comparisons of a table; None for a single comparison.
         apart: share of the queries that just one of the two got right; None of figures that are no shares.
     """
 
@@ -165,7 +165,7 @@ def corrected(differences: Sequence[Difference | None]) -> list[Difference | Non
 
 
 def jackknife_half_width(left_out: Sequence[float]) -> float:
-    r"""Half of Student's 95 % interval of a figure, from what it is without each of G groups of samples.
+    r"""Half of Student's 95 % interval of a figure, from its values without each of G groups of samples.
 
     .. math:: t_{G-1} \, s, \qquad s^2 = \frac{G - 1}{G} \sum_g (\hat\theta_{(g)} - \bar\theta)^2
 

@@ -166,7 +166,7 @@ def is_beginning_of_seeds(folder: RunFolder) -> bool:
 
 
 def foreign_names(folder: RunFolder) -> list[str]:
-    """What stands in a run folder, cleared of what is ours, sorted."""
+    """Entries of a run folder that are not ours, sorted."""
     ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
     inside = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
     names = {path.name for path in folder.path.iterdir()} - ours
@@ -174,7 +174,7 @@ def foreign_names(folder: RunFolder) -> list[str]:
 
 
 def clear(folder: RunFolder) -> None:
-    """Remove what runs write, but for marker, status and lock; links are not followed."""
+    """Remove what runs write, except marker, status and lock; links are not followed."""
     for path in folder.files:
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()

@@ -198,7 +198,7 @@ class EvaluationRow(Record):
     """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``.
 
     ``hits`` are the queries that were right (``packed_hits``), ``classes`` counts those of each class by its name;
-    records of earlier versions, and other figures, have none.
+    missing in records of earlier versions and for other figures.
     """
 
     features: str = ""
@@ -315,7 +315,7 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
         origin: the file, and the place in it where the values are not the whole file.
 
     Raises:
-        RunError: the first mistake: file, field, what is expected there, and what stands there.
+        RunError: the first mistake: file, field, what is expected there, and the value there.
     """
     try:
         return kind.model_validate(value)
@@ -323,5 +323,5 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
         first = error.errors()[0]
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).removeprefix(".")
     expected = EXPECTED.get(first["type"], first["msg"])
-    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]  # a whole list may stand there
+    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]  # the value may be a whole list
     raise RunError(f"{origin}: {place or 'it'} {expected}{got}")

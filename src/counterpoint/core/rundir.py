@@ -127,7 +127,7 @@ class RunFolder:
             record = read_sealed(self.status)
         except RunError:
             return False
-        # Nobody else writes these names.
+        # No other process writes these names.
         return record.get("format") == FORMAT_VERSION and {"status", "data_fingerprint"} <= set(record)
 
     def read_status(self) -> "RunStatus":
@@ -172,7 +172,7 @@ class RunFolder:
         write_sealed(self.seeds, {**record.written(), "format": FORMAT_VERSION})
 
     def is_killed(self, status: "RunStatus") -> bool:
-        """Whether ``run.json`` says "running" though nobody trains here: its process was killed, or its disk failed."""
+        """Whether ``run.json`` says "running" but no process trains: its process was killed, or its disk failed."""
         return status.status == "running" and not is_locked(self.path)
 
     def read_metrics(self) -> list[dict[str, Any]]:

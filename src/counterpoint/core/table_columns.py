@@ -130,7 +130,7 @@ class Values:
     """The values of one column.
 
     Attributes:
-        is_missing_N: which rows have none.
+        is_missing_N: which rows have no value.
         texts: the others, as text; true and false in lower case, whole numbers without a point.
         numbers: the same, as float64, true as 1; None where one is no number.
         is_date: whether they are dates.
@@ -235,7 +235,7 @@ def _fault(name: str, values: Values) -> str:
 
 
 def _names(asked: str, table: Columns) -> list[str]:
-    """Names of columns in a setting: what has a comma stands in quotation marks, as in CSV."""
+    """Names of columns in a setting: a name with a comma is in quotation marks, as in CSV."""
     try:
         cells = next(csv.reader([asked], skipinitialspace=True), [])
     except csv.Error:

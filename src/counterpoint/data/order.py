@@ -78,7 +78,7 @@ class Order:
     of it) two classes differ by at most one, and each epoch draws the turn anew. A class runs through its samples in a
     random order, again and again where it is small, and takes only some of them where it is large.
 
-    A sample stands twice in one batch only if its class has fewer samples than places there; then it stands there as
+    A sample is twice in one batch only if its class has fewer samples than places there; then it is there as
     often as the others of its class, give or take one, and a loss without labels takes its copies for negatives of each
     other: keep batches at most (number of classes) x (size of the smallest class) where that matters.
 

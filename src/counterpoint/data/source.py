@@ -20,7 +20,7 @@ from counterpoint.data.formats.image_files import Skipped
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.stores import MemoryStore, Store
 
-FOLDER = "/"  # stands among suffixes for a folder
+FOLDER = "/"  # means a folder among suffixes
 # Opens a bar with a title over so many items; what it yields advances it by one. See ``engine.progress.Reporter.bar``.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 

@@ -99,7 +99,7 @@ def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | No
 
 
 def form_of(data: str | None) -> str | None:
-    """What kind of data a name or path stands for, told without opening it; None where there is nothing.
+    """The kind of data of a name or path, found without opening it; None where there is nothing.
 
     >>> form_of("digits"), form_of("cifar10")
     ('a named set without files', 'a named set of files')
@@ -156,7 +156,7 @@ def of_classes(source: Source, classes: str) -> Source:
         UsageError: the source has no labels, or no class of that name.
     """
     if source.labels is None:
-        raise UsageError(f"source.classes picks samples by their labels, and {source.name} has none")
+        raise UsageError(f"source.classes picks samples by their labels, and {source.name} has no labels")
     names = [name.strip() for name in classes.split(",")]
     for name in names:
         if name not in source.class_names:

@@ -64,7 +64,7 @@ def read_bytes(image: Located) -> bytes:
 
 
 class UnreadableError(DataError):
-    """A picture that nobody has read before cannot be read."""
+    """A picture that was not read before cannot be read."""
 
     def __init__(self, skipped: Skipped) -> None:
         super().__init__(f"{skipped.name} cannot be read ({skipped.reason})")

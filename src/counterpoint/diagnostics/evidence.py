@@ -28,7 +28,7 @@ Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % interval; the ends are None where it has none."""
+    """A figure with its 95 % interval; the ends are None without an interval."""
 
     value: float | None
     low: float | None = None
@@ -62,13 +62,13 @@ class Measurements(Record):
         """The figure of a metric."""
         if name.startswith("_"):
             raise AttributeError(name)  # of pydantic, perhaps before there are figures
-        # Called only where there is no such field, hence for figures.
+        # Called only where there is no such field, so for figures.
         if name in self.figures:
             return self.figures[name]
         raise AttributeError(f"no metric is called {name!r}{nearest(name, self.figures)}")
 
     def interval(self, name: str) -> dict[str, Any]:
-        """Both ends of a figure's interval as the fields of a finding; None where it has none."""
+        """Both ends of a figure's interval as the fields of a finding; None without an interval."""
         low, high = self.intervals.get(name, (None, None))
         return {"low": low, "high": high}
 

@@ -22,9 +22,9 @@ class JudgedFact(Record):
         text: what it means, or how it comes about, in two sentences.
         remedy: what to do.
         measured: the figure that decides.
-        low: lower end of its 95 % interval; None where it has none.
+        low: lower end of its 95 % interval; None without an interval.
         high: upper end.
-        reference: what it is compared with.
+        reference: value to compare it with.
         reference_name: what that is, in words.
     """
 

@@ -14,7 +14,7 @@ KNN, PROBE = "knn", "linear probe"
 CLASSIFIERS = {KNN: "kNN", PROBE: "the probe"}
 UNTRAINED_ENCODER = BASELINES[2]
 LEARNED = "representation"
-SMALLEST = 0.01  # difference of which it is said how many queries would tell it; of a smaller one 5 points
+SMALLEST = 0.01  # smallest difference for which the number of queries needed is stated; 5 points for a smaller one
 USUAL_DIFFERENCE = 0.05
 RAW_ROWS = "nothing says that learning pays on these rows: take the raw columns, for instance with gradient boosting"
 

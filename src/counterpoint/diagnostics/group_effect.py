@@ -31,8 +31,8 @@ def group_effect(z_ND: Tensor, groups_N: Tensor, labels_N: Tensor | None, *, gen
 
     Args:
         z_ND: features; at most 2,048 samples with a group, evenly spaced.
-        groups_N: group numbers, -1 where a sample has none.
-        labels_N: class numbers, -1 where a sample has none; None to look at all samples as one class.
+        groups_N: group numbers, -1 for a sample without a group.
+        labels_N: class numbers, -1 for a sample without a label; None to look at all samples as one class.
         generator: shuffles.
 
     >>> z = torch.randn(200, 4, generator=torch.manual_seed(0))

@@ -61,7 +61,7 @@ class LabelAgreement:
 def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     """Compare each label with what the other samples say of it; at most ``MOST_COMPARED`` samples, evenly spaced.
 
-    Source: northcutt2021 (confident disagreement, out of sample). Differs from it in what stands for confidence: ranks
+    Source: northcutt2021 (confident disagreement, out of sample). Differs from it in the measure of confidence: ranks
     of the votes, as votes of few neighbours are no probabilities.
 
     Args:

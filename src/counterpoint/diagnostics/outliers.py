@@ -66,11 +66,11 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     .. math:: r_i = |z_i - \mathrm{med}\,z|, \qquad r_i \ge m \max(3, (q_{0.9} / m)^3), \quad m = \mathrm{med}\,r
 
     and the nearest of them is 1.5 times as far as the farthest other sample. At most 5 % of the samples; a tail that
-    falls without such a gap has none. A class of which half would be named is a class of its own.
+    falls without such a gap has no outliers. A class of which half would be named is a class of its own.
 
     Args:
         z_ND: features as they are, not scaled.
-        labels_N: class numbers, -1 where a sample has none.
+        labels_N: class numbers, -1 for a sample without a label.
 
     Returns:
         Positions (R,). Unchanged by shifting z, and by scaling all of it; none of fewer than 20 samples.

@@ -1,4 +1,4 @@
-"""Whom a loss looks at, in batches of its own size, and which samples lie as near as two views of one.
+"""Which negatives have weight in a loss, in its batches, and which samples are as close as two views of one.
 
 Weights are those of the loss itself: its ``importance`` is zero where a vector does not repel the anchor, so that no
 positive is among them.

@@ -70,7 +70,7 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
 
 
 def _first_step(decades_R: Tensor, is_small_R: Tensor) -> int:
-    """How many directions stand before the first step; all where there is none."""
+    """How many directions precede the first step; all of them without a step."""
     num, window = len(decades_R), max(2, len(decades_R) // 32)
     found = [num]
     for reach, limit in ((1, STEP), (window, SLOPE)):
@@ -108,7 +108,7 @@ def isotropic_band(num_samples: int, num_dims: int) -> tuple[Tensor, Tensor]:
     of the law by the width of Tracy and Widom's. In draws of 20 to 2,000 samples in 2 to 300 dimensions 99 % of the
     values lie inside (the tests ask for 95 %).
 
-    Source: marchenko1967; johnstone2001, whose scale of the largest value stands for both ends.
+    Source: marchenko1967; johnstone2001, whose scale of the largest value is used for both ends.
 
     >>> low, high = isotropic_band(1000, 1)
     >>> bool(low[0] < 1 < high[0])

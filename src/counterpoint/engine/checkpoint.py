@@ -262,7 +262,7 @@ def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:
 
 def _commit(temporary: Path, target: Path, dropped: Path) -> None:
     """Give a finished folder its name, which lasts once the folder above is flushed."""
-    # A folder cannot be renamed onto one that is not empty; it stands aside until the new one has its name.
+    # A folder cannot be renamed onto one that is not empty; it is moved aside until the new one has its name.
     if target.exists():  # damaged, or of another content
         target.rename(dropped)
     try:
@@ -290,7 +290,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _plain_state(path: Path) -> dict[str, Any]:
-    """``state.json`` of a checkpoint, unpacked but for the optimiser's state.
+    """``state.json`` of a checkpoint, unpacked, except for the optimiser's state.
 
     Raises:
         OSError: it cannot be read.
@@ -308,7 +308,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
-    """Whether a checkpoint stands there that verifies and holds the same tensors."""
+    """Whether that checkpoint exists, verifies and holds the same tensors."""
     # Not the state file: its facts (versions, threads) may differ where the state of training is the same.
     known = read_manifest(target)
     if known is None or any(known.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):

@@ -170,7 +170,7 @@ def check_all_used(method: nn.Module, num_ranks: int) -> None:
     """Require a gradient for every trained parameter, as averaging over ranks needs it.
 
     Raises:
-        TrainingError: a parameter has none; it is named, and nothing has been updated.
+        TrainingError: a parameter without a gradient; it is named, and nothing has been updated.
     """
     unused = [name for name, p in method.named_parameters() if p.requires_grad and p.grad is None]
     if unused:

@@ -51,7 +51,7 @@ class EpochLog:
 
 @dataclass
 class LoopState:
-    """Where the loop stands.
+    """The position of the loop.
 
     Attributes:
         position: how far training has come.

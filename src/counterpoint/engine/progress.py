@@ -18,7 +18,7 @@ LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
 
 
 class _LastingConsole(Console):
-    """Falls silent where nobody reads any more, instead of ending the run as rich does."""
+    """Stops writing when the reader has closed the stream, instead of ending the run as rich does."""
 
     def on_broken_pipe(self) -> None:
         """The reader of standard error is gone (`| head`, a closed terminal): training goes on."""

@@ -33,7 +33,7 @@ from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, rebuilt
 from counterpoint.runs.training import train
 
 AUTO = "auto"
-# Parameters, and the settings that they stand for.
+# Parameters, and the settings that they set.
 SETTINGS: Mapping[str, str] = {
     "method": "method",
     "encoder": "encoder",

@@ -55,7 +55,7 @@ class Labelled:
         factors_MF: where the data were generated: the value of each factor by its number, of the bank's samples and
             then of the queries.
         views: features of two views of some of the queries, row by row.
-        class_names: of all classes, for records; empty where they have none.
+        class_names: of all classes, for records; empty for classes without names.
         once: what has been computed of these features; a changed copy begins anew.
     """
 
@@ -176,7 +176,7 @@ def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str
     """A score as the record of an evaluation has it.
 
     Args:
-        features: what it is a figure of.
+        features: from which the figure was computed.
         protocol: a metric's name, perhaps with a condition (``core.metric``).
         score: the figure.
         class_names: of all classes; empty leaves the shares of the classes out.

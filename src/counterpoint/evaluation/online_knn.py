@@ -94,7 +94,7 @@ class EpochKNN:
 
     @property
     def _labels(self) -> Tensor:
-        """Class numbers; -1 everywhere where the source has none."""
+        """Class numbers; all are -1 for a source without labels."""
         labels = self.source.labels
         return torch.full((len(self.source),), -1) if labels is None else labels
 

@@ -155,8 +155,8 @@ def _measurable(
     """
     name = Path(subject.source.name).name
     lacking = {
-        "factors": f"needs factors, {name} has none" if subject.source.factors is None else "",
-        "views": "" if subject.has_views else f"needs views, {name} has none",
+        "factors": f"needs factors, and {name} has no factors" if subject.source.factors is None else "",
+        "views": "" if subject.has_views else f"needs views, and {name} has no views",
         "corruptions": "" if asked.corruptions else "needs --corruptions",
     }
     for metric in chosen:

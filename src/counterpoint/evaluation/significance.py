@@ -14,7 +14,7 @@ from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 PAIRED_BOOTSTRAP, PAIRED_T, WELCH_T = "paired bootstrap", "paired t test", "Welch's t test"
 NUM_RESAMPLES = 10_000
 CHUNK = 1 << 22  # counts of resamples in memory at once
-MAX_SEEDS = 1000  # beyond which nobody trains
+MAX_SEEDS = 1000  # upper limit: more runs are not practical
 ROUNDING = 1e-9  # of figures, relative
 
 

@@ -55,7 +55,7 @@ def recorded_values(folder: RunFolder) -> dict[str, Any]:
     """What ``resolved.yaml`` holds, as plain values; nothing where it is missing or damaged.
 
     Raises:
-        RunError: the disk refuses to read it, so that nobody knows what it holds.
+        RunError: the disk refuses to read it, so that its content is unknown.
     """
     try:
         return read_yaml_mapping(folder.resolved)
@@ -77,7 +77,7 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
     Raises:
         UsageError: a value is no setting, or one is missing that every run has.
     """
-    # resolved.yaml also says why each setting is what it is.
+    # resolved.yaml also holds the reason for each setting.
     values.pop("reasons", None)
     settings = build(TrainSettings, _with_later_settings(values), origin)
     for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # which never stay auto
@@ -87,7 +87,7 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
 
 
 def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a run; what 0.1.0 did not record stands as 0.1.0 did it."""
+    """Settings of a run; settings that 0.1.0 did not record get its behaviour."""
     values.pop("pretrained_weights", None)  # which 0.2.0 had
     source = values.get("source")
     if isinstance(source, dict) and source.get("altered") == "skip":  # which 0.2.0 had

@@ -114,7 +114,7 @@ def _judged(folder: RunFolder) -> tuple[EvaluationRecord | None, Findings | None
 
 
 def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
-    """What somebody would set to train it again."""
+    """The settings that train it again."""
     optim, values = settings.optim, settings.model_dump()
     return [
         ["method", settings.method],

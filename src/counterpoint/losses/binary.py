@@ -239,7 +239,7 @@ def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     majorise-minimise, as the paper has it. The mean of exponentials is taken in the log domain, so that it is exact
     wherever it is a number of the dtype at all; equal unit vectors leave float32 below a temperature of about 0.012.
 
-    Use it where each pair should count by itself, whatever the other pairs of its anchor are (method ``mio``).
+    Use it where each pair should count separately from the other pairs of its anchor (method ``mio``).
 
     Source: mio2021, Eq. 17 (whose last line lacks 1/T_P and 1/T_N) and 18.
 

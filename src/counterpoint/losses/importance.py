@@ -146,7 +146,7 @@ class AlphaCL(ContrastiveLoss):
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.pairing.normalize)
         z_VD, dtype = torch.cat([z0, z1]), z0.dtype
         if not self.pairing.normalize:
-            # Distances of long vectors that lie close cancel in |a|^2 + |k|^2 - 2<a, k>: hence float64, and
+            # Distances of long vectors that lie close cancel in |a|^2 + |k|^2 - 2<a, k>: so float64, and
             # no common mean.
             z_VD = z_VD.double()
             z_VD = z_VD - z_VD.detach().mean(0)

@@ -41,7 +41,7 @@ class MethodEntry:
         queue_size: past keys that are kept; None has no queue.
         predictor_share: hidden width of the predictor over the encoder's; None has no predictor.
         needs_labels: the method learns from labels.
-        published: what the runs of its paper have that this has not by itself, and the recipe that has it; empty where
+        published: settings of its paper's runs that are not the default here, and the recipe with them; empty where
             there is none.
     """
 
@@ -69,7 +69,7 @@ class MethodEntry:
 
     @property
     def sentence(self) -> str:
-        """What it is, and where its paper trains it in another way."""
+        """Its description, and where its paper trains it in another way."""
         return f"{self.summary}; the paper: {self.published}" if self.published else self.summary
 
     def features_for(self, width: int) -> int:
@@ -199,7 +199,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         temperature=0.07,  # learned from there
     ),
     # ncl2024, section 6 and G.6, trains both losses with and without a projector and calls neither the default. Both
-    # have none here: the classifier sees the representation, and the two losses are compared on one architecture.
+    # have no head here: the classifier sees the representation, and the two losses are compared on one architecture.
     "supervised": MethodEntry(
         summary="cross-entropy with labels on both views, to compare with",
         source="ncl2024, section 6",

@@ -33,7 +33,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands between a representation and the loss.
+    """The parts between a representation and the loss.
 
     Attributes:
         projector: maps representations (n, width) to what the output map takes.

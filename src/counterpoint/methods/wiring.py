@@ -113,12 +113,12 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
 def _check_data(method: str, entry: MethodEntry, parts: MethodParts) -> None:
     if entry.needs_labels and not parts.num_classes:
         raise UsageError(
-            f"method {method} learns from labels, and the data have none; name them with --source.labels, or use "
+            f"method {method} learns from labels, and the data have no labels; name them with --source.labels, or use "
             "--method simclr"
         )
     if entry.wiring == "cross-modal" and parts.second_shape is None:
         raise UsageError(
-            f"method {method} learns from pairs of two kinds, and the data have none; use paired data, or --method "
+            f"method {method} learns from pairs of two kinds, and the data have no pairs; use paired data, or --method "
             "simclr"
         )
     if entry.wiring != "cross-modal" and parts.second_shape not in (None, parts.in_shape):
@@ -176,7 +176,7 @@ def loss_of(
     options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
     loss = build_loss(name, common, options)
     if loss.uses_labels and not num_classes:
-        raise ValueError("it learns from labels, and the data have none; name them with --source.labels")
+        raise ValueError("it learns from labels, and the data have no labels; name them with --source.labels")
     return loss
 
 

@@ -87,7 +87,7 @@ def _solo(name: str, stem: str) -> nn.Module:
 
 
 def _timm_habit(name: str) -> Habit:
-    """From timm's record of the weights that the name stands for."""
+    """Read the weights that the name selects from timm's record."""
     found = check_timm_name(name).get_pretrained_cfg(name)
     return Habit(tuple(found.mean), tuple(found.std), found.input_size[-1]) if found else Habit()
 

@@ -173,7 +173,7 @@ class FittedWeights:
 
 @dataclass(frozen=True)
 class Match:
-    """Which tensors of a file stand for which weights of a module, under one prefix and in one spelling."""
+    """Which tensors of a file belong to which weights of a module, under one prefix and in one spelling."""
 
     prefix: str
     keys: Mapping[str, str]  # the file's names by the module's; with the same shape

@@ -24,7 +24,7 @@ def render_evaluation(found: "Evaluation | SeedEvaluation") -> Markup:
     run = RunRecord(name=printable(found.name), order=0, card=RunStatus(status="finished"), evaluation=record)
     parts = [PageSection("figures", "Figures", "What is it good for?", evaluation_section([run]))]
     if seeds := found.seed_table():
-        words = "Intervals are Student's over the seeds, in the drawing, too. A figure that all have alike has none."
+        words = "Intervals are Student's over the seeds, in the drawing, too. A figure equal in all has none."
         content = join(element("p", words, class_="note"), data_table("Figures of each seed", seeds[0], seeds[1:]))
         parts.append(PageSection("seeds", "Seeds", "How much depends on the seed?", content))
     if found.remarks():

@@ -117,7 +117,7 @@ def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSectio
         return PageSection(section.name, section.title, section.question, content)
     told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
     tagged = [element("span", run_tag(run.name, run.order), " ", words) for run, words in zip(runs, told, strict=True)]
-    answer = told[0] if len(set(told)) == 1 else join(tagged)  # what holds for all is said once
+    answer = told[0] if len(set(told)) == 1 else join(tagged)  # a text that all share is written once
     is_open = any(section.opens(run) for run in runs)
     return PageSection(section.name, section.title, section.question, content, answer, is_open)
 

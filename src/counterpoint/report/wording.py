@@ -73,7 +73,7 @@ def interval(low: float | None, high: float | None, unit: Unit = "share") -> str
     """
     if low is None or high is None:
         return ""
-    # The sign of the unit stands once, at the end.
+    # The sign of the unit is written once, at the end.
     return f"{figure_of(unit, low).removesuffix(NO_BREAK + '%')} to {figure_of(unit, high)}"
 
 

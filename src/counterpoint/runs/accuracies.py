@@ -75,7 +75,7 @@ def chosen_samples(labels_N: Tensor, split: Split, *, each: bool = True) -> Aske
     """Labelled samples to measure accuracies with, evenly spaced where there are many, as are their classes.
 
     Args:
-        labels_N: of all samples, -1 where one has none.
+        labels_N: of all samples, -1 without a label.
         split: bank and queries.
         each: whether few samples are all asked about in turn, whatever the split.
     """

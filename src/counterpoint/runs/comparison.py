@@ -92,7 +92,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """An evaluation with what it is of: a run's folder, or the file.
+    """An evaluation with the path of its subject: a run's folder, or the file.
 
     ``method`` is what runs of other seeds have in common.
     """

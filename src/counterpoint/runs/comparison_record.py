@@ -43,7 +43,7 @@ class Compared:
 
     Attributes:
         metric: its name.
-        features: what it is a figure of.
+        features: from which the figure was computed.
         unit: of the figure.
         first: name of the first side.
         second: name of the second one.
@@ -182,7 +182,7 @@ class Comparison:
         several = len(self.sides) > 2
         needed = [
             f"{row.name}{f' ({row.first}, {row.second})' if several else ''} "
-            f"{row.seeds_needed if row.seeds_needed is not None else 'more than anybody trains'}"
+            f"{row.seeds_needed if row.seeds_needed is not None else 'too many to be practical'}"
             for row in open_ones
         ]
         return [

@@ -38,7 +38,7 @@ LARS: Mapping[str, Any] = {"name": "lars", "weight_decay": 1e-4, "trust": 0.02, 
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A fine-tuned encoder and what it is worth.
+    """A fine-tuned encoder and its accuracies.
 
     Attributes:
         run: its run, with the classifier.
@@ -171,7 +171,7 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
 
 
 def _recipe(asked: TrainSettings, views: dict[str, Any], num_train: int) -> dict[str, Any]:
-    """The papers' settings where nobody asked for others: a whole section is the user's once its first word is."""
+    """The papers' settings by default; a section of which the user set one word is the user's as a whole."""
     epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
     batch = usual_batch(num_train)[0] if asked.batch_size == "auto" else asked.batch_size
     recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}

@@ -132,7 +132,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         advance()
         findings = _judged(evidence, embedding_ND, concepts, threshold)
         findings = findings.model_copy(update={"layers": layers})
-        # A record of other samples, labels or weights would stand for the run in its report.
+        # A record of other samples, labels or weights would represent the run in its report.
         if judged.folder is not None and judged.is_own_record:
             keep_for_page(judged.folder, source, findings, known, layer_arrays)
         advance()

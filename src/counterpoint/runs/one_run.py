@@ -152,7 +152,7 @@ def _assemble(
 
 
 def _way(folder: RunFolder, start: Start) -> str:
-    """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
+    """Whether to resume the run in the folder, to replace it, or to begin; raises before the data are read."""
     if is_beginning(folder) or not folder.path.exists():
         return BEGIN
     launch = None

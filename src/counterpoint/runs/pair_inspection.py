@@ -199,7 +199,7 @@ def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
 
 
 def _temperature_of(loss: Loss) -> float | None:
-    """The temperature of a loss that is an object; None where it has none."""
+    """The temperature of a loss that is an object; None for a loss without one."""
     try:
         record = loss.class_level()
     except UsageError:  # it has no class-level risk

@@ -1,6 +1,6 @@
 """Recipes: the settings of a published table as data, one file per data set and encoder. Loads without torch.
 
-A recipe is a part of a config. What stands beside it in a config or on the command line wins, and what it leaves open
+A recipe is a part of a config. Settings beside it in a config or on the command line win, and what it leaves open
 is chosen for the data as ever. Files lie in a folder for each paper, ``runs/recipes/BIBKEY/NAME.yaml``.
 """
 
@@ -66,7 +66,7 @@ class Recipe:
 
     Attributes:
         name: of the file, or of file and arm.
-        file: that it stands in, without its suffix.
+        file: that holds it, without its suffix.
         paper: key of the bibliography.
         summary: one line.
         reproduces: tables and figures of the paper.
@@ -115,7 +115,7 @@ def recipe_named(name: str) -> Recipe:
     0.06
     """
     for path in _files():
-        # mio-cifar10-resnet18-simclr stands in mio-cifar10-resnet18.yaml.
+        # mio-cifar10-resnet18-simclr is in mio-cifar10-resnet18.yaml.
         if f"{name}-".startswith(f"{path.stem}-") and name in (found := _recipes_of(path)):
             return found[name]
     # Not all names, of which there are many.

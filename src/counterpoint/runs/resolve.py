@@ -98,7 +98,7 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
     )
     resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
-    # Folders are resized as they are read; an array is what it is.
+    # Folders are resized as they are read; an array keeps its size.
     side = source_side(source.shape)
     if source.kind == "images" and settings.source.image_size not in ("auto", side):
         raise UsageError(f"source.image_size resizes folders only; {source.name} holds images of {source.shape[1]} px")

@@ -28,7 +28,7 @@ from counterpoint.nn.trained import is_saved
 _OF_ENGINE = ("workers", "checkpoint_every", "checkpoint_steps", "checkpoint_at", "keep", "knn_every")
 HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENGINE, "tensorboard", "wandb"))})
 
-# Where a run lies, and the name of settings that are recorded one by one: no value by itself.
+# Where a run lies, and the name of settings that are recorded one by one: not a value of its own.
 NAMES = ("out", "recipe")
 
 

@@ -1,4 +1,4 @@
-"""What is said of a run as it begins or goes on: `run.json`, `config.yaml`, `resolved.yaml`, and a few lines."""
+"""What is recorded of a run at its begin or resumption: `run.json`, `config.yaml`, `resolved.yaml`, and a few lines."""
 
 import contextlib
 import datetime

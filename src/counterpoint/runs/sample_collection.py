@@ -184,7 +184,7 @@ def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_
 def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
     """Pictures (m, side, side, 3), uint8; what is no square lies on grey."""
     images = source.store.fetch(rows)
-    # Two channels or more than four have no colours that anybody knows: the first one, or three, are shown.
+    # Two channels or more than four have no known colours: the first one, or three, are shown.
     images = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
     images = shrunk_to_bytes(images, side)
     high, wide = images.shape[2:]

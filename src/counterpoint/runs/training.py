@@ -218,7 +218,7 @@ def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Sou
 
 
 def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings but for those at ``auto``, which ask for nothing where a run goes on."""
+    """Settings except those at ``auto``, which change nothing in a resumed run."""
     named = {name: value for name, value in asked.items() if value != "auto"}
     return {name: _without_auto(value) if isinstance(value, Mapping) else value for name, value in named.items()}
 

@@ -145,7 +145,7 @@ def _status(folder: RunFolder) -> str:
         others.append(run_named_in(read_text(folder.resolved)))
     with contextlib.suppress(RunError):
         others.append(read_sealed(folder.encoder_card).get(RUN))
-    # A damaged file may hold anything where the id of a run stands.
+    # A damaged file may hold anything in place of the id of a run.
     votes = Counter([run_id, *(each if each is None else str(each) for each in others)])
     commonest, num_votes = votes.most_common(1)[0]
     if votes[run_id] < num_votes:

@@ -47,7 +47,7 @@ class IndexedRun(Record):
         layer: that was indexed.
         data: name of the samples.
         fingerprint: hash of the samples.
-        files: in which the samples lie; empty where nobody knows them, or of arrays.
+        files: that hold the samples; empty where they are unknown, or for arrays.
         stamp: hash of the states that these files had.
         has_concepts: whether two samples are alike because of single dimensions that few samples activate.
     """
@@ -158,7 +158,7 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
     folder = _folder(known, asked, data, settings)
     index = None if settings.rebuild else _kept(folder, asked)
     if index is None:
-        with lock_run(known.path) as note:  # without it nobody deletes the run, trains it anew or builds an index
+        with lock_run(known.path) as note:  # prevents that others delete the run, train it again or build an index
             if note:
                 reporter.say(note)
             with same_run(known, weights):
@@ -187,7 +187,7 @@ def _layer(run: Run) -> str:
 
 
 def _kept(folder: Path, asked: IndexedRun) -> VectorIndex | None:
-    """The index that is there; None where it is of other samples, or without a fingerprint nobody can tell.
+    """The index that is there; None where it is of other samples, or where this is unknown without a fingerprint.
 
     Raises:
         RunError: it does not fit; named.

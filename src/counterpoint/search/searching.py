@@ -48,7 +48,7 @@ class Query:
     """One thing that is asked about.
 
     Attributes:
-        name: what it is called.
+        name: shown in tables and messages.
         vector_D: what is searched for.
         row: its place in the collection; None for what comes from elsewhere.
         sample: as ``data.stores`` give it, (c, h, w) or (d,); None for rows, which the collection holds.

@@ -57,7 +57,7 @@ class VectorIndex:
 
     Attributes:
         folder: where it lies.
-        card: what it is.
+        card: description of the index.
         names: one per row.
         labels: class names, or None.
         table_ND: rows at unit length.

@@ -178,7 +178,7 @@ def to_square(image: Image.Image, side: int) -> Tensor:
     if image.size != (side, side):
         square = min(image.size)
         left, top = (image.width - square) / 2, (image.height - square) / 2
-        # Each axis by itself: since Pillow 13 the order of the two depends on the shape, and so do the bits.
+        # Each axis separately: since Pillow 13 the order of the two depends on the shape, and so do the bits.
         image = image.resize((side, image.height), CUBIC, (left, 0, left + square, image.height))
         image = image.resize((side, side), CUBIC, (0, top, side, top + square))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()

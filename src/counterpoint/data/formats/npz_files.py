@@ -107,7 +107,7 @@ class _PieceReader(io.BufferedReader):
 
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive; what is wrong with it, also while it is read, is said in one line."""
+    """Open a zip archive; an error, also one while it is read, is reported in one line."""
     with _readable(path), _PieceReader(open_regular(path).detach()) as stream, zipfile.ZipFile(stream) as archive:
         yield archive
 

@@ -74,7 +74,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if not images:
         first = f" ({remarks[0].name}: {remarks[0].reason})" if remarks else ""
         raise DataError(f"no images in the shards of {path}{first}")
-    # The label's field decides which labels are read, hence each field has an index of its own.
+    # The label's field decides which labels are read, so each field has an index of its own.
     listing = Listing(images, remarks=remarks, cached=cached, variant=variant)
     return open_listing(str(path), listing, settings, progress)
 
@@ -133,7 +133,7 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
 
 
 def _ending(path: Path, stream: BinaryIO, place: int, end: int) -> Iterator[Remark]:
-    """What lies where no header is: nothing is said of the end mark, two blocks of zeros, and its padding."""
+    """What lies where no header is: the end mark is not reported, two blocks of zeros, and its padding."""
     stream.seek(place)
     block, reach = stream.read(2 * BLOCK), f"bytes {place} to {end}"
     if any(block):

@@ -120,7 +120,7 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         alive = max(alive, embedding.resolved - embedding.figures["standard_vanished"])
     count = max(resolved - alive, 0)
     share = count / max(resolved, 1)
-    step = embedding.figures.get("vanished_step")  # records of earlier versions have none
+    step = embedding.figures.get("vanished_step")  # missing in records of earlier versions
     is_cliff = step is None or step >= CLIFF
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
     if not is_cliff:

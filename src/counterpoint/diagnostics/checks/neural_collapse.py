@@ -19,7 +19,7 @@ def is_neural_collapse(evidence: Evidence) -> bool:
     if classes is None or classes.within_share is None or learned is None or learned.low is None:
         return False
     embedding = evidence.places[EMBEDDING]
-    ratio = embedding.figures.get("participation_ratio")  # records of 0.1.0 have none
+    ratio = embedding.figures.get("participation_ratio")  # missing in records of 0.1.0
     most = OF_ALL * embedding.rank_ceiling if embedding.num_dims >= FEWEST_DIMS else embedding.num_dims
     return (
         len(classes.rows) >= 2

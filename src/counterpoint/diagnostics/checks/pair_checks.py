@@ -1,4 +1,4 @@
-"""What lies near what (two views of one sample, copies), and whom does the loss look at: few negatives, all, copies?
+"""Which samples are close (two views of one, copies), and which negatives have weight in the loss: few, all, copies?
 
 Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 """

@@ -21,7 +21,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         return None
     better, worse = [gain for gain in known if gain.is_better], [gain for gain in known if gain.is_worse]
     level: Level = "warning" if worse and not better else "good" if better and not worse else "note"
-    shown = (better or worse or known)[0]  # whose figures stand beside the finding
+    shown = (better or worse or known)[0]  # whose figures are shown beside the finding
     baseline = shown.baseline
     assert baseline is not None
     words = answer(evidence.votes)

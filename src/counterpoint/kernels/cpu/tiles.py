@@ -1,4 +1,4 @@
-"""Cuts a score matrix into tiles: the only place that knows where a tile stands and which of its pairs count."""
+"""Cuts a score matrix into tiles: the only place that knows the position of a tile and which of its pairs count."""
 
 # N anchors, M keys, D features, H tile rows, W tile columns
 

@@ -101,7 +101,7 @@ class TritonPairs:
 
         Raises:
             TypeError: vectors of a dtype that has no fused program.
-            ValueError: a device, psi or mask that has none.
+            ValueError: a device, psi or mask without a program.
         """
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))

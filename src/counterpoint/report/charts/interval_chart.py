@@ -11,7 +11,7 @@ from counterpoint.report.charts.ticks import Axis
 STEP = 19.0  # between intervals of one row
 ROW_GAP = 9.0
 HEADING = 36.0
-NARROW = 480.0  # below this width, labels stand above their intervals
+NARROW = 480.0  # below this width, labels are written above their intervals
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ class Section:
     """One section of the page.
 
     Attributes:
-        place: sections stand in the order of their places.
+        place: sections are shown in the order of their places.
         name: its anchor.
         title: for the navigation.
         question: what it answers; its heading.
         fill: makes its content.
-        answer: the answer of a run in a few words, empty where it has none; None for a section that does not fold.
+        answer: the answer of a run in a few words, empty without an answer; None for a section that does not fold.
         opens: whether the section has something to say about a run that a reader should see at once.
         smaller: contents of fewer bytes, tried one after the other while the page is too large.
     """

@@ -69,7 +69,7 @@ def baseline_words(run: RunRecord) -> str:
     """Compare the representation with the best baseline by each metric that is always measured."""
     if run.evaluation is None:
         return ""
-    # Those on request may be twenty: their figures stand in the table.
+    # Up to twenty metrics can be requested: their figures are in the table.
     protocols = [
         name for name in dict.fromkeys(row.protocol for row in run.evaluation.rows) if not metric_of(name).on_request
     ]
@@ -99,9 +99,9 @@ def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> s
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    """Draw all shares on one axis, grouped by metric; figures in other units stand in the table."""
+    """Draw all shares on one axis, grouped by metric; figures in other units are in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
-    # Only shares can stand on one axis.
+    # Only shares can share one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
         return _table(runs, num_runs)
@@ -198,7 +198,7 @@ def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
-    """State split and protocols in words; what all runs share is said once."""
+    """State split and protocols in words; what all runs share is written once."""
     words = {run.name: _protocol_words(run) for run in runs}
     if len(set(words.values())) == 1:
         return element("p", next(iter(words.values())), class_="protocol")
