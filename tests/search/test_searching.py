@@ -139,7 +139,7 @@ def test_an_index_that_does_not_fit_is_refused_by_name(run: cp.Run, field: str, 
     [
         (64, {}, UsageError, "row must be between 0 and 63, got 64"),
         ("nothing.png", {}, UsageError, "'nothing.png' is no file, row or name of a sample"),
-        ([], {}, UsageError, "nothing is asked about"),
+        ([], {}, UsageError, "there is no query"),
         (0, {"k": 64}, UsageError, "k must be between 1 and 63, the other samples of the collection, got 64"),
         (0, {"k": 0}, UsageError, "k must be between 1 and 63"),
         (0, {"layer": "embeding"}, UsageError, "did you mean 'embedding'"),

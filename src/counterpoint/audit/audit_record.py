@@ -339,9 +339,9 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
 
 
 def _precision_words(precision: Precision) -> str:
-    words = f"{precision.num_queries:,} held-out samples tell an accuracy to ±{precision.half_width:.1%}"
+    words = f"{precision.num_queries:,} held-out samples measure an accuracy to ±{precision.half_width:.1%}"
     if precision.difference is not None:
-        words += f", and two encoders apart that differ by {precision.difference:.1%}"
+        words += f", and distinguish two encoders that differ by {precision.difference:.1%}"
     if precision.smallest_half_width is not None:
         words += (
             f"; of the smallest class, {precision.smallest_class:g} samples, to ±{precision.smallest_half_width:.0%}"

@@ -247,7 +247,7 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
         tried = timed_aside(candidates, minutes, advance)
     if not tried:
         seconds = SHARE_FOR_TIMING * 60 * minutes
-        reason = f"the fastest; not one step was done in the {seconds:.3g} s that are for it: give more minutes"
+        reason = f"the fastest; no step was finished in the {seconds:.3g} s that are for it: give more minutes"
         draft.put("encoder", candidates[0]["encoder"], reason, "low", "rule of thumb")
         if "source.image_size" in candidates[0]:
             draft.put("source.image_size", candidates[0]["source.image_size"], "as above", "low", "rule of thumb")
@@ -326,7 +326,7 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
         value = attrgetter(path)(timing.resolution.settings)
         if path in timing.resolution.idle or value == "auto":
             continue
-        draft.put(path, value, timing.resolution.reasons.get(path, "as the method has it"), confidence, basis)
+        draft.put(path, value, timing.resolution.reasons.get(path, "the method's default"), confidence, basis)
 
 
 def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:

@@ -18,7 +18,7 @@ from counterpoint.core.operating_system import host_name, is_running, open_to_fl
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
-UNTOUCHED = "what stood there before is untouched"
+UNTOUCHED = "the earlier content is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
 # Ends of hidden names of folders: what is half made, or half removed; and an earlier one, which is always whole.
 NEW, OLD = f".new{TEMPORARY}", f".old{TEMPORARY}"

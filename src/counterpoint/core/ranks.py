@@ -23,7 +23,7 @@ class Ranks:
         local_world_size: number of processes on this machine.
         address: machine of rank 0; empty for one process.
         port: where rank 0 listens.
-        restarts: how often torchrun has started these processes anew.
+        restarts: how often torchrun has restarted these processes.
         launch: hash of what a restart has in common with the start; empty where nothing restarts. Only rank 0's counts.
     """
 

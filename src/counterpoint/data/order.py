@@ -75,7 +75,7 @@ class Order:
     negatives. With labels there are as many batches, with every class equally often in each.
 
     The places of an epoch then go to the classes in turn, so in any run of consecutive places (a batch, a rank's part
-    of it) two classes differ by at most one, and each epoch draws the turn anew. A class runs through its samples in a
+    of it) two classes differ by at most one, and each epoch draws the turn again. A class runs through its samples in a
     random order, again and again where it is small, and takes only some of them where it is large.
 
     A sample is twice in one batch only if its class has fewer samples than places there; then it is there as

@@ -152,7 +152,7 @@ class Findings(Record):
     @property
     def limits(self) -> str:
         """One line on what was not looked at; empty where nothing was lacking."""
-        return f"Not looked at, as not given or not enough: {', '.join(self.unjudged)}." if self.unjudged else ""
+        return f"Not checked, as input was missing or too little: {', '.join(self.unjudged)}." if self.unjudged else ""
 
     def _repr_html_(self) -> str:
         return preformatted(self)

@@ -287,7 +287,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")
     on_all_ranks(lambda: check_run(job.folder, restored.path, restored.snapshot.facts.get(RUN)))
     for problem in restored.damaged:
-        reporter.say(f"damaged checkpoint passed over: {problem}")
+        reporter.say(f"damaged checkpoint skipped: {problem}")
     log = _load(job, restored.snapshot)
     position = restored.snapshot.position
     # Lines that were written after this checkpoint are of steps that will be taken again.

@@ -304,7 +304,7 @@ def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) ->
     chosen_orders(asked.selection)
     needs_encoder = [f"--{name}" for name in ("corruptions", "ood") if getattr(asked, name)]
     if needs_encoder and subject.is_features:
-        raise UsageError(f"{needs_encoder[0]} needs the encoder; features are all that is known")
+        raise UsageError(f"{needs_encoder[0]} needs the encoder; only features were given")
     if asked.corruptions:
         if subject.source.kind != "images":
             raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")

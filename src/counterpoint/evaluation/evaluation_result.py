@@ -238,7 +238,7 @@ def _how(subject: Subject) -> str:
     held_out, status = float(subject.settings.source.holdout), subject.folder.read_status()
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not subject.is_own_data:
-        return f"other data than trained on; {share} are queries"
+        return f"not the data of training; {share} are queries"
     if held_out == 0:
         learned = "with" if METHODS[subject.settings.method].needs_labels else "without"
         return f"{share} are queries; the encoder has seen them in training, {learned} labels"

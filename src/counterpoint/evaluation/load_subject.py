@@ -121,9 +121,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
         if getattr(look, name) is not None
     ]
     if samples.data is not None or given:
-        raise UsageError(
-            f"{['data', *given][samples.data is None]} goes with an encoder; features are all that is looked at"
-        )
+        raise UsageError(f"{['data', *given][samples.data is None]} goes with an encoder; only features were given")
     source = features_source(features, samples.labels, look, reporter)
     width = source.shape[0]
     card = _headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
@@ -134,7 +132,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
         return subject
     queries = features_source(samples.test_data, samples.test_labels, look, reporter, source.table)
     if queries.shape != source.shape:
-        raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
+        raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both must be equal")
     return beside(subject, queries)
 
 
@@ -146,7 +144,7 @@ def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSe
     # Random weights are of no size; those of a file were trained at some.
     if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
         asked["image_size"] = side
-        reporter.say(f"images are brought to {side} px, the size {encoder} was made for; see --source.image-size")
+        reporter.say(f"images are resized to {side} px, the size {encoder} was made for; see --source.image-size")
     source = open_samples(data, asked, labels, reporter)
     known = build_foreign(encoder, source.shape, weights=look.weights)
     for remark in known.remarks:

@@ -126,7 +126,7 @@ class ShardFolder:
             seal = Seal(path.stat().st_size, sha256_of(path))
         except OSError as error:
             return f"{path} cannot be read: {error.strerror or error}"
-        return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: it has not the hash it had"
+        return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: its hash has changed"
 
     def write(self, number: int, block: ShardBlock) -> None:
         """Write a shard, then its record.
@@ -147,7 +147,7 @@ class ShardFolder:
         record = ShardRecord(**values, size=seals[0].size, content=seals[0].sha256, plan=self.plan)
         write_sealed(self.file(number).with_suffix(".json"), record.model_dump())
         if self.record(number) != record:
-            raise RunError(f"{self.file(number).with_suffix('.json')} reads otherwise than it was written")
+            raise RunError(f"{self.file(number).with_suffix('.json')} does not read back as it was written")
 
     def finish(self) -> list[int]:
         """Write the manifest if all shards are there, and return the numbers of those that are missing."""

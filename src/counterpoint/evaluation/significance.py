@@ -132,7 +132,7 @@ def power(effect: float, num_seeds: int, *, is_paired: bool) -> float:
 def _standard_error(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> tuple[float, float]:
     """Standard error of the difference of means, and its degrees of freedom; 0 where nothing can be said."""
     if is_paired and len(first) != len(second):
-        raise ValueError(f"paired seeds must be as many on both sides, got {len(first)} and {len(second)}")
+        raise ValueError(f"paired seeds must have the same number on both sides, got {len(first)} and {len(second)}")
     sides = [np.subtract(first, second)] if is_paired else [np.asarray(first), np.asarray(second)]
     if min(map(len, sides)) < 2:
         return 0.0, 0.0

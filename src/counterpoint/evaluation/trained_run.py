@@ -45,7 +45,7 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
     check_run(folder, folder.resolved, run_named_in(text))
     if not is_unchanged(text, must_be_sealed=folder.marker.is_file()):
         raise RunError(
-            f"{folder.resolved} was changed after it was written; what differs says: counterpoint resume "
+            f"{folder.resolved} was changed after it was written; to see what differs: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"
         )
     return settings_of(values, str(folder.resolved))

@@ -111,7 +111,7 @@ def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:
     tensor([0.0500, 0.5000])
     """
     if found_ND.shape != expected_ND.shape:
-        raise RunError(f"it answers {tuple(found_ND.shape)} where torch answers {tuple(expected_ND.shape)}")
+        raise RunError(f"it returns {tuple(found_ND.shape)} where torch returns {tuple(expected_ND.shape)}")
     scale_N = expected_ND.abs().amax(dim=1)
     return (found_ND - expected_ND).abs().amax(dim=1) / torch.where(scale_N == 0, 1.0, scale_N)
 

@@ -139,7 +139,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         queue_size=4096,  # for CIFAR; 65536 on ImageNet
     ),
     "byol": MethodEntry(
-        summary="predict what a slowly moving encoder makes of the other view; no negatives",
+        summary="predict the other view's embedding by a slowly moving encoder; no negatives",
         source="grill2020, section 3",
         wiring="predictive",
         loss="regression",
@@ -164,7 +164,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         predictor_share=0.25,  # 2048-512-2048
     ),
     "barlow-twins": MethodEntry(
-        summary="features of two views should correlate one to one, and each say something else",
+        summary="features of two views correlate one to one, and different features do not correlate",
         source="zbontar2021",
         loss="barlow-twins",
         projector_layers=3,
@@ -173,7 +173,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         features_share=4.0,
     ),
     "vicreg": MethodEntry(
-        summary="views agree, every feature varies, and no two features say the same",
+        summary="views agree, every feature varies, and no two features are correlated",
         source="bardes2022",
         loss="vicreg",
         projector_layers=3,

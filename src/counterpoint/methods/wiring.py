@@ -79,7 +79,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     New weights (predictor, queue, classifier, second encoder) follow from the seed alone, whatever was built before.
 
     Args:
-        settings: resolved; what is still ``auto`` is as the method has it.
+        settings: resolved; what is still ``auto`` is the method's default.
         parts: encoder, projector and what is known of the data.
 
     Raises:
@@ -152,7 +152,7 @@ def loss_of(
     """The loss of the settings; the method's own options hold for its own loss.
 
     Args:
-        settings: resolved; what is still ``auto`` is as the method has it.
+        settings: resolved; what is still ``auto`` is the method's default.
         own: the user's own loss, of which a copy is returned; None for one of the catalogue.
         num_classes: classes of the data; 0 without labels.
         further: options that the wiring knows.

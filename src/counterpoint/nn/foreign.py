@@ -263,7 +263,7 @@ def fill_known(
     fitted = fit_weights(module, tensors, origin, name)
     remarks = [*fitted.remarks, *([f"{stem} stem"] if stem else [])]
     if fitted.is_respelled and stem == "small" and name in CATALOGUE:
-        remarks.append("its first convolution pads by 1, which no file says; solo-learn's by 2: solo-learn:resnet18")
+        remarks.append("its first convolution pads by 1, which no file records; solo-learn's by 2: solo-learn:resnet18")
     mean = habit_of(name).mean
     if name.startswith(TIMM_PREFIX) and "." not in name and mean:
         remarks.append(

@@ -35,8 +35,8 @@ def render_audit(found: Audit) -> Markup:
         PageSection("there", "Contents", "What is there?", contents, f"{found.facts[0]}.", is_open=False),
     ]
     if cue is not None:
-        told = f"{cue.name} alone tells {percent(cue.accuracy)}, chance {percent(cue.majority)}."
-        parts.append(PageSection("cues", "Shortcuts", "What gives the answer away?", _cues(found), told, is_open=False))
+        told = f"{cue.name} alone predicts {percent(cue.accuracy)}, chance {percent(cue.majority)}."
+        parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cues(found), told, is_open=False))
     verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(found))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
@@ -81,7 +81,7 @@ def _told_by(found: Audit) -> Markup | None:
     rows = [
         IntervalRow(cue.name, [(cue.low or 0.0, cue.accuracy or 0.0, cue.high or 0.0, Style("c1"))]) for cue in known
     ]
-    title = "What tells the class, though it is no content"
+    title = "What predicts the class without its content"
     axis = percent_axis("right, in held-out folds", [0.0, *ends])
     group, words = IntervalGroup("", rows), ChartText(title, "")
     chance = max(cue.majority or 0.0 for cue in known)
@@ -184,7 +184,7 @@ def _cues(found: Audit) -> Markup:
         for cue in found.cues
     ]
     note = (
-        "Share of held-out pictures whose class is told by this alone, in three folds, beside the share of the largest "
+        "Share of held-out pictures whose class this alone predicts, in three folds, beside the share of the largest "
         "class; of crops, the share whose other crop has the nearest colours, beside chance."
     )
     table = data_table("Shortcuts", ["by", "right", "95 % interval", "by chance", "pictures"], rows)

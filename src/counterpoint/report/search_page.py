@@ -37,11 +37,11 @@ def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
         groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
         content = join(_copies_words(found), element("div", groups, class_="groups"))
-        parts = [PageSection("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
+        parts = [PageSection("copies", "Near-duplicates", "Which samples occur twice or more?", join(content, reading))]
         return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
     header = plain_header("Counterpoint searches", printable(found.run), facts)
     asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
-    parts = [PageSection("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
+    parts = [PageSection("hits", "Hits", "What is most similar, and why?", join(asked, reading))]
     return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
 
 

@@ -39,7 +39,7 @@ class Facts:
     """What decides which settings have an effect.
 
     Attributes:
-        settings: as far as they are known; what is ``auto`` is as the method has it.
+        settings: as far as they are known; ``auto`` is the method's default.
         shape: of one sample; None before the data are open.
         num_ranks: processes that train together.
     """

@@ -160,8 +160,8 @@ class Comparison:
         ]
         if any(len(side.seeds) == 1 for side in self.sides):
             words.append(
-                "With one run a side, differences are of these encoders: another seed may give others. How many seeds "
-                "would tell is known once there are at least two a side (train again with another --seed)."
+                "With one run a side, differences are of these encoders: another seed may give others. The number "
+                "of seeds needed is known once there are at least two a side (train again with another --seed)."
             )
         words += self._seed_words()
         untested = [row.name for row in self.rows if row.over_samples is None]
@@ -171,7 +171,7 @@ class Comparison:
         words += [f"{row.name}, {row.first} and {row.second}: {row.remark}." for row in self.rows if row.remark]
         if self.alike:
             alike = "; ".join(f"{metric} of {features}" for metric, features in self.alike)
-            words.append(f"Left out, since all runs have it alike: {alike}.")
+            words.append(f"Left out, since it is the same in all runs: {alike}.")
         return words
 
     def _seed_words(self) -> list[str]:

@@ -113,7 +113,7 @@ class HessianSpectrum:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it anew") from None
+            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it again") from None
 
     def __str__(self) -> str:
         first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")

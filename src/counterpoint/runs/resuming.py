@@ -77,7 +77,7 @@ def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> d
 
 
 def recorded_settings(folder: RunFolder) -> TrainSettings:
-    """Settings with which a run goes on: those of ``resolved.yaml``, held against the newest sound checkpoint.
+    """Settings with which a run continues: those of ``resolved.yaml``, compared with the newest sound checkpoint.
 
     Args:
         folder: the run, which this process holds.
@@ -136,7 +136,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
     if "resolved" not in facts:
         return ""
     if facts["resolved"].get("engine", {}).get("average", "none") != "none":  # which nothing would go on with
-        raise RunError(f"{folder.path} keeps engine.average, which is no more; it can be used, and not gone on with")
+        raise RunError(f"{folder.path} keeps engine.average, which was removed; it can be used, but not resumed")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
     # What had no effect in the run, and what its version did not know, was "auto" to it.
@@ -171,11 +171,11 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
         if not path.exists() and memory is not None and memory.position.epoch:
             reporter.say(f"{path} is missing: the figures of {memory.position.epoch} epochs are lost")
         elif problem := change_of_lines(folder, path, memory):
-            raise RunError(f"{path} is damaged: {problem}; no weight depends on it: move it away to go on without it")
+            raise RunError(f"{path} is damaged: {problem}; no weight depends on it: move it to continue without it")
 
 
 def change_of_lines(folder: RunFolder, path: Path, then: Memory | Snapshot | None) -> str:
-    """What is wrong with a log, held against a checkpoint; empty if nothing is."""
+    """Errors of a log that a checkpoint shows; empty without errors."""
     lines = read_lines(path)
     # Times are no part of a checkpoint, which has the same bytes wherever it is computed.
     if lines.problem or then is None or path != folder.metrics:
@@ -205,7 +205,7 @@ def readable_status(folder: RunFolder) -> RunStatus | None:
             return None  # two against one
     raise StaleFileError(
         f"{memory.path} is of another run ({memory.facts.get(RUN)}) than {folder.status} ({status.run_id}); put the "
-        "run's own back, or remove it: counterpoint resume goes on from the one before"
+        "run's own back, or remove it: counterpoint resume continues from the one before"
     )
 
 

@@ -132,7 +132,7 @@ def banner(assembled: Assembled) -> list[str]:
     if remark := thread_remark(torch.get_num_threads()):
         lines.append(remark)
     if start is not None:
-        projector = "" if settings.projector.kind == "none" else "; the projector begins anew"
+        projector = "" if settings.projector.kind == "none" else "; the projector starts untrained"
         rest = "; the projector, too" if projector and "projector" in start.parts else projector
         lines.append(f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}")
     lines.append(_pairs(assembled))

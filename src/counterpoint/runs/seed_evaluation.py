@@ -182,7 +182,7 @@ def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
         differing = differing_settings(own, read_resolved(other).model_dump(mode="json")).keys() - HARMLESS - {"seed"}
         if differing:
             raise RunError(
-                f"{first.path} and {other.path} differ in {', '.join(sorted(differing))}, so that no mean tells "
+                f"{first.path} and {other.path} differ in {', '.join(sorted(differing))}, so that no mean means "
                 "anything; compare them one by one (counterpoint compare)"
             )
 

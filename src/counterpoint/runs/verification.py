@@ -319,7 +319,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         job = open_job(run, reporter)
     except (UsageError, DataError) as error:
         yield Check("data", "not checked", first_line(error))
-        yield Check("replayed step", "not checked", "what the run needs is not at hand")
+        yield Check("replayed step", "not checked", "data or code of the run are not available")
         return
     except CounterpointError as error:
         yield Check("data", "failed", first_line(error))
@@ -333,7 +333,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
     # The newest; the last one of a run has no step after it.
     chosen = next((each for each in found if each.kept is not None), None)
     if chosen is None or chosen.kept is None:
-        why = "no step after a checkpoint was recorded: a run does so once it has gone on from one (engine.keep >= 2)"
+        why = "no step after a checkpoint was recorded: a run that continued from one does so (engine.keep >= 2)"
         yield Check("replayed step", "not checked", why if found else "no checkpoint verifies")
         return
     yield _replay(chosen.snapshot, chosen.kept, job)
@@ -343,7 +343,7 @@ def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
     """Take a recorded step again, with as many threads as it was taken with."""
     name, ranks = f"replayed step {kept.record.step}", snapshot.facts.get("world_size", 1)
     if ranks != 1:
-        return Check(name, "not checked", f"it was computed by {ranks} ranks together; their sums end in other bits")
+        return Check(name, "not checked", f"it was computed by {ranks} ranks together; the last bits of sums differ")
     try:
         with with_threads(kept.machine.threads):
             now = this_machine(job.engine.device.type)
@@ -356,6 +356,6 @@ def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
         return Check(name, "ok", f"samples, loss, gradient norm and weights are the same bits ({now})")
     detail = f"{', '.join(changed)}; recorded with {kept.machine}, replayed with {now}"
     if kept.machine == now and job.unit == "images":
-        detail += "; since 0.3.0 tall pictures in files are resized otherwise"
+        detail += "; since 0.3.0 tall pictures in files are resized differently"
     is_repeatable = now == kept.machine and job.engine.device.type == "cpu"  # GPU kernels may add in any order
     return Check(name, "failed" if is_repeatable else "not checked", detail)

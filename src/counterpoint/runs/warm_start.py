@@ -110,7 +110,7 @@ class WarmStart:
         fit_weights(encoder.backbone, part_of(self.tensors, "backbone"), origin, card.architecture)
         try:
             fit_weights(encoder.projector, part_of(self.tensors, "projector"), origin)
-        except UsageError:  # of another shape, or none: it begins anew
+        except UsageError:  # of another shape, or none: it starts untrained
             return known
         return replace(known, parts=("backbone", "projector"))
 

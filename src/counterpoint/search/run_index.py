@@ -121,7 +121,7 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
 
     Raises:
         UsageError: an option is wrong.
-        RunError: the run has no encoder yet, is deleted or trained anew meanwhile, or is in use where the index must be
+        RunError: the run has no encoder yet, is deleted or retrained meanwhile, or is in use where the index must be
             built; or the index that is there is damaged, or of another run, checkpoint, layer or version; named.
         DataError: fewer than two samples.
     """
@@ -153,7 +153,7 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
             return RunIndex(asked.run, _about(index), index, opened, reporter)
     source = opened().source
     if len(source) < 2:
-        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
+        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is the query")
     asked = asked.model_copy(update={"data": source.name, "fingerprint": source.fingerprint})
     folder = _folder(known, asked, data, settings)
     index = None if settings.rebuild else _kept(folder, asked)
@@ -250,7 +250,7 @@ def weights_hash(run: Run) -> str:
 
 @contextmanager
 def same_run(run: Run, weights: str) -> Iterator[None]:
-    """Within, a run is read that may be deleted or trained anew meanwhile: then what was read of it counts for nothing.
+    """Within, a run is read that may be deleted or retrained meanwhile: what was read of it is then discarded.
 
     Raises:
         RunError: that happened.
@@ -262,7 +262,7 @@ def same_run(run: Run, weights: str) -> Iterator[None]:
         problem = error
     # A file that was there a moment ago: others may still be.
     if isinstance(problem, FileNotFoundError) or weights_hash(run) != weights:
-        raise RunError(f"{run.path} was deleted or trained anew while it was searched; search it again") from problem
+        raise RunError(f"{run.path} was deleted or trained again while it was searched; search it again") from problem
     if problem is not None:
         raise problem
 

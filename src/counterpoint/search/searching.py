@@ -150,10 +150,10 @@ def find_queries(known: RunIndex, asked: Any) -> list[Query]:
     """
     words = [asked] if isinstance(asked, str | Path | int) or hasattr(asked, "__array__") else list(asked)
     if not words:
-        raise UsageError("nothing is asked about: give a picture, a folder, a row or the name of a sample")
+        raise UsageError("there is no query: give a picture, a folder, a row or the name of a sample")
     queries = [query for word in words for query in _queries_of(known, word)]
     if len(queries) > MOST_QUERIES:
-        raise UsageError(f"at most {MOST_QUERIES:,} queries are answered in one call, got {len(queries):,}")
+        raise UsageError(f"at most {MOST_QUERIES:,} queries are allowed in one call, got {len(queries):,}")
     return queries
 
 
@@ -232,7 +232,7 @@ _LAST: dict[str, "Background"] = {}  # by the hashes of the index
 
 @dataclass(frozen=True)
 class Background:
-    """What similarities of this collection are held against.
+    """What similarities of this collection are compared with.
 
     Attributes:
         pairs_P: cosines of random pairs of different rows, ascending.

@@ -9,7 +9,7 @@ from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
 
-PLACE, SUMMARY = 4, "look at data before training: what they contain, what is wrong"
+PLACE, SUMMARY = 4, "check data before training: contents and problems"
 TEACH = """Check data before training: formats and sizes, broken files, classes and their counts, copies and near
 copies (also between training and test part), blank or unusual pictures, classes that colours or file formats
 reveal, and whether there are enough samples for a verdict.

@@ -233,8 +233,8 @@ def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Ro
         more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
         listed = ", ".join(altered[:NUM_NAMED])
         raise DataError(
-            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {listed}{more}; bring "
-            "them back as they were, or take them as they are now with --source.altered reindex"
+            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {listed}{more}; restore "
+            "them, or take them as they are now with --source.altered reindex"
         )
 
 

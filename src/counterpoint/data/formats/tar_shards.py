@@ -143,7 +143,7 @@ def _ending(path: Path, stream: BinaryIO, place: int, end: int) -> Iterator[Rema
     elif len(block) < 2 * BLOCK:
         yield Remark(str(path), "end", "the archive ends without an end mark: it may be cut off", is_lost=False)
     elif any(stream.read(MAX_BEHIND)):
-        reason = "behind the end mark; pack archives that were joined, or were damaged, again"
+        reason = "after the end mark; pack archives that were joined, or were damaged, again"
         yield Remark(str(path), reach, reason, is_lost=True)
 
 
@@ -159,7 +159,7 @@ def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:
     elif shown != name:
         reason = "its name is empty or has control characters"
     elif name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        reason = "its name leads out of the archive"
+        reason = "its name points outside of the archive"
     if reason:
         return Remark(str(path), shown, reason, is_lost=False)
     return Located(name, path, header.offset_data, header.size)

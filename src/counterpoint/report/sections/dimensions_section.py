@@ -76,7 +76,7 @@ def dimensions_answer(run: RunRecord) -> str:
         return ""
     dims = run.collection.dims
     if not run.is_readable:
-        return f"No single thing is expected of each: the {number(len(dims))} have both signs"
+        return f"No single meaning is expected of each: the {number(len(dims))} have both signs"
     pure = int(((dims.purity_D >= PURE) & (dims.class_D >= 0)).sum())
     silent = f"{number(int((dims.fires_D == 0).sum()))} silent"
     if not len(run.collection.labels_N):

@@ -1,4 +1,4 @@
-"""What is it good for? Accuracies with intervals, beside the baselines."""
+"""How accurate is it? Accuracies with intervals, beside the baselines."""
 
 import re
 from collections.abc import Sequence
@@ -273,4 +273,4 @@ def evaluation_answer(run: RunRecord) -> str:
     return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in found if row)
 
 
-SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section, evaluation_answer)
+SECTION = Section(70, "evaluation", "Evaluation", "How accurate is it?", evaluation_section, evaluation_answer)

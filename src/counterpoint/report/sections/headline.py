@@ -161,7 +161,7 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     rows = [_row(headline, runs) for headline in shown]
     head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
-    how = element("details", element("summary", "What the words rest on"), _caveat(runs), class_="more")
+    how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
     return join(_comparability(runs), table, how)
 
 

@@ -17,7 +17,7 @@ from counterpoint.report.wording import count, number
 
 UNFINISHED = {
     "created": "This run has not begun",
-    "running": "This run is still going",
+    "running": "This run is still training",
     "interrupted": "This run was interrupted",
 }
 

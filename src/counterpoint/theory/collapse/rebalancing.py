@@ -113,7 +113,7 @@ class WeightingPlan:
             places, majority = self.without_anchors, int(self.proportions_C.argmax())
             named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
             who = f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
-            remarks.append(f"{who} would get no anchors at all, of no use in training: rather sample")
+            remarks.append(f"{who} would get no anchors at all, which is not useful in training; sample instead")
         return "; ".join([f"weigh anchors by class with {_numbers(self.anchor_weights_C)}: {reached}", *remarks])
 
 
