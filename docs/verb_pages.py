@@ -75,7 +75,7 @@ def teaching(verb: str) -> tuple[str, list[str], str]:
 
 
 def flag_rows(verb: str) -> Iterator[list[str]]:
-    """A row for each argument and flag of a verb that is no setting of training."""
+    """A row for each argument and flag of a verb that is not a setting of training."""
     parser, model = build_parser(verb), get_type_hints(load_verb(verb).run)["flags"]
     fields: Mapping[str, FieldInfo] = model.model_fields
     # First what is given by its place, last what every verb has.

@@ -328,7 +328,7 @@ def test_a_file_that_cannot_be_compared_is_refused(
 
 
 def test_a_file_that_is_no_evaluation_is_refused(two: list[Path]) -> None:
-    with pytest.raises(RunError, match=r"findings\.json is no evaluation; make one with: counterpoint evaluate"):
+    with pytest.raises(RunError, match=r"findings\.json is not an evaluation; make one with: counterpoint evaluate"):
         cp.compare([two[0], write_evaluation(two[1].parent / "findings.json", [])])
 
 

@@ -166,7 +166,7 @@ def per_pixel(reduce: np.ufunc, pixels: np.ndarray) -> np.ndarray:
 
 
 def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
-    """Correlation of the detail of pairs, laid over each other in the best way; 0 where they are no copies.
+    """Correlation of the detail of pairs, laid over each other in the best way; 0 where they are not copies.
 
     >>> rng = np.random.default_rng(0)
     >>> one, other = rng.integers(0, 256, (2, 1, SIDE, SIDE, 3), dtype=np.uint8)

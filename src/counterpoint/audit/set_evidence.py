@@ -44,7 +44,7 @@ class SetEvidence:
         digests: hash of each one's content; empty where it cannot be used.
         is_good_N: which can be used.
         is_blank_N: which show nothing.
-        near: pairs that show the same and are no copies of one content.
+        near: pairs that show the same and are not copies of one content.
         seen: what the pass over pictures kept; None of vectors.
     """
 

@@ -23,7 +23,7 @@ NUMBERS = "fiub"
 
 
 def read_vectors(data: Any, labels: Any) -> tuple[np.ndarray, tuple[str, ...], Any] | None:
-    """Vectors as they are, NaN and all, their names and labels; None where the data are no table of vectors.
+    """Vectors as they are, NaN and all, their names and labels; None where the data are not a table of vectors.
 
     Args:
         data: an array, a tensor, or a path.

@@ -179,7 +179,7 @@ def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
 def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
     shape = tuple(images.shape)
     if images.ndim == 3:
-        # Three pictures of 28 x 28 are no colour picture to an encoder for grey ones.
+        # Three pictures of 28 x 28 are not one colour picture to an encoder for grey ones.
         if shape[2] in COLOUR_CHANNELS or (shape[0] == 3 and channels != 1):
             one = "hwc" if shape[2] in COLOUR_CHANNELS else "chw"
             raise DataError(

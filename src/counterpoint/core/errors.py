@@ -104,7 +104,7 @@ class NonFiniteError(CounterpointError, ValueError):
 
 
 def gone(name: str) -> str:
-    """Why a setting, verb or format of an earlier version is no more; empty for any other name.
+    """Why a setting, verb or format of an earlier version was removed; empty for any other name.
 
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'

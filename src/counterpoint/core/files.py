@@ -290,7 +290,7 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
     if is_free or not (target.exists() or target.is_symlink()):
         return False
     if target.is_symlink() or not (target / EXPORT_RECORD).is_file():
-        raise RunError(f"{target} exists and is no export, so it will not be touched; choose another --out")
+        raise RunError(f"{target} exists and is not an export, so it will not be touched; choose another --out")
     if not overwrite:
         raise RunError(f"{target} exists; replace it with --overwrite, or choose another --out")
     ours = {EXPORT_RECORD, *read_sealed(target / EXPORT_RECORD, must_be_sealed=True).get("sha256s", {})}

@@ -24,7 +24,7 @@ class Difference:
         p_value: of the test that there is no difference.
         test: what the test is called.
         adjusted_p: p corrected for the other comparisons of a table; None for a single comparison.
-        apart: share of the queries that just one of the two got right; None of figures that are no shares.
+        apart: share of the queries that just one of the two got right; None of figures that are not shares.
     """
 
     value: float

@@ -299,7 +299,7 @@ def unpacked_hits(hits: str, total: int) -> list[bool]:
 
 
 def _unpacked(hits: str) -> bytes:
-    """The bytes of packed hits; none where it is no base64."""
+    """The bytes of packed hits; none where it is not base64."""
     try:
         return b64decode(hits, altchars=b"-_", validate=True)
     except ValueError:

@@ -69,7 +69,7 @@ class RunFolder:
     spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
     indexes = Inside("indexes")  # folder of what ``search`` asks, one for each layer, checkpoint and data
     report = Inside("report.html")  # default place of the report
-    seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is no run itself
+    seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is not a run itself
 
     @property
     def weights(self) -> Path:
@@ -136,7 +136,7 @@ class RunFolder:
         Raises:
             RunError: it is missing, damaged, or a field is of the wrong type.
         """
-        # deferred: pydantic takes 0.1 s to import, and what is no run is answered without it
+        # deferred: pydantic takes 0.1 s to import, and what is not a run is answered without it
         from counterpoint.core.run_records import RunStatus, read_record  # deferred: see above
 
         return read_record(RunStatus, read_sealed(self.status, must_be_sealed=self.marker.is_file()), str(self.status))

@@ -132,7 +132,7 @@ class Values:
     Attributes:
         is_missing_N: which rows have no value.
         texts: the others, as text; true and false in lower case, whole numbers without a point.
-        numbers: the same, as float64, true as 1; None where one is no number.
+        numbers: the same, as float64, true as 1; None where one is not a number.
         is_date: whether they are dates.
     """
 
@@ -187,7 +187,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         has_missing = bool(values.is_missing_N.any())
         if values.numbers is not None:
             mean, deviation = float(values.numbers.mean()), float(values.numbers.std())
-            # What rounding alone makes of equal numbers is no deviation.
+            # What rounding alone makes of equal numbers is not a deviation.
             deviation = 1.0 if deviation <= ROUNDING * np.abs(values.numbers).max() else deviation
             columns.append(TableColumn(each, float(np.median(values.numbers)), mean, deviation, (), has_missing))
         else:
@@ -323,7 +323,7 @@ def _of_memory(table: Any) -> Columns:
     """The columns of a data frame (pandas, Polars, Arrow) or of values by column.
 
     Raises:
-        DataError: no rows, two columns of a name, or values that are no lists of one length.
+        DataError: no rows, two columns of a name, or values that are not lists of one length.
     """
     names = list(getattr(table, "column_names", getattr(table, "columns", table)))
     if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:

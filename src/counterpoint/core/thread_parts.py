@@ -1,7 +1,7 @@
 """Work in parts, one thread each: many small operations run faster side by side than each split over all threads.
 
 Split operations also wait for each other at their ends: beside another program, thousands of them wait for its threads,
-and a linear probe took 12 times as long. What is no sum of parts is done by one thread (``one_thread``).
+and a linear probe took 12 times as long. What is not a sum of parts is done by one thread (``one_thread``).
 """
 
 import itertools

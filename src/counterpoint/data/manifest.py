@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something in a file that is no sample; lost ones were samples as far as one can tell, and count as bad."""
+    """Something in a file that is not a sample; lost ones were samples as far as one can tell, and count as bad."""
 
     file: str
     name: str

@@ -93,7 +93,7 @@ def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | No
     if named is not None and named.has_files:
         return None
     places = [] if named is not None else [Path(os.path.expanduser(data))]
-    # Files of labels and of excluded samples; the other values of these settings are no paths.
+    # Files of labels and of excluded samples; the other values of these settings are not paths.
     places += [Path(name) for name in (settings.labels, settings.exclude) if name not in ("auto", NO_FILE)]
     return tuple(map(os.path.abspath, places))
 

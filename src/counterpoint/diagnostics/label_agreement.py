@@ -62,7 +62,7 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     """Compare each label with what the other samples say of it; at most ``MOST_COMPARED`` samples, evenly spaced.
 
     Source: northcutt2021 (confident disagreement, out of sample). Differs from it in the measure of confidence: ranks
-    of the votes, as votes of few neighbours are no probabilities.
+    of the votes, as votes of few neighbours are not probabilities.
 
     Args:
         z_ND: features.
@@ -94,7 +94,7 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     noise, suspects = _wrong(votes_NC, fitted_NC, label_N, {label for pair in shared for label in pair}, chance)
     parted: list[int] = []
     if accuracy - chance >= ABOVE_CHANCE:
-        # A wrong label lies in another cluster, which is no cluster of its class.
+        # A wrong label lies in another cluster, which is not a cluster of its class.
         parted = _parted(unit_rows(some_ND[is_right_N]), label_N[is_right_N])
     return LabelAgreement(
         noise,

@@ -24,7 +24,7 @@ HARDEST = 0.01  # of the negatives, at least one
 CONFIDENCE = 0.95
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 COPY = 0.03  # of the median distance of two views: nearer samples are near-copies
-ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is no copy, however it is encoded
+ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is not a copy, however it is encoded
 SAME = 1e-7  # distance at unit length of samples that are the same up to rounding
 NUM_PAIRS = 12
 

@@ -42,7 +42,7 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
     place (``isotropic_spectrum``). Counting from the largest, the first direction has vanished that lies a decade
     below the one before it, or two decades below the one a 32nd of all directions before, and has at most a hundredth
     of the mean variance; or that has at most a millionth of it. All behind it have vanished, too. A smooth fall, as of
-    a power law, is no collapse, however long it is.
+    a power law, is not collapse, however long it is.
 
     Source: directclr2022, section 3, whose figures show such steps; the limits are ours (docs/diagnosis-reference.md).
 

@@ -147,7 +147,7 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     # Both in float64 on the host; hypot does not overflow where a sum of squares would.
     length = math.hypot(*gradients.norms) / scale.value
     is_finite = all(math.isfinite(norm) for norm in gradients.norms)
-    # While a lower scale may help, a gradient that is not finite is no fault of a parameter.
+    # While a lower scale may help, a gradient that is not finite is not a fault of a parameter.
     culprit = None
     if not is_finite and not (scale.is_active and scale.value > LOWEST):
         norms = zip(gradients.names, gradients.norms, strict=True)

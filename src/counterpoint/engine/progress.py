@@ -41,7 +41,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """Show one line of plain text. What cannot be shown (a full disk behind standard error) ends no run."""
         try:
-            self._console.print(Text(shown(text)))  # Text: brackets in a path are no markup
+            self._console.print(Text(shown(text)))  # Text: brackets in a path are not markup
         except OSError:
             self._console.quiet = True
 

@@ -199,7 +199,7 @@ class Vote:
     temperature: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what is no vote."""
+        """Refuse what is not a vote."""
         check_positive(self.temperature, "temperature", hint="0.07 to 0.1 is usual")
         if self.k < 1:
             raise ValueError(f"k must be >= 1, got {self.k}; 20 and 200 are usual")

@@ -82,7 +82,7 @@ def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:
     """Require labelled features and queries that a classifier can take.
 
     Raises:
-        TypeError: anything that is no dense floating tensor, or two precisions.
+        TypeError: anything that is not a dense floating tensor, or two precisions.
         ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
     """
     check_bank(bank_ND, labels_N)
@@ -150,7 +150,7 @@ def wilson(correct: int, total: int) -> Proportion:
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A figure that is no share of the queries, with its 95 % interval where it has one."""
+    """A figure that is not a share of the queries, with its 95 % interval where it has one."""
 
     value: float
     low: float | None = None

@@ -37,7 +37,7 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
     """Settings of a run with every ``auto`` filled in.
 
     Raises:
-        UsageError: the file is missing, unreadable, or holds what is no setting.
+        UsageError: the file is missing, unreadable, or holds what is not a setting.
         RunError: it was changed after it was written, or is of another run.
     """
     values = read_yaml_mapping(folder.resolved)
@@ -61,7 +61,7 @@ def recorded_values(folder: RunFolder) -> dict[str, Any]:
         return read_yaml_mapping(folder.resolved)
     except UsageError as error:
         cause = error.__context__
-        # None: it is no regular file. ELOOP: it is a link to itself.
+        # None: it is not a regular file. ELOOP: it is a link to itself.
         if isinstance(cause, OSError) and cause.errno not in (None, errno.ENOENT, errno.ELOOP):
             raise RunError(f"{folder.resolved} cannot be read: {cause.strerror}") from None
         return {}
@@ -75,7 +75,7 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
         origin: where that is.
 
     Raises:
-        UsageError: a value is no setting, or one is missing that every run has.
+        UsageError: a value is not a setting, or one is missing that every run has.
     """
     # resolved.yaml also holds the reason for each setting.
     values.pop("reasons", None)
@@ -97,7 +97,7 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
         values.setdefault("stem", "small")
     if isinstance(engine, dict):
         engine.pop("backend", None)  # there were two engines, which gave the same bits
-        engine.pop("average", None)  # of the weights, which is no more; the encoder has what it was trained to
+        engine.pop("average", None)  # of the weights, which was removed; the encoder has what it was trained to
     if isinstance(engine, dict) and method is not None and method.wiring in ENCODES_BOTH:
         engine.setdefault("encode_views", "together")
     return values

@@ -241,7 +241,7 @@ def export(
 
 
 def _originals(subject: Subject, data: Any, names: Sequence[str]) -> dict[int, Tensor]:
-    """Pictures (3, h, w) as their files hold them, by the position of their name; none of what is no file."""
+    """Pictures (3, h, w) as their files hold them, by the position of their name; none of what is not a file."""
     place = data if data is not None or subject.settings is None else subject.settings.data
     if subject.source.kind != "images" or not isinstance(place, str | Path) or place == ARRAY:
         return {}

@@ -9,7 +9,7 @@ from counterpoint.losses import CATALOGUE
 from counterpoint.losses.alpha_rules import RULES
 from counterpoint.losses.loss import Loss
 
-SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are no options
+SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are not options
 EXAMPLES = {"loss": "infonce"}  # values for arguments without a default, in examples
 
 

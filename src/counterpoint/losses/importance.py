@@ -43,7 +43,7 @@ class AlphaCL(ContrastiveLoss):
         stream: work on blocks of anchors, so that no matrix of all pairs exists; ``auto`` where the rule can.
 
     Raises:
-        TypeError: ``rule`` is no rule.
+        TypeError: ``rule`` is not a rule.
         ValueError: unknown negatives, or a rule that cannot stream asked to.
 
     Alpha held fixed gives a gradient and no Hessian: a second derivative raises a RuntimeError. Unchanged by permuting

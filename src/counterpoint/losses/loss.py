@@ -89,7 +89,7 @@ class Loss(nn.Module, ABC):
     uses_labels: bool = False
     draws_by_step: bool = False
     domain_error: str = ""
-    why_no_class_level: str = "its value is no expectation over an anchor and its negatives"
+    why_no_class_level: str = "its value is not an expectation over an anchor and its negatives"
     _call: str
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:

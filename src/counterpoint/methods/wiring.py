@@ -190,7 +190,7 @@ def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> M
     loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
     given: dict[str, Any] = {
         "temperature": entry.temperature if settings.temperature == "auto" else settings.temperature,
-        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is no part of the denominator
+        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is not a part of the denominator
     }
     unusable = set(asked.options) - set(given)
     if unusable:

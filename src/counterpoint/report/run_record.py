@@ -263,7 +263,7 @@ def _with_printable_names(known: Collection) -> Collection:
 
 
 def _read_arrays(folder: RunFolder) -> Arrays:
-    """Read the arrays; a missing file, or a missing array in it, is no error."""
+    """Read the arrays; a missing file, or a missing array in it, is not an error."""
     path = folder.arrays
     if not path.exists():
         return Arrays()

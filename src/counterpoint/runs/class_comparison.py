@@ -129,7 +129,7 @@ def compare_classes(
         UsageError: no run, no labels, or a loss that theory does not cover.
     """
     if is_encoder(run) or (isinstance(run, str | Path) and Path(run).is_file()):
-        raise UsageError(f"{run} is no run folder; only a run has a loss and proportions to compare with")
+        raise UsageError(f"{run} is not a run folder; only a run has a loss and proportions to compare with")
     asked = LookSettings(checkpoint=checkpoint)
     judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
     question = class_question(judged)  # first: cases outside of the theory are reported before anything is encoded

@@ -99,7 +99,7 @@ class Comparison:
         sides: what was compared.
         rows: by pair of sides, then metric, then features.
         split: the queries.
-        alike: metrics and features that every run has alike, query by query; they are no part of the table.
+        alike: metrics and features that every run has alike, query by query; they are not part of the table.
     """
 
     sides: tuple[Side, ...]

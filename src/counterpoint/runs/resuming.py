@@ -177,7 +177,7 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
 def change_of_lines(folder: RunFolder, path: Path, then: Memory | Snapshot | None) -> str:
     """Errors of a log that a checkpoint shows; empty without errors."""
     lines = read_lines(path)
-    # Times are no part of a checkpoint, which has the same bytes wherever it is computed.
+    # Times are not part of a checkpoint, which has the same bytes wherever it is computed.
     if lines.problem or then is None or path != folder.metrics:
         return lines.problem
     step, kept = then.position.step, then.facts.get("figures")

@@ -109,7 +109,7 @@ def train_from(
         asked: the settings.
         given: what is in memory.
         reporter: shows progress (on the first rank).
-        seeds: how many runs; None for one, which is no folder of several.
+        seeds: how many runs; None for one, which is not a folder of several.
         how: ``resume`` and ``overwrite``, as ``Start`` has them.
     """
     asked, given = with_named_parts(asked, given)

@@ -189,7 +189,7 @@ def _of_picture(known: RunIndex, path: Path) -> Query:
         # The same way as pictures of a folder are read.
         sample = decode_square(read_regular(path, MAX_ENCODED_BYTES), int(subject.opens.image_size))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is no picture that can be read: {first_line(error)}") from None
+        raise DataError(f"{path} is not a readable picture: {first_line(error)}") from None
     if subject.encoder.card.in_shape[0] == 1:
         sample = sample.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
     return replace(_of_samples(known, sample[None], "")[0], name=str(path))
@@ -224,7 +224,7 @@ def _row(known: RunIndex, word: Any) -> int:
         return row
     if text in names:
         return names.index(text)
-    raise UsageError(f"{text!r} is no file, row or name of a sample of {known.about.data}{nearest(text, names)}")
+    raise UsageError(f"{text!r} is not a file, row or sample name of {known.about.data}{nearest(text, names)}")
 
 
 _LAST: dict[str, "Background"] = {}  # by the hashes of the index

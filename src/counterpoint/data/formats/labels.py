@@ -79,7 +79,7 @@ def _numbered(known: np.ndarray, is_known_N: np.ndarray) -> Labels:
     """Number the labels of those samples that have one; the others get -1, and take no part in the numbering."""
     # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
     is_whole = known.dtype.kind == "f" and np.all(np.abs(known) < 2**53) and np.all(known == np.round(known))
-    if is_whole:  # beyond 2**53 neighbours are no longer told apart
+    if is_whole:  # beyond 2**53 neighbouring whole numbers are equal
         known = known.astype(np.int64)
     if known.dtype.kind not in "iubUSO":
         raise DataError(f"labels must be whole numbers or text, got dtype {known.dtype}")

@@ -112,7 +112,7 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
     """Walk the headers of an archive in order, up to the first that is damaged; nothing is extracted.
 
     Yields:
-        Regular files, and what is no usable one: its name as far as it can be told, or its place, and why.
+        Regular files, and entries that are not usable: the name if it is known, or the place, and the reason.
 
     Raises:
         OSError: the archive cannot be read.
@@ -239,7 +239,7 @@ FORMS = (
         "an image folder",
         (FOLDER,),
         open_shards,
-        # And no image: an archive beside the images it held is no shard.
+        # And no image: an archive beside the images it held is not a shard.
         lambda folder: bool(find_shards(folder)) and not list_files(folder)[0],
         ("max_bad", "altered"),
     ),

@@ -119,7 +119,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     is_held_out = all("held out of training" in run.evaluation.split.how for run in runs if run.evaluation)
     title = "Accuracy on held-out queries" if is_held_out else "Accuracy on the queries described below"
     note = join(
-        "Whiskers are 95 % intervals of each figure alone; whether they overlap is no test. Hollow marks are "
+        "Whiskers are 95 % intervals of each figure alone; whether they overlap is not a test. Hollow marks are "
         "baselines.",
         legend,
     )

@@ -194,7 +194,7 @@ def merged_minorities(log_odds: float, num_classes: int, setting: RiskSetting) -
     for a loss that grows with each cosine, and else at a root of its slope.
     """
     major, minor = one_majority(log_odds, num_classes)[:2].tolist()
-    # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are no anchors.
+    # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are not anchors.
     rest = minor * (num_classes - 2)
     proportions_C = torch.tensor([major, minor, rest], dtype=torch.float64)
     anchor_weights_C = torch.tensor([major, minor + rest, 0.0], dtype=torch.float64)

@@ -1,7 +1,7 @@
 r"""Descent on the factor of a correlation matrix: A = V V^T with rows of V on the unit sphere.
 
 Trust-region Newton on the product of spheres: the Newton system is solved by conjugate gradients, preconditioned row by
-row and cut off at the border of the region. A saddle of the factor is no trap once V has as many columns as the rank
+row and cut off at the border of the region. A saddle of the factor is not a trap once V has as many columns as the rank
 of the optimum needs (Burer and Monteiro).
 """
 
