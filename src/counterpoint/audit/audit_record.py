@@ -84,7 +84,7 @@ class Observation(JudgedFact):
 
 
 class Cue(Record):
-    """How well classes are told by something that is not what pictures show.
+    """How well a cue without content predicts the classes.
 
     Attributes:
         name: of the cue.
@@ -146,7 +146,7 @@ class Passport(Record):
 
 
 class Precision(Record):
-    """How exactly the accuracy of an encoder could be told with these samples.
+    """How exactly the accuracy of an encoder could be measured with these samples.
 
     Attributes:
         num_queries: samples held out for evaluation, or those of the test part.
@@ -173,8 +173,8 @@ class Audit(Record):
         kind: images or vectors.
         passport: what is there.
         observations: what was found, worst first.
-        cues: what tells the classes, or the pictures, without their content.
-        precision: how exactly an accuracy could be told; None without labels.
+        cues: what predicts the classes, or identifies the pictures, without their content.
+        precision: how exactly an accuracy could be measured; None without labels.
         seconds: how long it took.
         pictures: thumbnails of samples that observations name, as addresses for a page; not written to the file.
     """

@@ -98,7 +98,7 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
 
 
 def check_confined(evidence: SetEvidence) -> Observation | None:
-    """One class that something tells from all others, which is nothing that pictures show."""
+    """One class that a cue without content distinguishes from all others."""
     sure = evidence.class_cues
     if not sure:
         return None
@@ -229,7 +229,7 @@ def check_conflicts(evidence: SetEvidence) -> Observation | None:
 
 
 def check_labels(evidence: SetEvidence) -> Observation | None:
-    """Samples whose neighbours are of another class, where classes can be told by outlines, or by numbers, at all."""
+    """Samples whose neighbours are of another class, if outlines, or numbers, separate the classes."""
     labels_N = evidence.collection.labels_N
     if labels_N is None:
         return None
@@ -305,7 +305,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 
 def check_cues(evidence: SetEvidence) -> Observation | None:
-    """Classes that can be told without looking at what the pictures show."""
+    """Classes that can be predicted without the content of the pictures."""
     # Better than chance, and any clear effect of files, half of the way to certainty by others.
     least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in evidence.cues}
     strong = [cue for cue in evidence.cues if (cue.low or 0.0) > (cue.majority or 0.0) and cue.skill >= least[cue.name]]
@@ -316,7 +316,7 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
     return Observation(
         code="class-shortcut",
         level="warning" if any(cue.name in FILE_CUES or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
-        title=f"{first.name} alone tells the class of {first.accuracy:.0%} of the pictures"
+        title=f"{first.name} alone predicts the class of {first.accuracy:.0%} of the pictures"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
         remedy="convert the files of all classes to one format"
@@ -341,7 +341,7 @@ def check_outliers(evidence: SetEvidence) -> Observation | None:
         odd.positions.tolist(),
         "unlike all others, by layout and colour",
         code="outliers",
-        text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that so many "
+        text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that as many "
         "pictures of these data would have.",
         remedy="look at them: screens, scans and pictures of something else are often among them",
         measured=odd.largest,

@@ -275,7 +275,7 @@ def _along(at_P3: np.ndarray, axis: int) -> np.ndarray:
 def _windows(share_P: np.ndarray, start_P: np.ndarray) -> np.ndarray:
     """Matrices that cut a share out of a row of pixels and bring it to the full length, linearly, (p, s, s)."""
     places_PS = (np.arange(SIDE) + 0.5) * share_P[:, None] + start_P[:, None] * SIDE - 0.5
-    # The two pixels beside each place share it; at the ends the first and last pixel go on.
+    # The two pixels beside each place share it; beyond the ends the first and last pixel are repeated.
     places_PS1 = places_PS.clip(0, SIDE - 1)[:, :, None]
     left_PS1 = places_PS1.astype(np.int64)
     matrix_PSS = np.zeros((len(places_PS), SIDE, SIDE), np.float32)
@@ -306,7 +306,7 @@ def _correlation(grey_PSS: np.ndarray, unit_PK: np.ndarray) -> np.ndarray:
     return np.where(square_P > 1e-4 * power_P, along_P, 0)
 
 
-# A running mean over so many pixels, whose window is cut at both ends.
+# A running mean over this many pixels, whose window is cut at both ends.
 BLUR_SS = (np.abs(np.arange(SIDE)[:, None] - np.arange(SIDE)) <= BLUR // 2).astype(np.float32)
 BLUR_SS /= BLUR_SS.sum(1, keepdims=True)
 HALF_TS = np.repeat(np.eye(SIDE // 2, dtype=np.float32), 2, axis=1) / 2  # means of two pixels

@@ -31,7 +31,7 @@ NUM_CELLS = 8  # along each side, of mean colours
 NUM_LEVELS = 4  # of each colour in the histogram
 NUM_TURNS, WEAK_EDGES = 9, 100.0  # directions of edges; levels that all edges of a cell have to pass to count in full
 FILLED = 6  # levels around the grey with which a decoder fills
-DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves so many
+DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves this many
 MEMORY = "in memory"
 
 
@@ -227,7 +227,7 @@ def _usual_table() -> tuple[int, ...]:
 
 
 def _asks_for(side: int) -> Callable[[Image.Image], object]:
-    """Asks a JPEG's decoder for the smallest scale with at least so many pixels."""
+    """Asks a JPEG's decoder for the smallest scale with at least this many pixels."""
     return lambda image: image.draft(None, (side, side))  # type: ignore[arg-type]
 
 

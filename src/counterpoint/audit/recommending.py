@@ -160,7 +160,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         use_labels: labels may be used in training.
         drop_near_copies: leave out one of each pair of near copies, too; some may be different things.
         minutes: how long training may take here.
-        known: an audit of the same data, or its JSON file; made anew if it is not given.
+        known: an audit of the same data, or its JSON file; made again if it is not given.
         quiet: show no progress.
         source: how the data are read, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
 
@@ -310,7 +310,7 @@ def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
         return
     colours = next((cue for cue in found.cues if cue.name == "colours"), None)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
-        reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
+        reason = f"colours alone predict the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
         if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
             draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")

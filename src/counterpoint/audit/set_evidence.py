@@ -1,4 +1,4 @@
-"""What the checks look at, computed once: of any samples, and of pictures, with what tells their classes."""
+"""What the checks look at, computed once: of any samples, and of pictures, with cues of their classes."""
 
 # N samples
 
@@ -142,7 +142,7 @@ class SetEvidence:
 
     @property
     def cues(self) -> tuple[Cue, ...]:
-        """What tells the classes of pictures, where there are some."""
+        """Cues of the classes of pictures, for data with classes."""
         return self._told[0]
 
     @property

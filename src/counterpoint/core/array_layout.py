@@ -167,7 +167,7 @@ def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
     doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
     for row in doubtful.nonzero()[:, 0].tolist():
         exact = np.asarray(given[row], dtype=np.float64).ravel()
-        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is told elsewhere
+        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is reported elsewhere
         if value != 0 and np.isfinite(exact).all():
             way = "down" if abs(value) > 1 else "up"
             raise DataError(

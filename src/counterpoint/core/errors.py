@@ -84,11 +84,11 @@ class StaleFileError(RunError):
 
 
 class TrainingError(CounterpointError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class LoneTrainingError(TrainingError):
-    """Training cannot go on for a reason that only this rank knows."""
+    """Training cannot continue for a reason that only this rank knows."""
 
 
 class InterruptedRunError(CounterpointError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 LEVEL = 0.05  # two figures are told apart where p is at most this
-POWER = 0.8  # probability with which a true difference is to be told, where the number of seeds is asked for
+POWER = 0.8  # probability of detecting a true difference, for the number of seeds needed
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 Z_POWER = 0.8416212335729143  # quantile of the normal distribution at ``POWER``
 EXACT_MCNEMAR = "exact McNemar test"
@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the test tells the two figures apart, at the level ``LEVEL``."""
+        """Whether the test separates the two figures, at the level ``LEVEL``."""
         return self.p <= LEVEL
 
 

@@ -53,7 +53,7 @@ class WorkPart:
         return f"{self.number}/{self.total}"
 
     def of(self, num_items: int) -> range:
-        """Its own items of so many: every ``total``-th, from the ``number``-th on.
+        """Its own items: every ``total``-th, from the ``number``-th on.
 
         >>> list(WorkPart(2, 3).of(7))
         [1, 4]

@@ -1,4 +1,4 @@
-"""What in a run folder is ours: how a folder is made, when it may be made anew, and what is cleared away then."""
+"""What in a run folder is ours: how a folder is made, when it may be made again, and what is cleared away then."""
 
 import contextlib
 import shutil

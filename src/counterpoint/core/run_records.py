@@ -290,7 +290,7 @@ def packed_hits(is_hit_Q: Sequence[bool]) -> str:
 
 
 def unpacked_hits(hits: str, total: int) -> list[bool]:
-    """Which of so many queries were right, from what ``packed_hits`` wrote.
+    """Which of the queries were right, from what ``packed_hits`` wrote.
 
     >>> unpacked_hits("gYA=", 9)
     [True, False, False, False, False, False, False, True, True]

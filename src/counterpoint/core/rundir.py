@@ -251,7 +251,7 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
         raise RunError(f"{path} is not a run folder (it has no run.json); {makes}")
     if is_marked and not needs_status:
         return folder
-    # As plain JSON: another version's record need not fit ours, and its number is to be told.
+    # As plain JSON: another version's record need not fit ours, and its number is reported.
     try:
         record = read_sealed(folder.status, must_be_sealed=True) if is_marked else read_json(folder.status)
     except RunError as error:

@@ -125,7 +125,7 @@ def in_order(
 
 
 def blocks(num_rows: int, num_parts: int = 1, most: int = BLOCK) -> list[slice]:
-    """Ranges of so many rows at most, of which none lies in two of as many equal parts; everything, if that is one.
+    """Ranges of a limited number of rows, of which none lies in two of as many equal parts; everything, if that is one.
 
     They do not depend on the number of threads, so the bits of results computed by them do not either.
 

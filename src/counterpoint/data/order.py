@@ -150,7 +150,7 @@ def _draws(seed: int, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tenso
     for number, round_M in enumerate(rounds_RM):
         # Invariant: drawn[:here] are whole rounds, each member equally often.
         here = number * len(members)
-        begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round goes on with
+        begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round continues with
         # How often the batch in which this round begins has each member already.
         uses_M = np.bincount(drawn[begun:here], minlength=len(members))
         drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first

@@ -21,7 +21,7 @@ from counterpoint.data.formats.labels import Labels
 from counterpoint.data.stores import MemoryStore, Store
 
 FOLDER = "/"  # means a folder among suffixes
-# Opens a bar with a title over so many items; what it yields advances it by one. See ``engine.progress.Reporter.bar``.
+# Opens a bar with a title over a number of items; what it yields advances it. See ``engine.progress.Reporter.bar``.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 

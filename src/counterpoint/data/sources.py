@@ -146,7 +146,7 @@ MOST_COMPARED_NAMES = 10_000  # for a hint at the nearest one
 
 
 def of_classes(source: Source, classes: str) -> Source:
-    """The samples of some classes, which are numbered anew in the order of the source.
+    """The samples of some classes, which are renumbered in the order of the source.
 
     Args:
         source: labelled.

@@ -1,4 +1,4 @@
-"""Whether views of one sample lie together and samples apart, and whether colours alone would tell that."""
+"""Whether views of one sample lie together and samples apart, and whether colours alone would show that."""
 
 # N samples or pictures, C channels, H, W pixels, D features, K = 2 C statistics
 

@@ -119,7 +119,7 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
 
 
 def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
-    """Chance of so many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples.
+    """Chance of this many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples.
 
     Of any shapes that broadcast, float64.
 

@@ -1,4 +1,4 @@
-"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge anew."""
+"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -107,7 +107,7 @@ class Concept(Record):
 
 
 class ColourShortcut(Record):
-    """Whether two views of a picture can be told to belong together by colours alone (see ``alignment.shortcut``).
+    """Whether colours alone show which two views belong to one picture (see ``alignment.shortcut``).
 
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
@@ -286,7 +286,7 @@ class GroupRecord(Record):
         num_groups: among the compared samples.
         num_samples: that were compared.
         has_classes: whether classes were known, and held fixed.
-        is_the_classes: each class lies in one group, so that nothing can be told.
+        is_the_classes: each class lies in one group, so that groups cannot be compared.
         agreement: share of the nearest samples of the own class that are of the own group; None where not measured.
         chance: the same of groups that were shuffled within classes.
         p: of the test that groups make no difference.
@@ -317,7 +317,7 @@ class Evidence:
         weight_change: how far training has moved the encoder's weights, over their length before; None where that is
             not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
-        shortcut: what colours alone tell of which views belong together.
+        shortcut: how well colours alone match the views of a picture.
         sharpness: curvature against learning rate, where a spectrum was taken and the limit is known (SGD).
         pairs: which negatives the loss pushes, and which samples are too close.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.

@@ -1,6 +1,6 @@
 """Are the features any good: kNN and linear probe beside chance and what training did not make, in one sentence.
 
-Loads without torch, so that a report can draw the sentence anew from an evaluation.
+Loads without torch, so that a report can draw the sentence again from an evaluation.
 """
 
 import math

@@ -30,7 +30,7 @@ class LayerFigures(Record):
         kind: class of its module.
         num_dims: of its vectors.
         is_pooled: maps or tokens were averaged over their positions.
-        resolved: directions that so many samples tell anything about.
+        resolved: directions that this number of samples resolves.
         vanished: of these, how many carry nothing, against isotropic features of the same shape.
         effective_rank: exponential of the entropy of the singular values.
         null_rank: that of isotropic features of the same shape.

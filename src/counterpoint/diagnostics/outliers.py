@@ -26,7 +26,7 @@ FAR = 3.0  # median distances from the median
 SPREAD_OUT = 3.0  # times the logarithm of the 90 % quantile of distances over their median
 GAP = 1.5  # from the nearest outlier to the farthest other sample
 COLUMNS = 64  # whose entries are sorted at once
-MOST_DISTANT = 0.01  # of the samples, or of the entries, whose weight is told
+MOST_DISTANT = 0.01  # of the samples, or of the entries, whose weight is reported
 
 
 @dataclass(frozen=True)

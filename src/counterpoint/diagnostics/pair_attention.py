@@ -182,7 +182,7 @@ def near_samples(
         z1_ND: of the second view.
         plain_ND: of the samples themselves, without augmentation.
         raw_NF: the samples, as numbers that can be compared (small pictures); None where they are not at hand.
-        num_pairs: at most so many of the closest pairs are kept.
+        num_pairs: largest number of closest pairs that are kept.
 
     Raises:
         ValueError: shapes differ, or too many samples.

@@ -104,7 +104,7 @@ def first_share(spectrum_D: Tensor) -> float:
 
 
 def ordered_values(z_ND: Tensor, most: int = MOST_LOOKED_AT) -> Tensor:
-    """Values of each dimension in ascending order, (D, S), over at most so many samples, evenly spaced.
+    """Values of each dimension in ascending order, (D, S), over a limited number of samples, evenly spaced.
 
     >>> ordered_values(torch.tensor([[2.0, 0.0], [1.0, 5.0]])).tolist()
     [[1.0, 2.0], [0.0, 5.0]]

@@ -146,7 +146,7 @@ METRICS = (
         name="vanished",
         title="Vanished directions",
         short="vanished directions",
-        definition="How many of the directions that so many samples resolve carry nothing: their variance lies a "
+        definition="How many of the directions that the samples resolve carry nothing: their variance lies a "
         "decade or more below the direction before, against isotropic features of the same shape, and below a "
         "hundredth of the mean. Any such direction is dimensional collapse.",
         source="directclr2022",

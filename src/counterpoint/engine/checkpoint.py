@@ -105,7 +105,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
     """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep`` up to this step.
 
     A checkpoint of the same step and content is left as it is. Older ones are dropped only once the new one is
-    committed; later ones (damaged, or training would have gone on from there) stay until training reaches them.
+    committed; later ones (damaged, or training would have continued from there) stay until training reaches them.
 
     Args:
         folder: the run's checkpoint folder; one process at a time may save there.
@@ -123,7 +123,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
     target = folder / folder_name(snapshot.position.step)
     temporary, dropped = (folder / f".{target.name}{end}" for end in (UNFINISHED, DROPPED))
     try:
-        # Also of this very step: `_write` makes the folder anew.
+        # Also of this very step: `_write` makes the folder again.
         remove_unfinished(folder)
         seals = _write(temporary, snapshot)
         if not _is_same(target, seals):

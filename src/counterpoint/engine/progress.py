@@ -21,7 +21,7 @@ class _LastingConsole(Console):
     """Stops writing when the reader has closed the stream, instead of ending the run as rich does."""
 
     def on_broken_pipe(self) -> None:
-        """The reader of standard error is gone (`| head`, a closed terminal): training goes on."""
+        """The reader of standard error is gone (`| head`, a closed terminal): training continues."""
         self.quiet = True
         # What is written later, such as Python's own flush at its end, would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -133,12 +133,12 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
     if kept.machine == now:
         return (
             f"step {record.step} is not repeated bit for bit ({', '.join(changed)}) by the same machine and torch: "
-            "the data are read differently, as tall pictures in files are since 0.3.0; the run goes on, but is not the "
-            "one that an uninterrupted run would have been"
+            "the data are read differently, as tall pictures in files are since 0.3.0; the run continues, but is not "
+            "the one that an uninterrupted run would have been"
         )
     return (
         f"this machine does not repeat step {record.step} bit for bit: {', '.join(changed)}; then {kept.machine}; now "
-        f"{now}; the run goes on, but is not the one that an uninterrupted run would have been"
+        f"{now}; the run continues, but is not the one that an uninterrupted run would have been"
     )
 
 

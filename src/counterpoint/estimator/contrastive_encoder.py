@@ -287,7 +287,7 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
         try:
             yield Path(folder) / "run"
         except InterruptedRunError as error:
-            # As any other work in Python that Ctrl-C stops: there will be nothing to go on with.
+            # As any other work in Python that Ctrl-C stops: there will be nothing to continue with.
             raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
 
 

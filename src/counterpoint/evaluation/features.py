@@ -330,7 +330,7 @@ def view_pairs(
 
 
 def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
-    """At most so many of some positions, from everywhere: samples of one class often lie together.
+    """A limited number of some positions, from everywhere: samples of one class often lie together.
 
     >>> evenly_spaced(torch.arange(9), 3)
     tensor([0, 4, 8])

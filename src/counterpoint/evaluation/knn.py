@@ -131,7 +131,7 @@ def largest(similarity_QN: Tensor, k: int) -> Neighbours:
     """
     if k == similarity_QN.shape[1]:
         return Neighbours(*similarity_QN.sort(dim=1, descending=True, stable=True))
-    # One more than asked for, which tells whether the last one has an equal that is left out.
+    # One more than needed, to see whether the last one has an equal that is left out.
     found = _topk(similarity_QN, k + 1)
     is_tied_Q = (found.similarity_QK[:, 1:] == found.similarity_QK[:, :-1]).any(dim=1)
     similarity_QK, columns_QK = found.similarity_QK[:, :k], found.positions_QK[:, :k]

@@ -56,7 +56,7 @@ class Labelled:
             then of the queries.
         views: features of two views of some of the queries, row by row.
         class_names: of all classes, for records; empty for classes without names.
-        once: what has been computed of these features; a changed copy begins anew.
+        once: what has been computed of these features; a changed copy begins again.
     """
 
     bank_ND: Tensor
@@ -101,7 +101,7 @@ def check_bank(bank_ND: Rows, labels_N: Tensor) -> None:
 
 
 def check_queries(queries_QD: Tensor, num_features: int) -> None:
-    """The part of ``check_known`` that is about the queries, for a bank of so many features."""
+    """The part of ``check_known`` that is about the queries, for a bank with this number of features."""
     check_features(queries_QD, "queries", min_rows=1)
     if queries_QD.shape[1] != num_features:
         raise ValueError(f"queries must have as many features as the bank, {num_features}, got {queries_QD.shape[1]}")

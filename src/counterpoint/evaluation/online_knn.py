@@ -1,4 +1,4 @@
-"""kNN accuracy on held-out samples while training goes on: a measurement that leaves no trace in the run."""
+"""kNN accuracy on held-out samples while training continues: a measurement that leaves no trace in the run."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

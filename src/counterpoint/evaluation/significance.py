@@ -21,7 +21,7 @@ ROUNDING = 1e-9  # of figures, relative
 def paired_bootstrap(
     first_Q: ArrayLike, second_Q: ArrayLike, *, num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> Difference:
-    r"""Compare two means over the same queries: queries are drawn anew, with replacement, each with both its values.
+    r"""Compare two means over the same queries: queries are drawn again, with replacement, each with both its values.
 
     The interval lies between the 2.5 % and 97.5 % quantiles of the resampled differences d*, and
 

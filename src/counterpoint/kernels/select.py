@@ -161,7 +161,7 @@ def note(choice: Choice) -> Choice:
 def recording() -> Iterator[list[Choice]]:
     """Collect the distinct choices made inside the block."""
     record: list[Choice] = []
-    # Enclosing blocks go on recording: a choice is told to each of them.
+    # Enclosing blocks continue recording: each of them gets the choice.
     with holding(_records, (*_records.get(), record)):
         yield record
 

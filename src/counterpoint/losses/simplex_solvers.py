@@ -164,7 +164,7 @@ def inverse_powers(e_BM: Tensor, gamma: float) -> Tensor:
 
 
 def _num_steps(like: Tensor, most: int, unseen: int) -> int:
-    """How many steps to try: as many as may be needed where the last can be told, else enough ones."""
+    """How many steps to try: at most those needed if convergence can be checked, else enough."""
     return most if can_read(like) else min(most, unseen)
 
 

@@ -226,7 +226,7 @@ def method_named(name: str) -> MethodEntry:
     """The method of a name.
 
     Raises:
-        UsageError: there is none; the nearest name is told.
+        UsageError: no such method; the message has the nearest name.
     """
     if name not in CATALOGUE:
         raise unknown_name("method", name, CATALOGUE)

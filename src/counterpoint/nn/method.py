@@ -34,7 +34,7 @@ class Method(nn.Module, ABC):
             labels: class numbers (n,), -1 where unknown; None for data without labels. Only supervised methods
                 look at them.
             step: number of the call in the course of the run, the same on all ranks; losses that draw at random draw
-                anew for each.
+                again for each.
 
         Returns:
             Scalar tensor in float32 at least.

@@ -73,7 +73,7 @@ def _widths(found: Audit) -> Markup | None:
 
 
 def _told_by(found: Audit) -> Markup | None:
-    """What tells the classes without the content, beside chance."""
+    """What predicts the classes without the content, beside chance."""
     known = [cue for cue in found.cues if cue.accuracy is not None]
     if not known:
         return None

@@ -44,7 +44,7 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
     if not verbs or folder.encoder_card.exists():
         return {}
     status = folder.read_status().status
-    why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` goes on with it."
+    why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` continues it."
     return dict.fromkeys(verbs, why)
 
 

@@ -103,7 +103,7 @@ def _check(folders: Sequence[Path]) -> None:
 
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
-    """Render the page with every section shrunk by so many steps, as far as it can be."""
+    """Render the page with every section shrunk by a number of steps, as far as possible."""
     drawn = [_drawn(section, runs, step) for section in all_sections()]
     parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"

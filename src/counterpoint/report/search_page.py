@@ -20,7 +20,7 @@ MAX_GROUPS = 300
 
 
 def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
-    """Render the page, with pictures small enough for so many bytes; at the end without any."""
+    """Render the page, with pictures small enough for a number of bytes, if need be without any."""
     page = Markup()
     for side in (*SIDES, 0):
         addresses = {} if side == 0 else {name: data_address(each, side) for name, each in found.pictures.items()}

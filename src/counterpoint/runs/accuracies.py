@@ -42,7 +42,7 @@ class AskedSamples:
     Attributes:
         positions: of all that are looked at.
         labels_M: their classes.
-        num_bank: of these, the first so many answer, the others are asked about; None where each is asked about in
+        num_bank: of these, the first are the bank, the others are queries; None where each is a query in
             turn, by leaving it out.
     """
 

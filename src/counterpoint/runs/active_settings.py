@@ -107,7 +107,7 @@ def check_choices(settings: TrainSettings) -> None:
     """Refuse unknown names, and settings without effect, before any data are read.
 
     Raises:
-        UsageError: a name is unknown (the nearest is told), or a setting would change nothing.
+        UsageError: a name is unknown (the message has the nearest), or a setting would change nothing.
     """
     method = method_named(settings.method)
     if settings.encoder not in (AUTO, CUSTOM):

@@ -303,7 +303,7 @@ def _is_two_view(loss: Loss) -> bool:
 
 
 def _of_batch(loss: Loss, record: ClassLevel, number: int) -> _Draws:
-    """A batch whose other samples are so many draws, unless the loss says itself how many it takes."""
+    """A batch whose other samples are independent draws, unless the loss says itself how many it takes."""
     if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
         return _Draws(record, float(record.num_negatives or math.inf), loss.uses_labels)
     if not (_is_two_view(loss) and isinstance(record, LogOfSum)):

@@ -159,7 +159,7 @@ def _way(folder: RunFolder, start: Start) -> str:
     with contextlib.suppress(RunError):
         launch = folder.read_status().launch
     if folder.is_ours and (start.resume or is_restart(start.placement, launch)):
-        open_run(folder.path)  # damage is told, and what repairs it
+        open_run(folder.path)  # reports damage, and what repairs it
         return GO_ON
     check_free(folder, overwrite=start.overwrite)
     return REPLACE

@@ -42,7 +42,7 @@ class RecipeFile(Settings):
     Attributes:
         paper: key of the bibliography.
         summary: one line, ``DATA, ENCODER: what``.
-        extends: name of a file whose settings, departures and arms this one goes on from.
+        extends: name of a file whose settings, departures and arms this one continues from.
         reproduces: tables and figures of the paper.
         follows: whose configuration it is, with file and line or section; of the extended file where empty.
         departures: from the paper and its code, one sentence each.
@@ -109,7 +109,7 @@ def recipe_named(name: str) -> Recipe:
         name: as ``counterpoint list recipes`` has it.
 
     Raises:
-        UsageError: there is none of the name; the nearest is told.
+        UsageError: no recipe has the name; the message has the nearest one.
 
     >>> recipe_named("mio-cifar10-resnet18").settings["optim.learning_rate"]
     0.06
@@ -188,7 +188,7 @@ def _recipes_of(path: Path) -> dict[str, Recipe]:
     below = [_read(place) for place in _files() if place.stem == file.extends]
     files = [*below, file]
     follows = next((each.follows for each in reversed(files) if each.follows), "")
-    # Data and encoder, with which the summary of the file begins and those of its arms go on.
+    # Data and encoder, with which the summary of the file begins and those of its arms continue.
     setting = "".join(file.summary.partition(": ")[:2]) if ": " in file.summary else ""
     found = {}
     for arm in ("", *file.arms):

@@ -193,7 +193,7 @@ def resolve_views(
     # By the preset's numbers: blur_sigma, for example, has no effect where nothing is blurred.
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
-        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now: the loop goes on
+        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now
     if own is not None:
         own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pictures is None else pictures.pixels)
     return resolution

@@ -33,7 +33,7 @@ NAMES = ("out", "recipe")
 
 
 def continued_settings(folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings) -> TrainSettings:
-    """Settings with which a run goes on: its own, and of those asked for the harmless ones.
+    """Settings with which a run continues: its own, and of those asked for the harmless ones.
 
     Args:
         folder: the run.
@@ -114,7 +114,7 @@ def recorded_settings(folder: RunFolder) -> TrainSettings:
 
 
 def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -> str:
-    """Require that a run goes on with the samples that it began with, and with settings that give the same weights.
+    """Require that a run continues with the samples that it began with, and with settings that give the same weights.
 
     Args:
         folder: the run.
@@ -130,12 +130,12 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
     status, facts = readable_status(folder), _facts(folder)
     began = facts.get("data") if status is None else status.data_fingerprint
     if began is None:
-        raise RunError(f"{folder.status} is damaged, and no checkpoint is left to go on from; start with --overwrite")
+        raise RunError(f"{folder.status} is damaged, and no checkpoint is left to use; start with --overwrite")
     if fingerprint != began:
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
     if "resolved" not in facts:
         return ""
-    if facts["resolved"].get("engine", {}).get("average", "none") != "none":  # which nothing would go on with
+    if facts["resolved"].get("engine", {}).get("average", "none") != "none":  # which nothing would continue with
         raise RunError(f"{folder.path} keeps engine.average, which was removed; it can be used, but not resumed")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
@@ -220,7 +220,7 @@ def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Repor
     """Within, as many threads as a run on the CPU began with, where the machine has them: they decide the last bits.
 
     Args:
-        folder: the run, which goes on.
+        folder: the run, which continues.
         settings: its own.
         reporter: hears of another number than this process has.
     """

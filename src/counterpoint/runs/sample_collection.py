@@ -163,7 +163,7 @@ def _dimensions(z_ND: Tensor, labels: Tensor | None, chosen_MD: Tensor, threshol
 
 
 def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_BYTES) -> Sheet:
-    """Small square pictures of some samples in one file of at most so many bytes, if the smallest ones fit.
+    """Small square pictures of some samples in one file of a limited number of bytes, if the smallest ones fit.
 
     Args:
         source: of images.

@@ -118,7 +118,7 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     known = as_run(run, may_be_mixed=True)
     folder = known.folder
     status = _looked_at(folder.status.name, _status, folder)
-    if status.result == "failed":  # what the others are of cannot be told by it
+    if status.result == "failed":  # it cannot say which run the others belong to
         names = [path.name for path in (*list_checkpoints(folder.checkpoints), *folder.files) if path.exists()]
         why = f"{folder.status.name} is of another run"
         rest = [Check(name, "not checked", why) for name in names if name != folder.status.name]
@@ -161,7 +161,7 @@ def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]
             num_bytes = sum(file.stat().st_size for file in path.iterdir())
             found.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
         except (OSError, RunError) as error:
-            if path.exists():  # a run that goes on meanwhile drops old ones, at any moment
+            if path.exists():  # a run that continues meanwhile drops old ones, at any moment
                 yield Check(path.name, "failed", find_damage(path) or first_line(error))
             continue
         yield Check(path.name, "ok", f"every file matches its hash ({num_bytes / 1e6:.1f} MB)")
@@ -216,7 +216,7 @@ def _settings(folder: RunFolder, found: list[_Replayable]) -> str:
 
 
 def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """Whether a run on the CPU went on with another number of threads than it began with."""
+    """Whether a run on the CPU continued with another number of threads than it began with."""
     status = folder.read_status()
     began = status.num_threads
     others = sorted({each.snapshot.facts.get("num_threads", began) for each in found} - {began})

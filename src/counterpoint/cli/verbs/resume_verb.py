@@ -17,7 +17,7 @@ examples:
 
 
 class ResumeFlags(RunFlags):
-    """How a run goes on."""
+    """How a run continues."""
 
     as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)

@@ -73,7 +73,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
-    """The array in a file of so many bytes; writable."""
+    """The array in a file of this many bytes; writable."""
     version = np.lib.format.read_magic(stream)
     if version not in HEADER_READERS:
         raise ValueError(f"its header of version {version[0]} is not one that NumPy writes for arrays of one kind")

@@ -156,7 +156,7 @@ def _total(terms: Iterator[Tensor]) -> Tensor:
 
 Fill = Literal["black", "edge"]
 PADDING: dict[Fill, str] = {"black": "zeros", "edge": "border"}  # torch's words
-BLUR_REACH = 4.0  # a Gaussian is cut off at so many sigma
+BLUR_REACH = 4.0  # a Gaussian is cut off at this many sigma
 
 
 def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Tensor, size: tuple[int, int]) -> Tensor:

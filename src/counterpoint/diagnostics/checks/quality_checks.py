@@ -38,7 +38,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         text=" ".join(map(_in_pairs, known))
         + " Both p are corrected for there being two." * (len(known) > 1)
         + " Where raw input already separates the classes, learning has little to add."
-        + " Colours tell these classes: fewer queries are right by the grey pictures." * in_colour,
+        + " Colours separate these classes: fewer queries are right by the grey pictures." * in_colour,
         confirm="compare on more queries, and by class: counterpoint evaluate RUN",
         **remedies.advice(
             evidence,

@@ -23,7 +23,7 @@ from counterpoint.diagnostics.curvature.spectrum_records import (
 
 LIMITS = {torch.float64: 1e-10, torch.float32: 1e-4}  # of the relative defect of symmetry
 ROUNDING = 1e-10  # of shares, through the eigenvectors of a small matrix
-FAR = 1e4  # a diagonal entry so many times larger than the others costs digits
+FAR = 1e4  # a diagonal entry this many times larger than the others costs digits
 SIMPLE = 16.0  # times its mean: more weight than one direction has but once in 16,000
 SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so small a share of the largest value
 

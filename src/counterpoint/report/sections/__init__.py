@@ -40,7 +40,7 @@ class Section:
     smaller: Sequence[Fill] = ()
 
     def at(self, step: int) -> Fill:
-        """What makes its content, smaller by so many steps as far as it can be."""
+        """The function that makes its content, smaller by a number of steps as far as possible."""
         return (self.fill, *self.smaller)[min(step, len(self.smaller))]
 
 

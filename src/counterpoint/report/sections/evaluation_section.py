@@ -148,7 +148,7 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
     high = value if row.high is None else row.high
     is_baseline = row.is_baseline
     style = run_style(run.order)
-    # One run: colour tells the features. Several: it tells the run, in every chart alike.
+    # One run: colour means the features. Several: it means the run, in every chart.
     if num_runs == 1 and row.features != REPRESENTATION:
         style = Style("muted" if is_baseline else "c2", "", "square", is_hollow=is_baseline)
     return low, value, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)

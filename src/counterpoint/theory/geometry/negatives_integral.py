@@ -150,7 +150,7 @@ class LogSumIntegral:
         slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
         own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
         diagonal_BC = own_BC + kr_BC**2 * (second_B1 - self.basis.sum_of_squares(block.values_BMC, pairs_BQ))
-        # What is not kept is computed anew for each product, to keep memory small.
+        # What is not kept is computed again for each product, to keep memory small.
         basis, x_BC, kept_BMC = self.basis, block.x_BC, block.values_BMC if is_kept else None
 
         def times(direction_BC: Tensor) -> Tensor:
