@@ -151,7 +151,7 @@ class OnlineKNN(pl.Callback):
     Args:
         memory: the samples that vote, at least 20, as ``(samples, labels)`` or a loader of such batches; as the encoder
             takes them.
-        queries: the samples that are asked about, at least 10, that training never sees.
+        queries: at least 10 samples that training never sees.
         every: epochs between measurements, >= 1; the last epoch is always measured.
         represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
 

@@ -136,7 +136,7 @@ def dead_siblings(path: Path, end: str) -> list[Path]:
     start = f".{path.name}.{_machine()}-"
     try:
         names = [name for name in os.listdir(path.parent) if name.startswith(start)]
-    except OSError:  # whoever writes there says so
+    except OSError:  # the next write there reports it
         return []
     made = re.compile(rf"{re.escape(start)}(\d+)-[0-9a-f]{{8}}{re.escape(end)}", re.ASCII)
     owned = {name: found for name in names if (found := made.fullmatch(name))}

@@ -176,7 +176,7 @@ def read_collection(folder: RunFolder) -> Collection | None:
     if read_derived(folder, folder.findings).get("collection") != {"sha256": sha256_of(path)}:
         raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it again")
     try:
-        # A pickle could run code of whoever wrote the folder.
+        # A pickle could run code of the folder's author.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
             return _collection({name: stored[name] for name in stored.files})
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented

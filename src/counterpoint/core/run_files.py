@@ -46,7 +46,7 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
     """Make a run folder; what a run that had not begun left there is cleared away.
 
     Args:
-        path: of the folder; whoever calls holds its lock.
+        path: of the folder; the caller holds its lock.
         overwrite: replace a run that is there. Files that are not ours stay.
 
     Raises:
@@ -111,7 +111,7 @@ def create_seeds(path: Path, record: "SeedsRecord", *, overwrite: bool) -> RunFo
     """Make a folder for the runs of several seeds; those that are replaced become beginnings of runs.
 
     Args:
-        path: of the folder; whoever calls holds its lock.
+        path: of the folder; the caller holds its lock.
         record: which seeds.
         overwrite: replace the runs of all seeds that are there. Files that are not ours stay.
 

@@ -274,7 +274,7 @@ def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
     """
     try:
         found = run_named_in(read_text(folder.resolved))
-    except (OSError, ValueError):  # missing or unreadable: whoever needs the settings says so
+    except (OSError, ValueError):  # missing or unreadable: code that needs the settings reports it
         return
     if found != run_id:
         place = shlex.quote(str(folder.path))

@@ -201,7 +201,7 @@ def is_thinned(settings: SourceSettings) -> bool:
 
 
 def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings, class_names: Sequence[str]) -> Thinned:
-    """Cut the training samples to the class sizes asked for; held-out samples are not this function's affair.
+    """Cut the training samples to the class sizes asked for; this function does not change held-out samples.
 
     A class keeps the first samples of its own fixed random order, so a smaller set is part of every larger one, and
     what happens to one class changes nothing in another. Samples without a label (-1) are left out where anything is

@@ -148,7 +148,7 @@ class NamedSource:
         open: opens them as the settings ask.
         has_files: they lie below ``source.root``.
         files: names there of what may hold them, a file or a folder.
-        test_split: the part that is asked about where the set gives the queries.
+        test_split: the part with the queries, if the set has one.
     """
 
     summary: str

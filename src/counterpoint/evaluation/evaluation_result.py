@@ -190,7 +190,7 @@ def _place_of(subject: Subject, asked: EvaluationSettings) -> Path | None:
 def _earlier_rows(
     record: EvaluationRecord, path: Path, subject: Subject, asked: EvaluationSettings, reporter: Reporter
 ) -> list[EvaluationRow]:
-    """Rows of an earlier record that stay: of the same encoder and split, where their metric was not asked for."""
+    """Rows of an earlier record that stay: of the same encoder and split, whose metric was not requested."""
     try:
         values = read_derived(subject.folder, path) if path.exists() else {}
     except StaleFileError as error:  # of another run, or of other weights

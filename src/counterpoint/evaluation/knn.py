@@ -284,7 +284,7 @@ def _score(known: Labelled, vote: Vote) -> Score:
 
 
 def knn_score(known: Labelled) -> Score:
-    """Accuracy of the vote that was asked for."""
+    """Accuracy of the requested vote."""
     return known.once("knn", lambda: _score(known, Vote(known.k, known.temperature)))
 
 

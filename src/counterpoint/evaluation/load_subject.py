@@ -1,4 +1,4 @@
-"""Open what is to be judged, whatever it is: a run, an encoder trained elsewhere, or a file of features."""
+"""Open the subject of an evaluation: a run, an encoder trained elsewhere, or a file of features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +83,7 @@ def one_checkpoint(subject: Subject, checkpoint: str | None) -> Subject:
     """A subject with its encoder as it was at a checkpoint; None takes the last state.
 
     Raises:
-        UsageError: no such checkpoint is kept, or all of them were asked for.
+        UsageError: no such checkpoint is kept, or all of them were requested.
     """
     if checkpoint is None or subject.folder is None:
         return subject

@@ -45,7 +45,7 @@ class Labelled:
     Attributes:
         bank_ND: features of labelled samples; for a metric ``in_parts`` perhaps ``StoredRows``.
         labels_N: their classes, int64, from 0.
-        queries_QD: features of the samples that are asked about.
+        queries_QD: features of the queries.
         labels_Q: their classes.
         k: neighbours that vote.
         temperature: of their votes.

@@ -112,7 +112,7 @@ def vote_accuracy(bank: tuple[Tensor, Tensor], queries: tuple[Tensor, Tensor]) -
 
     Args:
         bank: features (n, d) and classes (n,) of the samples that vote, n >= ``NEIGHBOURS``.
-        queries: features and classes of those that are asked about.
+        queries: features and classes of the queries.
     """
     predicted = knn_predict(*bank, queries[0], Vote(NEIGHBOURS))
     return int((predicted == queries[1]).sum()) / len(queries[1])

@@ -5,7 +5,7 @@ FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector
 FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it means "done"
 FOLDER/manifest.json           the plan and all shards: written once all are there
 
-Of one plan all files are the same bytes, whoever writes them. Loads without torch.
+Files of one plan have the same bytes, independent of the process that writes them. Loads without torch.
 """
 
 # N rows, D features

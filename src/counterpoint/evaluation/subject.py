@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def queries(self) -> Source | None:
-        """The samples that are asked about, where they are a source of their own and no part of a split."""
+        """The queries, if they are a separate source and not a part of a split."""
         return self.sources[1] if len(self.sources) > 1 else None
 
     @property
@@ -128,7 +128,7 @@ def open_queries(
     part: Mapping[str, Any],
     reporter: Reporter,
 ) -> Source:
-    """Open samples that are asked about.
+    """Open the queries.
 
     Args:
         opens: how the encoder takes samples that are not its own.

@@ -258,7 +258,7 @@ def _originals(subject: Subject, data: Any, names: Sequence[str]) -> dict[int, T
 
 
 def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
-    """The formats that were asked for.
+    """The requested formats.
 
     Raises:
         UsageError: none, or an unknown one.
@@ -275,7 +275,7 @@ def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
 def _write_all(
     work: _Work, names: Sequence[str], reporter: Reporter, *, skips: bool
 ) -> tuple[list[ExportedFormat], dict[str, str]]:
-    """Every format that was asked for, and what could not be made."""
+    """Every requested format, and what could not be made."""
     chosen = list(FORMATS) if skips else [name for name in FORMATS if name in names]
     if "folder" in chosen and "safetensors" not in chosen:
         chosen.insert(chosen.index("folder"), "safetensors")  # the folder's weights

@@ -150,7 +150,7 @@ def fused(inputs: torch.dtype | None, what: str) -> Choice:
 
 
 def note(choice: Choice) -> Choice:
-    """Tell whoever records choices."""
+    """Add a choice to all recordings."""
     for record in _records.get():
         if choice not in record:
             record.append(choice)

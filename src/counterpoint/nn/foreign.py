@@ -324,7 +324,7 @@ def _best_plan(name: str, plans: list[Plan], tensors: Mapping[str, Tensor] | Non
     """The plan that has most of its weights in a file; the first where none has more."""
     if tensors is None or len(plans) == 1:
         return plans[0]
-    with torch.device("meta"):  # names and shapes are all that is asked for
+    with torch.device("meta"):  # only names and shapes are needed
         return max(plans, key=lambda plan: share_of(_built(name, 0, plan), tensors))
 
 

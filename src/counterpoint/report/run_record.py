@@ -272,7 +272,7 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         seal = read_derived(folder, folder.findings).get("arrays") if folder.findings.exists() else None
         if (seal is not None or folder.run_id is not None) and seal != {"sha256": sha256_of(path)}:
             raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it again")
-        # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
+        # A pickle could run code of the folder's author. Members are read, and found damaged, within this block.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except RunError:

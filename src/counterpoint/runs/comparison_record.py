@@ -114,7 +114,7 @@ class Comparison:
 
     @property
     def queries(self) -> str:
-        """What the runs were asked about."""
+        """The queries of the runs."""
         how = f" ({self.split.how})" if self.split.how else ""
         return f"{self.split.num_queries or 0:,} queries of {self.split.source}{how}"
 

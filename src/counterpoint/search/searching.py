@@ -45,7 +45,7 @@ RANDOM = (
 
 @dataclass(frozen=True)
 class Query:
-    """One thing that is asked about.
+    """One query.
 
     Attributes:
         name: shown in tables and messages.

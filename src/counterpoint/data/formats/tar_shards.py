@@ -119,7 +119,7 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
     """
     with open_regular(path) as stream:
         place, end = 0, os.fstat(stream.fileno()).st_size
-        # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there without a word.
+        # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there silently.
         with (
             suppress(tarfile.TarError, ValueError, LookupError, ArithmeticError),
             tarfile.open(fileobj=stream, mode="r:", tarinfo=CheckedHeader, errors="backslashreplace") as archive,

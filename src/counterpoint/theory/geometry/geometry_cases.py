@@ -40,7 +40,7 @@ class BestMeans:
     Attributes:
         factor_CR: class means as rows.
         risk: S of them.
-        lower_bound: no class means that were asked for have a smaller risk.
+        lower_bound: no class means of the requested kind have a smaller risk.
         status: what kind of answer it is.
         iterations: Newton steps.
         scale: what the tolerance is a share of.

@@ -129,7 +129,7 @@ class LogSumIntegral:
         mean_B1 = k * (r_BC * x_BC).sum(1, keepdim=True)
         # expm1, as both powers are near 1 at the first nodes, where their difference is of the order of s^2
         bracket_BQ = torch.expm1(-mean_B1 * self.nodes) - torch.expm1(k * log_p_BQ)
-        # log(epsilon) is left out; whoever asks adds it as an offset
+        # log(epsilon) is left out; the caller adds it as an offset
         at_mean_B = torch.log1p(mean_B1[:, 0] / self.epsilon) if self.epsilon else mean_B1[:, 0].log()
         value_B = at_mean_B + bracket_BQ @ self.node_weights
         return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
