@@ -19,7 +19,7 @@ MOST_GROUPS, PER_GROUP, PER_ROW = 24, 4, 12
 MOST_CLASSES = 60
 ANSWERS = {
     "good": "Yes",
-    "note": "Yes, with something to know",
+    "note": "Yes, with notes",
     "warning": "Yes, but look at the warnings first",
     "severe": "Not as it is",
 }
@@ -27,8 +27,8 @@ ANSWERS = {
 
 def render_audit(found: Audit) -> Markup:
     """Render the page."""
-    said = [_observation(each, found) for each in found.observations]
-    findings = join(said) if said else element("p", "Nothing to remark.", class_="reading")
+    cards = [_observation(each, found, is_first=at == 0) for at, each in enumerate(found.observations)]
+    findings = element("div", cards, class_="cards") if cards else element("p", "Nothing to remark.", class_="reading")
     contents, cue = _contents(found), max(found.cues, key=lambda each: each.skill, default=None)
     parts = [
         PageSection("found", "Findings", "What should be known before training?", findings),
@@ -104,7 +104,8 @@ def _histogram(title: str, axes: tuple[str, str], edges: Sequence[float], height
     return figure(title, "", draw, HALF, None)
 
 
-def _observation(each: Observation, found: Audit) -> Markup:
+def _observation(each: Observation, found: Audit, *, is_first: bool) -> Markup:
+    """A finding with its pictures under its title; the worst one is open."""
     title = element("h3", badge(each.level), " ", prose(each.title))
     # Groups are named below their pictures.
     named = ("group: ", "and ") if found.pictures and each.groups else ()
@@ -112,7 +113,8 @@ def _observation(each: Observation, found: Audit) -> Markup:
     more = len(each.groups) - MOST_GROUPS if named else 0
     told = [*([f"and {more} more"] if more > 0 else []), *told]
     lines = [element("p", prose(printable(line)), class_="note") for line in told]
-    return join(title, _pictures(each, found), lines)
+    parts = [element("summary", title), _pictures(each, found), lines]
+    return element("details", parts, class_=f"card level-{each.level}", open=is_first)
 
 
 def _pictures(each: Observation, found: Audit) -> Markup | None:

@@ -60,7 +60,7 @@ def dimension_words(run: RunRecord) -> str:
         own = dims.class_D[(dims.purity_D >= PURE) & (dims.class_D >= 0)]
         covered = f"{len(set(own.tolist()))} of {count(len(known.class_names), 'class', 'classes')}"
         verb = "represents" if len(own) == 1 else "represent"
-        words += f", and {len(own)} {verb} for one class (at least 80{NO_BREAK}% of it)"
+        words += f", and {len(own)} {verb} one class (at least 80{NO_BREAK}% of it)"
         words += f": {covered} together" if len(own) else ""
     if not len(active):
         return f"{words}."
