@@ -316,7 +316,7 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
     return Observation(
         code="class-shortcut",
         level="warning" if any(cue.name in FILE_CUES or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
-        title=f"{first.name} alone predicts the class of {first.accuracy:.0%} of the pictures"
+        title=f"the class of {first.accuracy:.0%} of the pictures follows from {first.name} alone"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
         remedy="convert the files of all classes to one format"

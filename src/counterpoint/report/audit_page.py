@@ -35,7 +35,7 @@ def render_audit(found: Audit) -> Markup:
         PageSection("there", "Contents", "What is there?", contents, f"{found.facts[0]}.", is_open=False),
     ]
     if cue is not None:
-        told = f"{cue.name} alone predicts {percent(cue.accuracy)}, chance {percent(cue.majority)}."
+        told = f"By {cue.name} alone {percent(cue.accuracy)} are right, by chance {percent(cue.majority)}."
         parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cues(found), told, is_open=False))
     verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(found))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
@@ -140,7 +140,7 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     return element(
         "article",
         title,
-        element("div", pictures, class_=f"thumbs per-row-{PER_GROUP}"),
+        element("div", pictures, class_=f"thumbs per-row-{len(members)}"),
         element("ul", told, class_="facts"),
         class_="concept",
     )

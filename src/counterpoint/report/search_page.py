@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from counterpoint.core.markup import Markup, element, hide_folders, join, printable
+from counterpoint.core.markup import Markup, element, hide_folders, join, printable, prose
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.picture_sheets import data_address
@@ -32,7 +32,7 @@ def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> M
 
 def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
     facts = " · ".join(hide_folders(fact) for fact in found.facts.values())
-    reading = element("p", " ".join(hide_folders(words) for words in found.reading), class_="note")
+    reading = element("p", prose(" ".join(hide_folders(words) for words in found.reading)), class_="note")
     if isinstance(found, Copies):
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
         groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
