@@ -43,7 +43,7 @@ class DuplicateGroup(Record):
 
 
 class Observation(JudgedFact):
-    """One thing that was found in the data.
+    """One finding about the data.
 
     Attributes:
         code: which check found it.
@@ -66,7 +66,7 @@ class Observation(JudgedFact):
 
     @property
     def details(self) -> list[str]:
-        """What follows the title where it is printed, line by line."""
+        """The printed lines below the title."""
         groups = [
             "group: " + few(group.names) + (f" ({group.turn})" if group.turn else "")
             for group in self.groups[:NUM_NAMED]
@@ -104,13 +104,13 @@ class Cue(Record):
 
     @property
     def skill(self) -> float:
-        """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
+        """Accuracy rescaled: 0 is always naming the largest class, 1 is always right."""
         chance = self.majority or 0.0
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
 
 
 class Passport(Record):
-    """What is there, counted.
+    """Counts of the content of the data.
 
     Attributes:
         num_found: samples or picture files that were found.
@@ -164,7 +164,7 @@ class Precision(Record):
 
 
 class Audit(Record):
-    """What data hold before anything is trained on them.
+    """The result of an audit of data.
 
     Attributes:
         format: of this record's file.
@@ -192,7 +192,7 @@ class Audit(Record):
 
     @property
     def level(self) -> Level:
-        """The worst level of what was found."""
+        """The worst level of all findings."""
         return LEVELS[max((LEVELS.index(each.level) for each in self.observations), default=0)]
 
     def found(self, code: str) -> Observation | None:
@@ -207,7 +207,7 @@ class Audit(Record):
         return f"{self.name}: {', '.join(told) if told else 'nothing to remark'}"
 
     def left_out(self, *, near_copies: bool = False) -> tuple[str, ...]:
-        """Samples that training had better leave out: of those with equal content all but one.
+        """Samples that training should leave out: all but one of those with equal content.
 
         Of copies across parts all go that are not kept for tests, so that the test part stays whole.
 
@@ -251,7 +251,7 @@ class Audit(Record):
 
     @property
     def facts(self) -> list[str]:
-        """What is there, in lines."""
+        """The content of the data, in lines."""
         known = self.passport
         what = "pictures" if self.kind == "images" else "vectors"
         lines = [
@@ -297,7 +297,7 @@ def is_for_tests(part: str) -> bool:
 
 
 def needed_max_bad(num_bad: float, number: float) -> float | None:
-    """The ``source.max_bad`` with which training takes data with so many bad files; None where the default will do.
+    """The ``source.max_bad`` with which training accepts this number of bad files; None if the default is enough.
 
     >>> needed_max_bad(1, 100), needed_max_bad(1, 30)
     (None, 0.04)

@@ -1,4 +1,4 @@
-"""Everything that data hold, good or bad: what is looked at, by which names, in which parts, with which labels."""
+"""All samples of data, good or bad: their names, parts and labels."""
 
 # N samples
 

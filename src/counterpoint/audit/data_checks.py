@@ -81,7 +81,7 @@ def check_cut(evidence: SetEvidence) -> Observation | None:
 
 
 def check_noise(evidence: SetEvidence) -> Observation | None:
-    """Pictures of noise, where most are none."""
+    """Pictures of noise, if most pictures are not noise."""
     if evidence.seen is None:
         return None
     is_noise_N = (evidence.seen.looks.grain_N <= NOISE_GRAIN) & evidence.is_good_N & ~evidence.is_blank_N
@@ -333,7 +333,7 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
 
 
 def check_outliers(evidence: SetEvidence) -> Observation | None:
-    """Pictures that look like no other."""
+    """Pictures that differ from all others."""
     odd = outliers(evidence.seen.looks, evidence.unique) if evidence.seen else None
     if odd is None:
         return None
@@ -353,7 +353,7 @@ def check_outliers(evidence: SetEvidence) -> Observation | None:
 
 
 def check_few(evidence: SetEvidence) -> Observation | None:
-    """Fewer samples than a representation can be learnt from."""
+    """Too few samples to learn a representation."""
     number = len(evidence.unique)
     if number >= FEW_SAMPLES:
         return None

@@ -37,7 +37,7 @@ MEMORY = "in memory"
 
 @dataclass(frozen=True)
 class PictureHeader:
-    """What a picture's file says of itself, or why it is none.
+    """Facts from a picture's file, or the reason why it is not a picture.
 
     Attributes:
         reason: why it cannot be read; empty where it can.

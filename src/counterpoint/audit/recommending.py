@@ -93,7 +93,7 @@ class Recommendation(Record):
 
     @property
     def promise(self) -> str:
-        """How long it takes."""
+        """The predicted time of the training."""
         if self.seconds is None:
             return f"no step was timed, of {self.minutes:g} minutes given"
         low, middle, high = ((value or 0.0) / 60 for value in (self.low, self.seconds, self.high))

@@ -57,7 +57,7 @@ class SetEvidence:
 
     @property
     def noun(self) -> str:
-        """What the samples are called."""
+        """Names of the samples."""
         return "pictures" if self.collection.kind == "images" else "vectors"
 
     @cached_property
@@ -114,7 +114,7 @@ class SetEvidence:
 
     @cached_property
     def agreements(self) -> list[tuple[np.ndarray, Tensor, LabelAgreement]]:
-        """Positions of labelled samples in parts that are compared, what they are compared by, and what came of it.
+        """Positions of labelled samples in parts that are compared, the features that compare them, and the result.
 
         Pictures are compared by their outlines, vectors by their columns at one scale.
         """
@@ -147,7 +147,7 @@ class SetEvidence:
 
     @property
     def class_cues(self) -> tuple[ClassCue, ...]:
-        """What tells single classes from the rest."""
+        """Cues that separate a single class from the rest."""
         return self._told[1]
 
     def named(self, places: Iterable[int]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a step of training takes on this machine, measured in a child process that is stopped when its time is up."""
+"""The time of a training step on this machine, measured in a child process with a time limit."""
 
 import itertools
 import json
@@ -46,7 +46,7 @@ CHILD = "from counterpoint.audit.step_timing import serve; serve()"
 
 @dataclass(frozen=True)
 class Timing:
-    """What one choice of encoder and size takes.
+    """The time of one choice of encoder and size.
 
     Attributes:
         resolution: settings with every ``auto`` filled in, and the reasons.

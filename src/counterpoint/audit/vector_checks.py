@@ -1,4 +1,4 @@
-"""What is wrong with a table of vectors: numbers that are none, columns that say nothing, scales far apart."""
+"""What is wrong with a table of vectors: NaN and infinity, constant columns, different scales."""
 
 # N samples, D features
 

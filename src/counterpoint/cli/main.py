@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int:
-    """Act; an error becomes one line on standard error and the exit code that ``main`` names.
+    """Run the action; an error becomes one line on standard error and the exit code that ``main`` names.
 
     Args:
         prog: what the line begins with.

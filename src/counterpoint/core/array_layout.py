@@ -1,4 +1,4 @@
-"""What an array of samples is: images in any common layout, or vectors; brought to one form."""
+"""Arrays of samples in one form: images from any common layout, or vectors."""
 
 import math
 from typing import Any, Literal
@@ -84,7 +84,7 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
 
 
 def check_finite(samples: Tensor, name: str, remedy: str = "") -> None:
-    """Require real numbers that are finite; nothing is asked of what holds whole numbers.
+    """Require real numbers that are finite; whole numbers always pass.
 
     Raises:
         DataError: it names the first sample with NaN or infinity, or the numbers are complex.

@@ -1,4 +1,4 @@
-"""What is read from the data, what a verb looks at, and how views are drawn, as frozen pydantic models.
+"""Settings of the data, of a verb's subject, and of views, as frozen pydantic models.
 
 With the base of all settings. Like ``core.settings``, this module does not import torch.
 """
@@ -94,7 +94,7 @@ class SourceSettings(Settings):
 
 
 class PartSettings(Settings):
-    """What of the data a verb looks at; what is None stays as the run has it."""
+    """The data of a verb; None keeps the run's value."""
 
     split: str | None = None
     classes: str | None = None
@@ -112,7 +112,7 @@ class PartSettings(Settings):
 
 
 class LookSettings(PartSettings):
-    """With which encoder a verb looks at samples, and where it computes."""
+    """The encoder of a verb, and its device."""
 
     weights: str | None = option("with --encoder: its weights: .safetensors, or a .pth, .ckpt or .bin of tensors")
     mean: Annotated[tuple[float, ...], Strict(False)] | None = option(
@@ -129,7 +129,7 @@ class LookSettings(PartSettings):
 
 
 class DiagnosisSettings(LookSettings):
-    """The same of ``diagnose``, and what it looks at beyond representation and embedding."""
+    """The same for ``diagnose``, and its layers beyond representation and embedding."""
 
     layers: bool = option("measure every layer of backbone and projector, too", False)
 

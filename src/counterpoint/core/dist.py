@@ -64,7 +64,7 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
 
 
 def leave_ranks(*, is_orderly: bool = True) -> None:
-    """Part from the other processes: a rank that leaves while others still talk to it would break their connection.
+    """Leave the other processes together: a rank that leaves early would break their connection.
 
     Args:
         is_orderly: wait for the others; False after an error that they may never hear of.

@@ -80,7 +80,7 @@ class RunError(CounterpointError):
 
 
 class StaleFileError(RunError):
-    """A file of a run folder is of another run, or of weights that the run has no more."""
+    """A file of a run folder is of another run, or of weights that the run no longer has."""
 
 
 class TrainingError(CounterpointError):

@@ -29,14 +29,14 @@ SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the 
 
 @dataclass(frozen=True)
 class Seal:
-    """What tells a file from any other: its length in bytes and the SHA-256 of its content."""
+    """What identifies a file: its length in bytes and the SHA-256 of its content."""
 
     size: int
     sha256: str
 
 
 def file_state(path: str | Path) -> tuple[int, ...] | None:
-    """What tells cheaply that a file is another one or may have changed; None where it is not there."""
+    """A cheap sign that a file was replaced or may have changed; None for a missing file."""
     try:
         state = os.stat(path)
     except (OSError, ValueError):
@@ -236,7 +236,7 @@ def read_json(path: Path) -> Any:
 
 
 def finite_or_null(value: Any) -> Any:
-    """Replace NaN and infinities by None in plain data, since JSON has no word for them."""
+    """Replace NaN and infinities by None in plain data, since JSON cannot hold them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

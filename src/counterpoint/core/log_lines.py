@@ -1,4 +1,4 @@
-"""Logs of JSON lines that grow: each checkpoint, and the record of a finished run, has the hash of what stood there.
+"""Logs of JSON lines that grow: each checkpoint, and the record of a finished run, has the hash of their content.
 
 A line that a kill tore off while it was written is the last and has no end.
 """

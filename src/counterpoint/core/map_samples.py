@@ -1,4 +1,4 @@
-"""What a run folder keeps of the samples themselves: where a map sets them, what each dimension does, small pictures.
+"""What a run folder keeps of the samples themselves: positions on a map, figures of each dimension, small pictures.
 
 ``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``; ``map.json`` is made of it by ``report``,
 names the collection that it was made of, and has its own seal. Loads without torch.
@@ -106,7 +106,7 @@ class Collection:
 
 
 class Layout(Record):
-    """Positions of a map, in units of 1/4095 of its side, and how far neighbours on it are neighbours.
+    """Positions of a map, in units of 1/4095 of its side, and how well it keeps neighbours.
 
     Trustworthiness is that of venna2001 for 10 neighbours: 1 where all neighbours on the map are true ones, about 0.5
     where they are drawn by chance.

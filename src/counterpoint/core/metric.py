@@ -104,7 +104,7 @@ def accuracy_metric(**fields: Any) -> Metric:
 
 
 def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "number") -> Metric:
-    """The record of a figure that checks read and no page shows: its name is all that it is called.
+    """The record of a figure that checks read and no page shows; it has only a name.
 
     Args:
         name: its key.

@@ -62,7 +62,7 @@ class WorkPart:
 
 
 def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ) -> WorkPart:
-    """Which part of a table this process makes: its rank's share of the part that was asked for.
+    """Which part of a table this process makes: its rank's share of the requested part.
 
     Args:
         text: such as ``3/64``; None is all of the work, which the ranks of torchrun share.

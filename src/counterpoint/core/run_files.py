@@ -91,7 +91,7 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
 
 
 def is_beginning(folder: RunFolder) -> bool:
-    """Whether a folder holds no more than what a start leaves that was killed before the run had begun, if anything."""
+    """Whether a folder is empty, or holds only files of a start that was killed before the run began."""
     if not folder.path.is_dir():
         return False
     names = {LOCK}

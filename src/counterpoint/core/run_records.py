@@ -131,7 +131,7 @@ class SeedsRecord(Record):
 
 
 class EpochRecord(Record):
-    """What one epoch was: a line of ``metrics.jsonl`` and a line of ``timings.jsonl``.
+    """One epoch: a line of ``metrics.jsonl`` and a line of ``timings.jsonl``.
 
     Attributes:
         epoch: counted from 1.

@@ -1,4 +1,4 @@
-"""Every setting of a training run, as frozen pydantic models: the one truth for YAML, Python and the command line.
+"""Every setting of a training run, as frozen pydantic models: the one definition for YAML, Python and the command line.
 
 A field that is ``auto`` is filled in by ``runs.resolve`` when the data and the method are known, and the reason is
 written to ``resolved.yaml``. Field descriptions are the command line's help. This module does not import torch, so that

@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop: training saves first, every other verb clears away what is half made."""
+"""Signals that ask a process to stop: training saves first, every other verb removes unfinished files."""
 
 import signal
 import threading

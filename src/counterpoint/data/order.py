@@ -160,7 +160,7 @@ def _draws(seed: int, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tenso
 def build_order(
     positions: Tensor, labels_N: Tensor | None, batch_size: int, seed: int, sampling: str = "natural"
 ) -> Order:
-    """The order that ``source.sampling`` asks for; balanced sampling leaves out samples without a label (-1).
+    """The order of ``source.sampling``; balanced sampling leaves out samples without a label (-1).
 
     Args:
         positions: positions in the source that are trained on.
@@ -201,7 +201,7 @@ def is_thinned(settings: SourceSettings) -> bool:
 
 
 def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings, class_names: Sequence[str]) -> Thinned:
-    """Cut the training samples to the class sizes asked for; this function does not change held-out samples.
+    """Cut the training samples to the requested class sizes; this function does not change held-out samples.
 
     A class keeps the first samples of its own fixed random order, so a smaller set is part of every larger one, and
     what happens to one class changes nothing in another. Samples without a label (-1) are left out where anything is

@@ -106,7 +106,7 @@ def fixed_labels(name: str, labels: Labels | None, settings: SourceSettings) -> 
 
 
 def refuse_split(name: str, asked: str) -> None:
-    """Refuse a split of data that have only one part: one that does nothing must not pass in silence."""
+    """Refuse a split of data that have only one part: a setting without effect must not pass silently."""
     if asked != "auto":
         raise UsageError(f"{name} has one part only; source.split can be auto, got {asked!r}")
 

@@ -30,7 +30,7 @@ NO_FILE = "none"
 
 
 def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, progress: Progress) -> Source:
-    """Open whatever the user gave as data, all of it, without some samples, or the samples of some classes.
+    """Open the user's data, all of it, without some samples, or the samples of some classes.
 
     Args:
         data: a name of ``CATALOGUE``, a path (a folder or a file of any known form), a NumPy array or a tensor.

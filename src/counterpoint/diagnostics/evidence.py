@@ -275,7 +275,7 @@ class ClassRecord(Record):
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a word."""
+        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a finding."""
         return self.imbalance >= IMBALANCED
 
 
@@ -303,7 +303,7 @@ class GroupRecord(Record):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that findings may draw on; None where it is not known.
+    """All evidence for findings; None where it is not known.
 
     Attributes:
         places: measurements by place; the embedding's are always there.
@@ -373,7 +373,7 @@ class Evidence:
 
     @property
     def not_looked_at(self) -> tuple[str, ...]:
-        """What a verdict would look at, and was not there."""
+        """Input that a verdict needs and that was missing."""
         embedding = self.places.get(EMBEDDING)
         lacking = {
             "labels": self.learned is None,

@@ -151,7 +151,7 @@ class Findings(Record):
 
     @property
     def limits(self) -> str:
-        """One line on what was not looked at; empty where nothing was lacking."""
+        """One line on missing input; empty without missing input."""
         return f"Not checked, as input was missing or too little: {', '.join(self.unjudged)}." if self.unjudged else ""
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""Are the features any good: kNN and linear probe beside chance and what training did not make, in one sentence.
+"""Are the features good: kNN and linear probe beside chance, raw input and the untrained encoder, in one sentence.
 
 Loads without torch, so that a report can draw the sentence again from an evaluation.
 """
@@ -37,12 +37,12 @@ class Gain:
 
     @property
     def is_better(self) -> bool:
-        """Whether the features are told apart from the baseline, and better."""
+        """Whether the features are significantly better than the baseline."""
         return self.difference is not None and self.difference.is_told_apart and self.difference.value > 0
 
     @property
     def is_worse(self) -> bool:
-        """Whether they are told apart from it, and worse."""
+        """Whether they are significantly worse than it."""
         return self.difference is not None and self.difference.is_told_apart and self.difference.value < 0
 
     @property
@@ -72,7 +72,7 @@ def gains(votes: Sequence[EvaluationRow]) -> tuple[Gain, ...]:
 
 
 def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
-    """One sentence: are the features better than what training did not make, by which classifier, and what is chance.
+    """One sentence: are the features better than the baselines, by which classifier, and what is chance.
 
     Args:
         votes: see ``gains``.
@@ -137,7 +137,7 @@ def _needed(gain: Gain) -> str:
 
 
 def name_of(row: EvaluationRow) -> str:
-    """What a baseline is called in a sentence."""
+    """The name of a baseline in a sentence."""
     return "the untrained encoder" if row.features == UNTRAINED_ENCODER else "raw input"
 
 

@@ -1,4 +1,4 @@
-"""Whether labels were written into the features: coordinates that give a label away, where the others do not."""
+"""Whether labels were written into the features: coordinates that reveal a label, while the others do not."""
 
 # N compared samples with a label, D coordinates, C classes
 

@@ -41,7 +41,7 @@ SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
 
 @dataclass(frozen=True)
 class MeasuredFeatures:
-    """What a metric may look at; what several of them look at is computed once, when the first asks.
+    """The input of metrics; shared results are computed once, when the first metric needs them.
 
     Attributes:
         z_ND: features of all samples but outliers.

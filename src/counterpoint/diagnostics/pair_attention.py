@@ -145,7 +145,7 @@ def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tup
 
 @dataclass(frozen=True)
 class NearSamples:
-    """What lies near what.
+    """Close pairs of samples.
 
     Attributes:
         is_copy_NN: which other samples are near-copies; symmetric.

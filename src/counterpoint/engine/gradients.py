@@ -1,4 +1,4 @@
-r"""What becomes of a gradient: scaled for float16, measured, clipped, used for a step, and cleared.
+r"""The steps of a gradient: scaled for float16, measured, clipped, used for a step, and cleared.
 
 Length of the whole gradient over all parameters :math:`p`, which clipping compares with its limit :math:`c`:
 
@@ -68,7 +68,7 @@ class LossScale:
 
 @dataclass(frozen=True)
 class Update:
-    """What became of one update; the same on every rank.
+    """The result of one update; the same on every rank.
 
     Attributes:
         gradient_norm: length of the whole gradient before clipping; infinite or NaN where it is not finite.

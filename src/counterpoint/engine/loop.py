@@ -106,7 +106,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
 
 
 def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
-    """Take the step that follows a checkpoint, and say what came of it. Nothing is written.
+    """Take the step that follows a checkpoint, and return its result. Nothing is written.
 
     Args:
         job: the run, not set up yet.

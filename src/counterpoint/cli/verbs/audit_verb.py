@@ -24,7 +24,7 @@ SETTINGS = READ
 
 
 class AuditFlags(VerbFlags):
-    """What is looked at, and where the findings go."""
+    """The data, and the files for the findings."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
     against: str | None = option("other data to search for copies, such as a test set")
@@ -38,7 +38,7 @@ class AuditFlags(VerbFlags):
 
 
 def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
-    """Look, and print what was found."""
+    """Audit the data, and print the findings."""
     file = None if flags.json_file in (None, "-") else Path(flags.json_file)
     if file is not None:
         check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")

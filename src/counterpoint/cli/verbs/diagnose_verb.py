@@ -29,7 +29,7 @@ SETTINGS = CHOOSING
 
 
 class DiagnoseFlags(SubjectFlags, DiagnosisSettings):
-    """What is looked at, and what is printed."""
+    """The subject, and the output."""
 
     data: str | None = option(
         "with a run: other samples, or the array it was trained on (default: its own); with features: their samples"

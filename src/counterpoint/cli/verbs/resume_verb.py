@@ -24,7 +24,7 @@ class ResumeFlags(RunFlags):
 
 
 def run(flags: ResumeFlags) -> None:
-    """Go on, say whether the features are good, and name the run folder."""
+    """Continue, say whether the features are good, and name the run folder."""
     folder = RunFolder(Path(flags.run))
     if not folder.holds_seeds:
         open_run(folder.path, needs_status=False)

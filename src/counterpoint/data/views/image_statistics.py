@@ -1,4 +1,4 @@
-"""What pictures look like, as far as the choice of their views depends on it."""
+"""Statistics of pictures that decide the choice of their views."""
 
 # N pictures, C channels, H height, W width, P pixels, L grey levels
 

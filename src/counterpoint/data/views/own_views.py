@@ -75,7 +75,7 @@ class OwnViews:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def draw(self, samples: Tensor, draws: Draws) -> Tensor:

@@ -14,7 +14,7 @@ FEWEST_DIMS = 8  # of which one direction is not expected to carry most
 
 
 def is_neural_collapse(evidence: Evidence) -> bool:
-    """Whether about as many directions as classes less one are left, and the classes are told apart well."""
+    """Whether about (classes - 1) directions are left, and the classes are well separated."""
     classes, learned = evidence.classes, evidence.learned
     if classes is None or classes.within_share is None or learned is None or learned.low is None:
         return False

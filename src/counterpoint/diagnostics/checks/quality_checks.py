@@ -1,4 +1,4 @@
-"""Is it good for anything: accuracies beside chance and beside baselines, and whether there is enough to judge by."""
+"""Quality: accuracies beside chance and baselines, and whether there are enough samples to judge."""
 
 from counterpoint.core.paired_shares import written_p
 from counterpoint.diagnostics import remedies

@@ -1,4 +1,4 @@
-"""What is known of the spectrum of one Hessian: counts with two-sided bounds, extreme eigenvalues, trace, symmetry."""
+"""Estimates of the spectrum of one Hessian: counts with two-sided bounds, extreme eigenvalues, trace, symmetry."""
 
 # P parameters, M Lanczos steps
 
@@ -37,7 +37,7 @@ def operator_spectrum(
     top: int = 5,
     advance: Callable[[], object] = lambda: None,
 ) -> OperatorSpectrum:
-    """Run Lanczos from each probe and put together what its tridiagonal matrices say.
+    """Run Lanczos from each probe and combine the results of the tridiagonal matrices.
 
     Args:
         operator: the Hessian.
