@@ -219,8 +219,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(run: cp.Run, tmp_path: Path, p
         (run, {"data": tmp_path / "empty"}, CounterpointError, "empty"),
         (run, {"data": tmp_path / "text.txt"}, CounterpointError, "text.txt"),
         (run, {"layers": "x"}, UsageError, "did you mean 'layer'"),
-        (run, {"out": photos}, RunError, "no export"),
-        (run, {"out": run.path}, RunError, "no export"),
+        (run, {"out": photos}, RunError, "not an export"),
+        (run, {"out": run.path}, RunError, "not an export"),
         (run, {"out": tmp_path / "no" / "x"}, RunError, "does not exist"),
     ]
     for subject, changes, kind, words in cases:

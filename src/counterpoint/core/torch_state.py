@@ -92,7 +92,7 @@ def own_draws(seed: int | None = None, devices: Iterable[torch.device] | None = 
     """Draw from torch's generator alone, and leave it to the caller as it was.
 
     Args:
-        seed: to begin with; None goes on from where the generator stands.
+        seed: of the first state; None continues from the generator's present state.
         devices: GPUs whose generators are drawn from, too; None for all of them.
 
     >>> before = torch.get_rng_state()

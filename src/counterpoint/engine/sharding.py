@@ -25,7 +25,7 @@ CAN_SHARD = "ignored_params" in signature(fully_shard).parameters
 
 
 def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
-    """Shard a method in place, block by block; the optimiser goes on with the shards.
+    """Shard a method in place, block by block; the optimiser continues with the shards.
 
     Every rank must hold the same weights before: nothing is sent.
 
@@ -99,7 +99,7 @@ def read_sharded_gradients(method: nn.Module) -> Gradients:
     for scalar, total in zip(scalars, totals[len(squares) :], strict=True):
         scalar.copy_(total / world_size())
     values = totals.tolist()
-    # `values` goes on behind the squares with the scalars' sums: hence no strict zip.
+    # `values` continues behind the squares with the scalars' sums: so the zip is not strict.
     means = iter(value / world_size() for value in values[len(squares) :])
     norms = [abs(next(means)) if alone else value**0.5 for value, alone in zip(values, is_whole, strict=False)]
     return Gradients(names, tensors, norms)
