@@ -1,4 +1,4 @@
-"""Whether single dimensions of a code stand for single factors that generated the data: MIG."""
+"""Whether single dimensions of a code encode single factors that generated the data: MIG."""
 
 # N samples, D dimensions of the code, F factors, B bins, V values of a factor
 
@@ -32,7 +32,7 @@ class FactorInformation:
 
         .. math:: \frac{1}{F} \sum_f \frac{I(z_{1(f)}; v_f) - I(z_{2(f)}; v_f)}{H(v_f)}
 
-        with the two dimensions that tell most about each factor. 1: each factor stands in one dimension, which tells
+        with the two dimensions that tell most about each factor. 1: each factor is in one dimension only, which tells
         all of it; 0: in none, or in two alike.
 
         Source: chen2018, Eq. 6.

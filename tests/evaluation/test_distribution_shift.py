@@ -40,7 +40,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 
 
 def test_features_without_their_encoder_cannot_be_corrupted(clusters: Any) -> None:
-    with pytest.raises(UsageError, match="--corruptions needs the encoder; features are all that is known"):
+    with pytest.raises(UsageError, match="--corruptions needs the encoder; only features were given"):
         cp.evaluate(clusters.data, labels=clusters.labels, corruptions=["fog"], quiet=True)
 
 

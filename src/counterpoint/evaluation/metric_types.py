@@ -45,15 +45,15 @@ class Labelled:
     Attributes:
         bank_ND: features of labelled samples; for a metric ``in_parts`` perhaps ``StoredRows``.
         labels_N: their classes, int64, from 0.
-        queries_QD: features of the samples that are asked about.
+        queries_QD: features of the queries.
         labels_Q: their classes.
         k: neighbours that vote.
         temperature: of their votes.
         inverse_penalty: C of a linear probe's squared penalty.
         predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
             one.
-        class_names: of all classes, for records; empty where they have none.
-        once: what has been computed of these features; a changed copy begins anew.
+        class_names: of all classes, for records; empty for classes without names.
+        once: what has been computed of these features; a changed copy begins again.
     """
 
     bank_ND: Tensor
@@ -77,7 +77,7 @@ def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:
     """Require labelled features and queries that a classifier can take.
 
     Raises:
-        TypeError: anything that is no dense floating tensor, or two precisions.
+        TypeError: anything that is not a dense floating tensor, or two precisions.
         ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
     """
     check_bank(bank_ND, labels_N)
@@ -96,7 +96,7 @@ def check_bank(bank_ND: Rows, labels_N: Tensor) -> None:
 
 
 def check_queries(queries_QD: Tensor, num_features: int) -> None:
-    """The part of ``check_known`` that is about the queries, for a bank of so many features."""
+    """The part of ``check_known`` that is about the queries, for a bank with this number of features."""
     check_features(queries_QD, "queries", min_rows=1)
     if queries_QD.shape[1] != num_features:
         raise ValueError(f"queries must have as many features as the bank, {num_features}, got {queries_QD.shape[1]}")
@@ -145,7 +145,7 @@ def wilson(correct: int, total: int) -> Proportion:
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A figure that is no share of the queries, with its 95 % interval where it has one."""
+    """A figure that is not a share of the queries, with its 95 % interval where it has one."""
 
     value: float
     low: float | None = None
@@ -171,7 +171,7 @@ def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str
     """A score as the record of an evaluation has it.
 
     Args:
-        features: what it is a figure of.
+        features: from which the figure was computed.
         protocol: a metric's name, perhaps with a condition (``core.metric``).
         score: the figure.
         class_names: of all classes; empty leaves the shares of the classes out.

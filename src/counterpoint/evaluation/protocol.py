@@ -145,7 +145,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
 def _measurable(
     chosen: Sequence[Metric], asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
 ) -> tuple[Metric, ...]:
-    """The metrics that have what they need; of those that were asked for by their names all must.
+    """The metrics that have what they need; all metrics that were requested by name must have it.
 
     Raises:
         UsageError: a metric that was named lacks something.

@@ -71,7 +71,7 @@ def _torchvision(name: str) -> nn.Module:
 
 
 def _timm_habit(name: str) -> Habit:
-    """From timm's record of the weights that the name stands for."""
+    """Read the weights that the name selects from timm's record."""
     found = check_timm_name(name).get_pretrained_cfg(name)
     return Habit(tuple(found.mean), tuple(found.std), found.input_size[-1]) if found else Habit()
 
@@ -301,7 +301,7 @@ def _best_plan(name: str, plans: list[Plan], tensors: Mapping[str, Tensor] | Non
     """The plan that has most of its weights in a file; the first where none has more."""
     if tensors is None or len(plans) == 1:
         return plans[0]
-    with torch.device("meta"):  # names and shapes are all that is asked for
+    with torch.device("meta"):  # only names and shapes are needed
         return max(plans, key=lambda plan: share_of(_built(name, 0, plan), tensors))
 
 

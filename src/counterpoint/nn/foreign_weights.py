@@ -159,7 +159,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Match:
-    """Which tensors of a file stand for which weights of a module, under one prefix and in one spelling.
+    """Which tensors of a file belong to which weights of a module, under one prefix and in one spelling.
 
     ``is_numbered``: the file has the numbers of the module's children in place of their names.
     """
@@ -307,7 +307,7 @@ def _part_of_another(match: Match, left: list[str]) -> str | None:
 
 
 def _blocks_around(name: str) -> list[tuple[str, str]]:
-    """The numbered blocks that hold a weight, and its name in each: of at least two words, as a layer is no block."""
+    """The numbered blocks that hold a weight, and its name in each: of at least two words; a layer is not a block."""
     return [(name[: found.end(1)], name[found.end() :]) for found in re.finditer(r"\.(\d+)\.(?=[^.]+\.)", name)]
 
 

@@ -104,7 +104,7 @@ def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
     store = SpriteStore(render_tiles())
     factors = factors_at(torch.arange(len(store)))
     labels = fixed_labels("dsprites-rendered", Labels(factors[:, 0].contiguous(), SHAPES), settings)
-    # Tiles and factors stand for all images: these follow from both.
+    # Tiles and factors represent all images: these follow from both.
     content = fingerprint([store.tiles.numpy(), factors.numpy()], labels)
     return source_of("dsprites-rendered", store, (1, SIDE, SIDE), labels, fingerprint=content)
 
