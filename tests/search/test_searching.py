@@ -204,7 +204,7 @@ def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> 
     [
         (["--export", "faiss", "--out", "table"], "search --export is gone: docs/search.md shows"),
         (["3", "--dims", "64"], "search --dims is gone: all dimensions are compared"),
-        (["3", "--rebuild"], "search --rebuild is gone: features come from the cache"),
+        (["3", "--rebuild"], "rebuild is gone: features come from the cache"),
     ],
 )
 def test_what_is_gone_says_what_takes_its_place(
