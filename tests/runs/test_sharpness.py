@@ -81,5 +81,5 @@ def test_without_a_spectrum_nothing_is_known(run: cp.Run, tmp_path: Path) -> Non
 
 
 def test_a_record_of_another_kind_is_an_error_with_its_remedy() -> None:
-    with pytest.raises(RunError, match=r"spectrum\.json: .*counterpoint spectrum.* writes it anew"):
+    with pytest.raises(RunError, match=r"spectrum\.json: .*counterpoint spectrum.* writes it again"):
         HessianSpectrum.from_dict({"name": "x", "states": []}, "spectrum.json")

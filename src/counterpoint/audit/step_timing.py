@@ -39,7 +39,7 @@ LEAST_SPREAD = 0.15  # half width of an interval, as a share: other programs com
 
 @dataclass(frozen=True)
 class Timing:
-    """What one choice of encoder and size takes.
+    """The time of one choice of encoder and size.
 
     Attributes:
         resolution: settings with every ``auto`` filled in, and the reasons.
