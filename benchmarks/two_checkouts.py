@@ -72,7 +72,7 @@ class Worker:
 
     def index(self) -> str:
         """An index made again, and its answer."""
-        return _hash(str(self.cp.search(self.run, [1], rebuild=True, quiet=True)).encode())
+        return _hash(str(self.cp.search(self.run, [1], cache=False, quiet=True)).encode())
 
     def search(self) -> str:
         """The answers of an index that is there."""

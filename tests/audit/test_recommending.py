@@ -13,7 +13,6 @@ from counterpoint.audit import recommending, step_timing
 from counterpoint.audit.audit_record import Cue
 from counterpoint.audit.recommending import ConfigLine, Recommendation
 from counterpoint.cli.main import main
-from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, parse_yaml
 
@@ -27,9 +26,6 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_timing, "MOST_STEPS", 2)
     monkeypatch.setattr(step_timing, "FEWEST_EPOCHS", 1)
     monkeypatch.setattr(step_timing, "FEWEST_UPDATES", 1)
-    monkeypatch.setattr(
-        recommending, "timed_aside", lambda asked, minutes, _: list(step_timing.timings(asked, minutes))
-    )
 
 
 @pytest.fixture
@@ -87,20 +83,14 @@ def test_near_copies_stay_unless_it_is_asked_for(photos: Path) -> None:
     assert dropped.exclude == ("cats/copy.png", "cats/near.jpg")
 
 
-def test_timing_in_a_child_ends_with_its_share(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = cp.audit(photos, quiet=True)
-    monkeypatch.setattr(recommending, "timed_aside", step_timing.timed_aside)
-    assert values_of(cp.recommend(photos, known=known, minutes=3, quiet=True))["batch_size"] > 1
-    # No child begins within 0.0024 seconds: the fastest is named, and it is said that nothing was timed.
-    hurried = cp.recommend(photos, known=known, minutes=0.0002, quiet=True)
-    assert values_of(hurried)["encoder"] == "convnet"
-    assert hurried.seconds is None
-    assert "no step was timed" in str(hurried)
-
-
-def test_what_the_child_runs_into_is_told(photos: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
-        step_timing.timed_aside([{"data": "nowhere", "encoder": "convnet"}], 5, lambda: None)
+def test_timing_ends_with_its_share_and_takes_one_candidate_at_least(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommending, "ON_CPU", LARGE_ENCODERS)
+    monkeypatch.setattr(step_timing, "SHARE_FOR_TIMING", 0.0)
+    found = cp.recommend(photos, known=cp.audit(photos, quiet=True), minutes=500, quiet=True)
+    assert values_of(found)["encoder"] == "convnet"
+    assert found.seconds
 
 
 def test_only_the_bad_files_of_the_part_that_is_trained_on_count(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -68,11 +68,6 @@ def seal_anew(path: Path, run: Path) -> None:
             _seal_values(path, values)
     elif path.suffix == ".yaml" and not is_unchanged(text := path.read_text(), must_be_sealed=True):
         path.write_text(sealed_text(text.rpartition(f"# {SEAL} ")[0] or text))
-    card = path.with_name("index.json")
-    if card != path and card.exists():
-        values = _parsed(card)
-        values["files"][path.name] = {"size": path.stat().st_size, SEAL: sha256_of(path)}
-        _seal_values(card, values)
     if (seals := read_manifest(path.parent)) and path.name in seals:
         seals = {name: Seal((path.parent / name).stat().st_size, sha256_of(path.parent / name)) for name in seals}
         write_manifest(path.parent, step_of(path.parent), seals)

@@ -28,7 +28,7 @@ READING = {
     "report": ["report", "{run}", "--out", "{f}/page.html"],
     "compare": ["compare", "{run}", "{m}/whole-1", "--out", "{f}/comparison.html"],
     "spectrum": ["spectrum", "{run}", "--steps", "2", "--batch-size", "8"],
-    "search": ["search", "{run}", "0", "--rebuild"],
+    "search": ["search", "{run}", "0", "--no-cache"],
     "search page": ["search", "{run}", "0", "--out", "{f}/hits.html"],
     "shards": ["embed", "{run}", "--out", "{f}/shards", "--shards", "16"],
     "verify": ["verify", "{run}"],

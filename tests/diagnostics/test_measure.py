@@ -69,7 +69,6 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "clumps": clump_share(z),
         "rankme": rank_oracle.rankme(oracle.unit(z.numpy()), "uncentred", 1e-7),
         "participation_ratio": rank_oracle.participation_ratio(variances),
-        "lidar": rank_oracle.lidar([oracle.unit(first), oracle.unit(second)], 1e-4, 1e-8),
         "vanished": 1,  # the dead dimension
         "vanished_step": place.figures.vanished_step,  # down to what rounding leaves
         "resolved": 5,
@@ -77,7 +76,6 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "within_share": directions.within_share(z.numpy(), labels),
         "rare_cosine": directions.rare_cosine(z.numpy(), labels),
         "duplicate_dims": directions.duplicate_dims(z.numpy(), fewest=8),
-        "hubness": pair_oracle.skewness(counts),
         "outliers": 0,
         "outlier_variance": 0.0,
         "near_copies": 0.0,
@@ -99,7 +97,7 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
 
 def test_what_was_not_given_is_none(z: Tensor) -> None:
     place = measure_place(z)
-    absent = ("alignment", "positive_cosine", "overlap", "moved_views", "class_consistency", "lidar", "within_share")
+    absent = ("alignment", "positive_cosine", "overlap", "moved_views", "class_consistency", "within_share")
     for name in absent:
         assert getattr(place.figures, name) is None
     assert place.cosines is None

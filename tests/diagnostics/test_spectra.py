@@ -11,14 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics import spectra
-from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.spectra import (
     covariance_spectrum,
     effective_rank,
     isotropic_rank,
-    lidar,
     participation_ratio,
     rankme,
     singular_values,
@@ -97,7 +94,7 @@ def test_data_of_rank_r_have_r_values_and_effective_rank_r(rank: int, is_rotated
 def test_constant_features_have_rank_zero(normalize: bool, value: float) -> None:
     z = torch.full((10, 5), value, dtype=torch.float64)
     spectrum = covariance_spectrum(z, normalize=normalize)
-    assert effective_rank(spectrum) == participation_ratio(spectrum) == lidar(z, 3 * z) == 0.0
+    assert effective_rank(spectrum) == participation_ratio(spectrum) == 0.0
     assert_numbers(rankme(singular_values(z), NO_EPS), 1.0 if value else 0.0)
 
 
@@ -187,33 +184,3 @@ def test_rankme_of_gaussian_features_is_that_of_the_survey() -> None:
     sigma = singular_values(draw(1000, 1024))
     assert abs(rankme(sigma) - 814) < 1
     assert abs(rankme(sigma, 1e-5) - 866) < 1
-
-
-@given(
-    shape=st.tuples(st.integers(2, 8), st.integers(2, 6)),
-    num_views=st.integers(2, 4),
-    seed=st.integers(0, 99),
-    apart=st.sampled_from([0.0, 0.1, 2.0]),
-)
-@settings(max_examples=40)
-def test_lidar_is_the_papers(shape: tuple[int, int], num_views: int, seed: int, apart: float) -> None:
-    n, d = shape
-    samples = draw(n, d, seed) + 2.0
-    views = [samples + apart * draw(n, d, seed + 100 * (1 + number)) for number in range(num_views)]
-    expected = rank_oracle.lidar([unit_rows(view).numpy() for view in views], 1e-4, 1e-8)
-    assert_numbers(lidar(*views), expected)
-    assert_numbers(lidar(*(view @ rotation(d) for view in views[::-1])), expected)
-
-
-def test_lidar_discounts_directions_in_which_views_differ() -> None:
-    apart = torch.diag(torch.tensor([0.0, 0.0, 0.0, 30.0], dtype=torch.float64))[[0, 1, 2, 3, 0, 1, 2, 3]]
-    samples = axes(4, 4)
-    assert lidar(samples + apart, samples - apart) == pytest.approx(3.0, abs=1e-2)
-    assert lidar(samples, samples) == pytest.approx(4.0, abs=1e-3)
-
-
-def test_the_metric_lidar_needs_views() -> None:
-    first = draw(12, 5)
-    second = first + 0.3 * draw(12, 5, 1)
-    assert measure_place(first).figures.lidar is None
-    assert measure_place(first, views=(first, second)).figures.lidar == pytest.approx(lidar(5 * first, second))

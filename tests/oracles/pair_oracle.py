@@ -28,14 +28,6 @@ def neighbour_counts(z: Sequence[Vector], k: int) -> list[float]:
     return counts
 
 
-def skewness(values: Sequence[float]) -> float:
-    """E(x - mean)^3 / sigma^3, of all values."""
-    mean = math.fsum(values) / len(values)
-    second = math.fsum((x - mean) ** 2 for x in values) / len(values)
-    third = math.fsum((x - mean) ** 3 for x in values) / len(values)
-    return third / second**1.5 if second > 1e-9 else 0.0
-
-
 def infonce_shares(first: Sequence[Vector], second: Sequence[Vector], temperature: float) -> list[list[float]]:
     """alphacl2022, Eq. 4 with psi = exp(x / tau): weights of both views of other samples, each row of sum 1."""
     n, both = len(first), [*first, *second]

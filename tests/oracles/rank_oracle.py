@@ -31,19 +31,3 @@ def eigenvalues(z: Matrix) -> list[float]:
 def participation_ratio(values: list[float]) -> float:
     """gao2017."""
     return math.fsum(values) ** 2 / math.fsum(value**2 for value in values)
-
-
-def lidar(views: list[Matrix], delta: float, eps: float) -> float:
-    """thilak2024 by sums over samples and views, and the symmetric root of the within-sample covariance."""
-    num_samples, num_dims = views[0].shape
-    means = [sum((view[i] for view in views), np.zeros(num_dims)) / len(views) for i in range(num_samples)]
-    mean = sum(means, np.zeros(num_dims)) / num_samples
-    between, within = np.zeros((num_dims, num_dims)), np.zeros((num_dims, num_dims))
-    for i in range(num_samples):
-        between += np.outer(means[i] - mean, means[i] - mean) / (num_samples - 1)
-        for view in views:
-            within += np.outer(view[i] - means[i], view[i] - means[i]) / (num_samples * (len(views) - 1))
-    values, vectors = np.linalg.eigh(within + delta * np.eye(num_dims))
-    root = vectors @ np.diag(values**-0.5) @ vectors.T
-    found = np.linalg.eigvalsh(root @ between @ root)
-    return smoothed_entropy_rank([max(0.0, float(value)) for value in found], eps)

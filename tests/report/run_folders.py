@@ -153,27 +153,7 @@ def diagnosis(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]
     verdict = {"level": "warning", "sentence": "With a warning: No clear gain over raw pixels."}
     return {
         "verdict": verdict, "findings": findings(embedding), "places": measured,
-        "settings": settings, "layers": layers(samples, places),
-    }  # fmt: skip
-
-
-def layers(samples: Samples, places: dict[str, np.ndarray]) -> dict[str, Any]:
-    """A wide layer before the representation and the embedding, which loses half of it; the same at two steps."""
-    found = [
-        {
-            "name": name, "kind": kind, "num_dims": vectors.shape[1], "is_pooled": kind == "ReLU",
-            "resolved": vectors.shape[1], "vanished": vanished, "effective_rank": vectors.shape[1] - vanished - 0.5,
-            "null_rank": float(vectors.shape[1]), "largest": 1.5, "median": 0.5, "least": 1e-3, "floor": 1e-13,
-        }
-        for name, kind, vectors, vanished in (
-            ("0", "ReLU", places["representation"], 0),
-            ("representation", "Linear", places["representation"], 0),
-            ("embedding", "output map", places["embedding"], places["embedding"].shape[1] // 2),
-        )
-    ]  # fmt: skip
-    remarks = ["Left out, as wider than 4,096 dimensions: wide (5,000)."]
-    return {
-        "num_samples": len(samples.names), "layers": found, "remarks": remarks,
+        "settings": settings,
     }  # fmt: skip
 
 

@@ -20,7 +20,6 @@ WORDS = ["--method", "supervised", "--encoder", "mlp", "--optim.name", "sgd", "-
 WORDS += ["--engine.device", "cpu", "--engine.checkpoint-steps", "2", "-q"]
 NUM_STEPS = ["--steps", "3", "--top", "1", "--batch-size", "16", "-q"]
 NEWEST, OLDER = "checkpoints/step-00000006", "checkpoints/step-00000004"
-INDEX = "indexes/representation"
 
 # What a verb is told beside the run; they stand for all that read a file.
 READERS = {
@@ -31,7 +30,6 @@ READERS = {
     "fix": ["diagnose", "RUN", "--fix", "fixed.yaml", "-q"],
     "export": ["export", "RUN", "--to", "safetensors", "--out", "exported", "-q"],
     "embed": ["embed", "RUN", "--out", "table.npz", "-q"],
-    "search": ["search", "RUN", "0", "-q"],
     "spectrum": ["spectrum", "RUN", *NUM_STEPS],
     "spectrum at 4": ["spectrum", "RUN", "--checkpoint", "4", *NUM_STEPS],
     "resume": ["resume", "RUN", "-q"],
@@ -57,7 +55,6 @@ SWAPS: dict[str, tuple[Sequence[str], Sequence[str], str]] = {
     "encoder": (["encoder.json", "encoder.safetensors"], ("embed", "export", "compare", "report"), "damaged"),
     "newest checkpoint": ([NEWEST], ("spectrum", "resume"), "done"),
     "older checkpoint": ([OLDER], ("spectrum at 4",), "done"),
-    "index": ([INDEX], ("search",), "done"),
 }
 
 
@@ -83,7 +80,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["spectrum", run, *NUM_STEPS],
             ["diagnose", run, "-q"],
             ["report", run, "-q"],
-            ["search", run, "0", "-q"],
         ):
             assert main(words) == 0
     return folder

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from counterpoint.audit.audit_record import Audit, needed_max_bad, read_audit
 from counterpoint.audit.auditing import audit
-from counterpoint.audit.step_timing import FEWEST_EPOCHS, SHARE_FOR_TIMING, Timing, timed_aside
+from counterpoint.audit.step_timing import Timing, timings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
 from counterpoint.core.run_records import Figure, Listed, Record, Text
@@ -94,8 +94,6 @@ class Recommendation(Record):
     @property
     def promise(self) -> str:
         """The predicted time of the training."""
-        if self.seconds is None:
-            return f"no step was timed, of {self.minutes:g} minutes given"
         low, middle, high = ((value or 0.0) / 60 for value in (self.low, self.seconds, self.high))
         return f"about {middle:.1f} minutes on this machine [{low:.1f}, {high:.1f}], of {self.minutes:g} given"
 
@@ -187,8 +185,6 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     _about_source(draft, found, gone, drop_near_copies)
     _about_method(draft, found, want, use_labels)
     timing = _measured(draft, found, minutes, reporter)
-    if timing is None:
-        return Recommendation(lines=tuple(draft.lines), minutes=minutes, exclude=gone)
     _about_views(draft, found, timing)
     _about_rest(draft, timing)
     return _timed(draft, timing, minutes).model_copy(update={"exclude": gone})
@@ -232,27 +228,19 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
     draft.put("method", method, reason, "medium" if want == "features" else "high", method_named(method).source)
 
 
-def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing | None:
-    """Time candidates, the fastest first, while each has its updates within the time; the most capable one that has.
-
-    None where not one step was done in the share of the time that is for it.
-    """
+def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing:
+    """Time candidates, the fastest first, while there is time; the most capable one that has its updates within it."""
     # The list of samples to leave out is not written yet; a few samples more change no step's time.
     known = {line.path: line.value for line in draft.lines if line.path != EXCLUDE}
     candidates = [
         {**known, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
         for encoder, side in reversed(_candidates(found))
     ]
+    tried = list[Timing]()
     with reporter.bar("timing steps", len(candidates)) as advance:
-        tried = timed_aside(candidates, minutes, advance)
-    if not tried:
-        seconds = SHARE_FOR_TIMING * 60 * minutes
-        reason = f"the fastest; no step was finished in the {seconds:.3g} s that are for it: give more minutes"
-        draft.put("encoder", candidates[0]["encoder"], reason, "low", "rule of thumb")
-        if "source.image_size" in candidates[0]:
-            draft.put("source.image_size", candidates[0]["source.image_size"], "as above", "low", "rule of thumb")
-        draft.put("epochs", FEWEST_EPOCHS, "fewer leave features hardly trained", "low", "rule of thumb")
-        return None
+        for each in timings(candidates, minutes):
+            tried.append(each)
+            advance()
     for each in tried:
         reporter.say(f"{_name(each)}: {each.step_seconds * 1e3:,.0f} ms per step")
     timing = next((each for each in reversed(tried) if each.fits(minutes)), tried[0])

@@ -1,14 +1,10 @@
-"""The time of a training step on this machine, measured in a child process with a time limit."""
+"""What a step of training takes on this machine, for candidates from the fastest up while there is time."""
 
 import itertools
-import json
 import math
 import os
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -16,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 
-from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
@@ -38,10 +32,9 @@ from counterpoint.runs.user_inputs import Given
 FEWEST_UPDATES, FEWEST_EPOCHS = 400, 10
 HOPELESS = 4.0  # times the step that there is time for; the first step of all takes longer than others
 SHARE_FOR_STEPS = 0.85  # of the time; the rest is for reading, checkpoints and the end
-SHARE_FOR_TIMING = 0.2  # of the training time; the limit for timing all candidates together
+SHARE_FOR_TIMING = 0.2  # of the time that was asked for, after which no further candidate is timed
 WARM_UP, FEWEST_STEPS, MOST_STEPS, MOST_SECONDS = 2, 4, 20, 4.0
 LEAST_SPREAD = 0.15  # half width of an interval, as a share: other programs come and go within a run
-CHILD = "from counterpoint.audit.step_timing import serve; serve()"
 
 
 @dataclass(frozen=True)
@@ -81,91 +74,18 @@ class Timing:
         return self.epochs_within(minutes) >= self.fewest_epochs
 
 
-TIMING, ERROR = TypeAdapter(Timing), "error"
-
-
-def timed_aside(
-    candidates: Sequence[dict[str, Any]], minutes: float, advance: Callable[[], object]
-) -> Sequence[Timing]:
-    """Time candidates in a child process, which is stopped after ``SHARE_FOR_TIMING`` of the minutes.
+def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Timing]:
+    """Time candidates in turn; none after the first that is too slow, or after ``SHARE_FOR_TIMING`` of the minutes.
 
     Args:
         candidates: settings by dotted path, the fastest first.
         minutes: that training may take.
-        advance: called for each that was timed.
 
-    Returns:
-        Of those that were timed, in their order; the last may not fit into the time.
-
-    Raises:
-        CounterpointError: what the child ran into.
+    Yields:
+        Of each that was timed what it takes; the last may not fit into the time.
     """
-    found: list[Timing | CounterpointError] = []
-    # The same modules as here, wherever they were found.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    asked, answers = child.stdin, child.stdout
-    assert asked is not None
-    assert answers is not None
-
-    def listen() -> None:
-        try:
-            asked.write(json.dumps([torch.get_num_threads(), candidates, minutes]).encode())
-            asked.close()
-            for line in answers:
-                found.append(_answer(line))
-                advance()
-        except (OSError, ValueError):
-            return  # it was stopped within a line
-
-    listener = threading.Thread(target=listen, daemon=True)
-    try:
-        listener.start()
-        listener.join(SHARE_FOR_TIMING * 60 * minutes)
-    finally:
-        child.kill()
-        child.wait()
-        listener.join()
-        answers.close()
-    for each in found:
-        if isinstance(each, CounterpointError):
-            raise each
-    return [each for each in found if isinstance(each, Timing)]
-
-
-def serve() -> None:
-    """The child's part: candidates come by standard input, timings go to standard output."""
-    threads, candidates, minutes = json.load(sys.stdin)
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)  # nothing else goes there
-        torch.set_num_threads(threads)
-        try:
-            for timing in timings(candidates, minutes):
-                out.write(TIMING.dump_json(timing) + b"\n")
-                out.flush()
-        except CounterpointError as error:
-            out.write(json.dumps({ERROR: type(error).__name__, "words": str(error)}).encode() + b"\n")
-
-
-def _answer(line: bytes) -> Timing | CounterpointError:
-    """What the child wrote: a timing, or why there is none."""
-    if ERROR not in (values := json.loads(line)):
-        return TIMING.validate_json(line)
-    kind = {each.__name__: each for each in (UsageError, DataError, RunError)}.get(values[ERROR], CounterpointError)
-    return kind(values["words"])
-
-
-def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Timing]:
-    """Time candidates in turn; none after the first that is too slow."""
+    begun, share = time.perf_counter(), SHARE_FOR_TIMING * 60 * minutes
     opened: dict[Any, tuple[Source, float]] = {}
-    hopeless = HOPELESS * 60 * minutes / FEWEST_UPDATES
-    seconds = min(MOST_SECONDS, SHARE_FOR_TIMING * 60 * minutes / 8)
     for asked in candidates:
         side = asked.get("source.image_size")
         if side not in opened:
@@ -174,9 +94,10 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
             source = open_source(settings.data, settings.source, progress=Reporter(quiet=True).bar)
             opened = {side: (source, time.perf_counter() - started)}  # the last alone is kept
         source, opening = opened[side]
+        hopeless, seconds = HOPELESS * 60 * minutes / FEWEST_UPDATES, min(MOST_SECONDS, share / 8)
         timing = time_steps(asked, source, opening=opening, hopeless=hopeless, seconds=seconds)
         yield timing
-        if not timing.fits(minutes):
+        if not timing.fits(minutes) or time.perf_counter() - begun > share:
             return
 
 

@@ -128,12 +128,6 @@ class LookSettings(PartSettings):
     cache: bool = option("keep features in the cache, and take them from there", True)
 
 
-class DiagnosisSettings(LookSettings):
-    """The same for ``diagnose``, and its layers beyond representation and embedding."""
-
-    layers: bool = option("measure every layer of backbone and projector, too", False)
-
-
 class ViewSettings(Settings):
     """How two views of one sample are drawn; a field left at auto comes from the preset."""
 

@@ -35,15 +35,6 @@ class Seal:
     sha256: str
 
 
-def file_state(path: str | Path) -> tuple[int, ...] | None:
-    """A cheap sign that a file was replaced or may have changed; None for a missing file."""
-    try:
-        state = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return (state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino)
-
-
 def sha256_of(path: Path) -> str:
     """Hex digest of a file's bytes."""
     digest = hashlib.sha256()
@@ -303,13 +294,12 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
 
 
 @contextlib.contextmanager
-def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[Path]:
+def new_folder(target: Path, earlier: bool) -> Iterator[Path]:
     """A folder to fill; it becomes ``target`` when the block ends, and is removed where the block fails.
 
     Args:
         target: as ``check_target`` found it.
         earlier: an export is there, and is replaced.
-        flush: wait until all of it is on the disk; not needed where a reader sees by hashes what a power cut took.
 
     Raises:
         RunError: the disk is full, read-only or otherwise refuses.
@@ -319,7 +309,7 @@ def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[P
         earlier = settle(target) or earlier
         folder.mkdir()
         yield folder
-        for name in files_in(folder) if flush else ():
+        for name in files_in(folder):
             flush_to_disk(folder / name)
         flush_to_disk(folder)
         if earlier:

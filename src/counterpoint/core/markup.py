@@ -75,8 +75,8 @@ def element(tag: str, *children: Child, **attributes: Attribute) -> Markup:
 def prose(text: str, run: str = "RUN") -> Markup:
     """Set a sentence with its commands as code, which name the run where they say RUN.
 
-    >>> prose("look at it: counterpoint diagnose RUN --layers, or `seed`", "runs/mine")
-    'look at it: <code>counterpoint diagnose runs/mine --layers</code>, or <code>seed</code>'
+    >>> prose("look at it: counterpoint diagnose RUN --pairs, or `seed`", "runs/mine")
+    'look at it: <code>counterpoint diagnose runs/mine --pairs</code>, or <code>seed</code>'
     """
     parts, end = [], 0
     for found in CODE.finditer(text):

@@ -67,7 +67,6 @@ class RunFolder:
     collection = Inside("collection.npz")  # samples for the map and the table of dimensions (``core.map_samples``)
     map_layout = Inside("map.json")  # positions on the map, made from ``collection`` by ``report``
     spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
-    indexes = Inside("indexes")  # folder of what ``search`` asks, one for each layer, checkpoint and data
     report = Inside("report.html")  # default place of the report
     seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is not a run itself
 

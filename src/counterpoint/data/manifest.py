@@ -7,13 +7,13 @@ trusted. Reading it never executes anything.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import file_state, write_atomically
+from counterpoint.core.files import write_atomically
 
 FORMAT = "counterpoint manifest"
 VERSION = 2
@@ -108,30 +108,6 @@ def stamp_of(file: str) -> Stamp:
         return (state.st_size, state.st_mtime_ns)
     except OSError:  # a file that comes back later has another stamp, and is read
         return (-1, -1)
-
-
-def stamp_of_files(places: Iterable[str]) -> str:
-    """Hash of the states of some files, and of all files in folders but hidden ones; links to folders count once."""
-    digest = hashlib.blake2b(digest_size=16)
-    for place in places:
-        lines = sorted(_states(place)) if os.path.isdir(place) else [f"{place} {file_state(place)}"]
-        digest.update(os.fsencode("\0".join(lines) + "\0\0"))
-    return digest.hexdigest()
-
-
-def _states(folder: str) -> Iterator[str]:
-    """Each file below a folder, with its state."""
-    try:
-        with os.scandir(folder) as found:
-            entries = [entry for entry in found if not entry.name.startswith(".")]
-    except OSError as error:  # a folder that is gone or closed is another state, too
-        yield f"{folder} {error.errno}"
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _states(entry.path)
-        else:
-            yield f"{entry.path} {file_state(entry.path)}"
 
 
 def read_manifest(path: Path) -> CachedManifest:

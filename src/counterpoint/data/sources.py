@@ -83,21 +83,6 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
     raise UsageError(f"{path} is neither a folder of images nor a file of a known form; data can be {_known_forms()}")
 
 
-def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | None:
-    """Absolute paths of the files and folders in which samples lie, whether they are there or not.
-
-    Returns:
-        None if unknown.
-    """
-    named = CATALOGUE.get(str(data))
-    if named is not None and named.has_files:
-        return None
-    places = [] if named is not None else [Path(os.path.expanduser(data))]
-    # Files of labels and of excluded samples; the other values of these settings are not paths.
-    places += [Path(name) for name in (settings.labels, settings.exclude) if name not in ("auto", NO_FILE)]
-    return tuple(map(os.path.abspath, places))
-
-
 def form_of(data: str | None) -> str | None:
     """The kind of data of a name or path, found without opening it; None where there is nothing.
 

@@ -17,9 +17,8 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
+from counterpoint.core.paired_shares import Z_95
 from counterpoint.diagnostics.evidence import Interval
-
-Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)

@@ -145,31 +145,9 @@ def hub_rows(z_ND: Tensor, count_N: Tensor) -> Tensor:
     return compared(z_ND)[order[count_N[order] >= HUB * len(count_N)]]
 
 
-def hubness(count_N: Tensor) -> float:
-    r"""Skewness of how often samples are neighbours; 0 if all are so equally often.
-
-    .. math:: S_{N_k} = \frac{\mathrm{E}(N_k - \mu)^3}{\sigma^3}
-
-    At most (N - 2) / sqrt(N - 1), where one sample is the only neighbour of all others.
-
-    Source: radovanovic2010, section 2.
-
-    Args:
-        count_N: from ``neighbour_counts``.
-
-    >>> hubness(neighbour_counts(torch.eye(5)))
-    0.0
-    """
-    deviation_N = count_N - count_N.mean()
-    variance = float(deviation_N.square().mean())
-    # Counts that differ by rounding alone have no skewness.
-    return float((deviation_N**3).mean()) / variance**1.5 if variance > TIED else 0.0
-
-
 METRICS = (
     unshown_metric(name="spread", of=spread, at="spectrum_D num_rows", source="wang2020"),
     unshown_metric(name="duplicates", of=duplicate_share, at="z_ND", source="wang2020", unit="share"),
     unshown_metric(name="clumps", of=clump_share, at="z_ND", source="caron2018", unit="share"),
-    unshown_metric(name="hubness", of=hubness, at="neighbours_N", source="radovanovic2010"),
     unshown_metric(name="largest_hub", of=largest_hub, at="neighbours_N", source="radovanovic2010", unit="share"),
 )

@@ -33,7 +33,6 @@ from counterpoint.diagnostics.evidence import (
 )
 from counterpoint.diagnostics.finding import LEVELS, Check, Finding, Level
 from counterpoint.diagnostics.gain import answer
-from counterpoint.diagnostics.layer_record import LayersRecord
 from counterpoint.diagnostics.pair_record import PairRecord
 
 GAIN, CLASSES = "gain", "classes"
@@ -108,7 +107,6 @@ class Findings(Record):
         levers: what the run can change, for findings about accuracies that are drawn again.
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
         held_out: training samples beside held-out ones; None except for a run's own samples.
-        layers: every layer of the encoder, where they were asked for.
         pairs: which negatives the loss pushes, and which samples are too close.
     """
 
@@ -121,7 +119,6 @@ class Findings(Record):
     levers: Annotated[tuple[Lever, ...], Listed] = ()
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
-    layers: LayersRecord | None = None
     pairs: PairRecord | None = None
 
     @property
@@ -170,7 +167,6 @@ class Findings(Record):
             "levers": list(self.levers),
             "classes": None if self.classes is None else self.classes.model_dump(),
             "held_out": None if self.held_out is None else self.held_out.model_dump(),
-            **({"layers": self.layers.written()} if self.layers else {}),
             "pairs": None if self.pairs is None else self.pairs.model_dump(mode="json"),
         }
 
@@ -182,8 +178,6 @@ class Findings(Record):
             if finding.level == "note" and finding.remedy:
                 details = [f"try: {finding.remedy}"]
             lines += [fill(line, WIDTH, initial_indent=INDENT, subsequent_indent=HANGING) for line in details]
-        if self.layers is not None:
-            lines += ["", str(self.layers)]
         return "\n".join(lines)
 
 

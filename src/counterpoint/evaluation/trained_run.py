@@ -19,7 +19,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, read_yaml_mapping
 from counterpoint.data.order import Split, split_source, thin
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.sources import ALL, ARRAY, NO_FILE, files_of, open_source
+from counterpoint.data.sources import ALL, ARRAY, NO_FILE, open_source
 from counterpoint.data.views.own_views import as_views
 from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint
 from counterpoint.engine.progress import Reporter
@@ -171,15 +171,6 @@ def open_trained(
         own_loss=None if known.loss is None else as_loss(known.loss),
         opens=for_other_data(settings, trained.card.in_shape, columns),
     )
-
-
-def files_of_samples(run: Run, data: Any, part: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The files in which the samples lie that ``open_trained`` opens; None if unknown, or of arrays."""
-    settings = read_resolved(run.folder)
-    name = settings.data if data is None else data
-    if not isinstance(name, str | Path) or name == ARRAY:
-        return None
-    return files_of(name, _source_settings(settings, (), part, is_own_data=str(name) == settings.data))
 
 
 def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:

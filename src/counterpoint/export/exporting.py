@@ -51,6 +51,7 @@ from counterpoint.nn.trained import Encoder, load_encoder
 
 TOLERANCE = 1e-4  # of a row's largest value
 BATCHES = (1, 2, 7)
+NUM_SAMPLES = 30  # that each format is compared on
 NO_FILES: Mapping[int, Tensor] = MappingProxyType({})
 
 
@@ -135,9 +136,6 @@ def _other_size(images_NCHW: Tensor, height: int, width: int) -> Tensor:
     rows = torch.arange(height) * images_NCHW.shape[2] // height
     columns = torch.arange(width) * images_NCHW.shape[3] // width
     return images_NCHW[:, :, rows][:, :, :, columns].contiguous()
-
-
-NUM_SAMPLES = 30  # that each format is compared on
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""The layers of an encoder: what each gives for samples, and in which order they are passed."""
+"""The layers of an encoder, and what each gives for samples."""
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -116,99 +115,3 @@ class LayerReader:
             self._seen.found[name] = output.mean(dim=axes) if axes else output.clone()
 
         return hook
-
-
-SAME = (nn.Identity, nn.Flatten, nn.modules.dropout._DropoutNd)  # give what they get, in evaluation
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer.
-
-    Attributes:
-        name: as ``LayerReader`` takes it.
-        kind: class of the module, or of the one whose output it is.
-        num_dims: of its vectors.
-        is_pooled: its maps or tokens are averaged.
-    """
-
-    name: str
-    kind: str
-    num_dims: int
-    is_pooled: bool
-
-
-def layers_of(encoder: Encoder, samples: Tensor) -> tuple[Layer, ...]:
-    """The layers that samples pass, in the order in which they are used first.
-
-    Sequences of modules are taken apart, other modules that hold modules (residual blocks, transformer blocks) are one
-    layer. Of layers in a row that give the same, such as the last of a backbone and the representation, the last one
-    represents all, with the kind of the first.
-
-    Args:
-        encoder: in evaluation mode.
-        samples: a few raw ones, which are passed through it once.
-
-    Returns:
-        Modules of the backbone, the representation, modules of the projector, the embedding.
-    """
-    modules = {**_parts(encoder.backbone, ""), **_parts(encoder.projector, PROJECTOR)}
-    used = _used(encoder, modules, samples)
-    inner = [name for name in used if not name.startswith(PROJECTOR)]
-    behind = [name for name in used if name.startswith(PROJECTOR)]
-    own = [PROJECTED] if not behind and not isinstance(encoder.projector, nn.Identity) else []
-    names = [*inner, REPRESENTATION, *behind, *own, EMBEDDING]
-    kinds = {name: type(modules[name]).__name__ for name in used}
-    kinds |= {REPRESENTATION: "backbone", PROJECTED: type(encoder.projector).__name__, EMBEDDING: "output map"}
-    with LayerReader(encoder, names) as reader:
-        found = reader(samples)
-    chain: list[Layer] = []
-    for name in names:
-        layer = Layer(name, kinds[name], found[name].shape[1], used.get(name, False))
-        last = found[chain[-1].name] if chain else None
-        # The same, except for the order in which means are computed.
-        if last is not None and last.shape == found[name].shape and torch.allclose(last, found[name], 1e-6, 1e-12):
-            before = chain.pop()
-            layer = Layer(name, before.kind, layer.num_dims, before.is_pooled)
-        chain.append(layer)
-    return tuple(chain)
-
-
-def _parts(module: nn.Module, prefix: str) -> dict[str, nn.Module]:
-    """The layers below a module by name: sequences are taken apart, and a wrapper of a whole network."""
-    children = dict(module.named_children())
-    if len(children) == 1:
-        (name, only) = next(iter(children.items()))
-        # What the wrapper gives is the representation, which is there anyway.
-        if list(only.children()):
-            return _parts(only, f"{prefix}{name}.")
-    return {name: child for name, child in _members(module, prefix).items() if not isinstance(child, SAME)}
-
-
-def _members(module: nn.Module, prefix: str) -> dict[str, nn.Module]:
-    found: dict[str, nn.Module] = {}
-    for name, child in module.named_children():
-        is_sequence = isinstance(child, nn.Sequential | nn.ModuleList)
-        found |= _members(child, f"{prefix}{name}.") if is_sequence else {f"{prefix}{name}": child}
-    return found
-
-
-@torch.no_grad()
-def _used(encoder: Encoder, modules: dict[str, nn.Module], samples: Tensor) -> dict[str, bool]:
-    """Names of the modules that give vectors, tokens or maps, in the order of their first call; whether averaged."""
-    used: dict[str, bool] = {}
-
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and output.ndim in POOLED_AXES:
-                used.setdefault(name, bool(POOLED_AXES[output.ndim]))
-
-        return hook
-
-    handles = [module.register_forward_hook(watch(name)) for name, module in modules.items()]
-    try:
-        encoder.projector(encoder.backbone(encoder.prepare(samples).to(encoder.device)))
-    finally:
-        for handle in handles:
-            handle.remove()
-    return used

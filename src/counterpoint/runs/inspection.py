@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from counterpoint.core.data_settings import DiagnosisSettings
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
@@ -25,7 +25,6 @@ from counterpoint.evaluation.subject import Subject, open_samples
 from counterpoint.evaluation.vector_table import WRITERS, Table, columns_table, is_table, read_table
 from counterpoint.losses.loss import Loss
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
-from counterpoint.runs.layer_reading import read_layers
 from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence
 from counterpoint.runs.sample_collection import described_concepts, keep_for_page
 
@@ -60,7 +59,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         quiet: show no progress.
         look: for a run or an encoder: which data are used: ``split``, ``classes``, ``root`` and ``image_size``,
             as in ``source``; ``checkpoint`` (a step), ``device`` and ``cache``; and for an encoder from elsewhere
-            ``weights``, ``mean`` and ``std``. With ``layers=True`` every layer is also measured (``layer_reading``).
+            ``weights``, ``mean`` and ``std``.
 
     Returns:
         The findings, worst first; for a run's own samples also written to ``findings.json``, ``arrays.npz`` and
@@ -72,7 +71,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         UsageError: something else than a run or features.
     """
     check_threshold(threshold)
-    asked = build(DiagnosisSettings, look, "diagnose")
+    asked = build(LookSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
     if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
         if not is_table(path := Path(subject)):
@@ -116,14 +115,13 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     return _judged(evidence, given.z_ND, concepts, threshold)
 
 
-def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: float, reporter: Reporter) -> Findings:
+def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, reporter: Reporter) -> Findings:
     """Measure representation and embedding beside the untrained encoder, and write what was found."""
     source = judged.source
     if not judged.has_views:
         reporter.say(
             "the run's views are your own and not available: no alignment is measured; pass Run(path, views=...)"
         )
-    layers, layer_arrays = read_layers(judged, reporter) if asked.layers else (None, {})
     with reporter.bar("diagnosing", 3) as advance:
         known = gather_evidence(judged, threshold, checkpoint=asked.checkpoint, cache=asked.cache)
         evidence, embedding_ND = known.evidence, known.embedding_ND
@@ -131,10 +129,9 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         concepts = described_concepts(embedding_ND, known.labels, source.sample_names, threshold)
         advance()
         findings = _judged(evidence, embedding_ND, concepts, threshold)
-        findings = findings.model_copy(update={"layers": layers})
         # A record of other samples, labels or weights would represent the run in its report.
         if judged.folder is not None and judged.is_own_record:
-            keep_for_page(judged.folder, source, findings, known, layer_arrays)
+            keep_for_page(judged.folder, source, findings, known)
         advance()
     if judged.folder is not None and not judged.is_own_record:
         name = judged.folder.findings.name

@@ -49,10 +49,10 @@ from counterpoint.diagnostics.concepts import (
 )
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
+from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import nearest_others
-from counterpoint.runs.layer_reading import Arrays, null_band
 from counterpoint.runs.run_evidence import GatheredEvidence
 
 BLOCK = 512  # pictures decoded at once
@@ -238,12 +238,18 @@ def described_concepts(
     return tuple(records)
 
 
+def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
+    """Range (2, k) of the eigenvalues of isotropic features of the same shape and total variance."""
+    band_2K = torch.stack(isotropic_band(num_samples, len(spectrum_D)))
+    mean = float(spectrum_D.sum()) / float(isotropic_spectrum(num_samples, len(spectrum_D)).sum())
+    return (band_2K * mean).numpy()
+
+
 def keep_for_page(
     folder: RunFolder,
     source: Source,
     findings: Findings,
     known: GatheredEvidence,
-    layer_arrays: Arrays,
 ) -> None:
     """Write ``arrays.npz``, ``collection.npz`` and, last, ``findings.json``, which vouches for both.
 
@@ -252,9 +258,8 @@ def keep_for_page(
         source: its own samples.
         findings: about them.
         known: their features, and measurements with the arrays behind them.
-        layer_arrays: spectra and matrices of layers, where they were asked for.
     """
-    arrays: Arrays = {**layer_arrays}
+    arrays: dict[str, np.ndarray] = {}
     for name, place in known.places.items():
         arrays[f"spectrum/{name}"] = place.spectrum.numpy()
         arrays[f"band/{name}"] = null_band(place.spectrum, place.figures.num_samples)

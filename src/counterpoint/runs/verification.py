@@ -4,12 +4,12 @@ import contextlib
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from counterpoint.core.derived_files import WEIGHTS_SHA256, check_settings, read_card, read_derived
+from counterpoint.core.derived_files import check_settings, read_card, read_derived
 from counterpoint.core.errors import CounterpointError, DataError, RunError, StaleFileError, UsageError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
 from counterpoint.core.log_lines import read_lines
@@ -133,7 +133,7 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     checks += _timings(folder)
     for part in (folder, folder.second):
         checks += _results(part)
-    checks += [*_indexes(folder), *_data_and_step(known, found, Reporter(quiet=quiet))]
+    checks += _data_and_step(known, found, Reporter(quiet=quiet))
     return Verification(known.path, tuple(checks))
 
 
@@ -290,27 +290,6 @@ def _array_file(folder: RunFolder, path: Path) -> str:
     if seal != {"sha256": sha256_of(path)}:
         raise RunError(f"not the one that {sealing.name} names")
     return f"matches the hash in {sealing.name}"
-
-
-def _indexes(folder: RunFolder) -> Iterator[Check]:
-    cards = [card for card in (folder.encoder_card, folder.second.encoder_card) if card.exists()]
-    for path in sorted(folder.indexes.glob("[!.]*/index.json")):
-        yield _looked_at(_label(folder, path), _index, path, cards)
-
-
-def _index(path: Path, cards: Sequence[Path]) -> str:
-    """An index against its hashes, and of the weights that the run has."""
-    known, card = [read_sealed(each).get(WEIGHTS_SHA256) for each in cards], read_sealed(path)
-    try:
-        seals = {name: seal["sha256"] for name, seal in card["files"].items()}
-        weights = card["about"]["weights_sha256"]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(first_line(error)) from None
-    if altered := [name for name, seal in seals.items() if sha256_of(path.with_name(name)) != seal]:
-        raise RunError(f"{', '.join(altered)} does not match its hash")
-    if weights not in known:
-        raise RunError("it is of another run or of other weights")
-    return "every file matches its hash"
 
 
 def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> Iterator[Check]:

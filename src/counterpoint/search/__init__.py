@@ -1,4 +1,4 @@
-"""Search: an index of the embeddings of a run, asked by picture, row or name, with the reason of every hit."""
+"""Search: the embeddings of a run, asked by picture, row or name, with the reason of every hit."""
 
 from counterpoint.core.callable_package import call_as
 

@@ -21,7 +21,7 @@ from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
 from counterpoint.runs.sample_collection import thumbnails
-from counterpoint.search.run_index import RunIndex, open_run_index
+from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
 NEIGHBOURS = 10  # of each sample that are compared with it
 SAME_EMBEDDING = 0.9999  # cosine, where there are no pictures
@@ -64,20 +64,20 @@ def duplicates(
     """
     if threshold is not None and not -1 <= threshold <= 1:
         raise UsageError(f"threshold must be a cosine, between -1 and 1, got {threshold}; 0.99 is usual")
-    known = open_run_index(run, to, options, "duplicates", quiet=quiet)
-    index, source = known.index, known.subject.source
+    known = open_samples(run, to, options, "duplicates", quiet=quiet)
+    source = known.subject.source
     has_pictures = source.kind == "images"
     least = threshold if threshold is not None else (-1.0 if has_pictures else SAME_EMBEDDING)
-    found = _alike_pictures(known) if has_pictures else groups_of(*near_pairs(known, least), len(index))
+    found = _alike_pictures(known) if has_pictures else groups_of(*near_pairs(known, least), len(known))
     words = (BY_PIXELS if has_pictures else BY_EMBEDDING).format(
-        k=min(NEIGHBOURS, len(index) - 1), layer=known.about.layer, threshold=least
+        k=min(NEIGHBOURS, len(known) - 1), layer=known.layer, threshold=least
     )
     held_out = set(known.subject.split.held_out.tolist()) if known.subject.is_own_data else set()
     groups = tuple(
         CopyGroup(
             rows=rows,
-            names=tuple(index.names[row] for row in rows),
-            labels=tuple(None if index.labels is None else index.labels[row] for row in rows),
+            names=tuple(known.names[row] for row in rows),
+            labels=tuple(known.labels[row] for row in rows),
             least_similarity=least_cosine,
             by="pixels" if has_pictures else "embedding",
             crosses_split=0 < len(held_out.intersection(rows)) < len(rows),
@@ -96,13 +96,12 @@ def drawn_rows(source: Source, rows: list[int]) -> dict[str, np.ndarray]:
     return {f"row-{row}": image for row, image in zip(rows, images, strict=True)}
 
 
-def near_pairs(known: RunIndex, least: float) -> tuple[Tensor, Tensor]:
+def near_pairs(known: SearchedSamples, least: float) -> tuple[Tensor, Tensor]:
     """Pairs of rows, the smaller first, of which one is a near neighbour of the other; and their cosines."""
-    index = known.index
-    k = min(NEIGHBOURS + 1, len(index))
+    k = min(NEIGHBOURS + 1, len(known))
     firsts, seconds, cosines = [], [], []
-    for own in row_slices(len(index), 1 << 14):
-        found = index.search(index.vectors(own), k)
+    for own in row_slices(len(known), 1 << 14):
+        found = known.search(known.vectors(own), k)
         row_Q = torch.arange(own.start, own.stop)[:, None].expand_as(found.positions_QK)
         is_pair = (found.positions_QK != row_Q) & (found.similarity_QK >= least)
         firsts.append(row_Q[is_pair])
@@ -137,7 +136,7 @@ def groups_of(pairs_P2: Tensor, cosine_P: Tensor, num_rows: int) -> list[tuple[t
     return sorted(found, key=lambda group: (-len(group[0]), group[0]))
 
 
-def _alike_pictures(known: RunIndex) -> list[tuple[tuple[int, ...], float]]:
+def _alike_pictures(known: SearchedSamples) -> list[tuple[tuple[int, ...], float]]:
     """Rows of equal pictures, then pairs of near copies, each with the least cosine to its first row."""
     source, looks, sizes, digests = known.subject.source, [], [], []
     for rows in row_slices(len(source), FETCHED):
@@ -154,6 +153,6 @@ def _alike_pictures(known: RunIndex) -> list[tuple[tuple[int, ...], float]]:
     pairs = clear_copies(small_NSS3, frame_N4, is_compared_N, np.array(sizes)).pairs_P2.tolist()
     found = []
     for rows in map(tuple, [*equal, *pairs]):
-        unit = known.index.vectors(torch.tensor(rows)).double()
+        unit = known.vectors(torch.tensor(rows)).double()
         found.append((rows, round(float((unit[1:] @ unit[0]).min()), 9)))
     return found

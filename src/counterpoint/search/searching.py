@@ -2,7 +2,6 @@
 
 # N rows, Q queries, D features, P pairs
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +23,13 @@ from counterpoint.data.order import random_order
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.duplicates import drawn_rows
-from counterpoint.search.run_index import IndexedRun, RunIndex, open_run_index
-from counterpoint.search.vector_index import VectorIndex
+from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
 MOST_QUERIES = 10_000  # of one call; more are a job for a table (`counterpoint embed`)
 NUM_PAIRS = 20_000
 NUM_ROWS = 4096  # from which pairs and names of dimensions are found
 MOST_CONCEPTS = 3
+ZEROS = 0.5  # share of entries from which a non-negative code has dimensions that are active on few samples
 LEAST_SHARE = 0.05  # of the similarity, below which a dimension is not named
 DENSE = (
     "No single dimension of this {layer} has a meaning (entries have both signs, or most are active), so no "
@@ -75,7 +74,7 @@ def search(
 ) -> SearchAnswer:
     """Find the samples most similar to each query, with the reason.
 
-    The index is kept in the run folder and built when it is first needed.
+    Features come from the cache of features, or are computed and kept there.
 
     Args:
         run: the run or its folder.
@@ -86,24 +85,24 @@ def search(
         pictures: keep small pictures of queries and hits in the answer, for a page.
         quiet: show no progress.
         options: ``layer`` (auto: the embedding where its dimensions have a meaning or pairs were trained, else the
-            representation), ``rebuild``, and those of ``embed``.
+            representation), and those of ``embed``.
 
     Raises:
         UsageError: nothing of that name, a row that does not exist, or k out of range.
         DataError: samples that cannot be used.
-        RunError: not a trained run, or an index that does not match; the text says why.
+        RunError: not a trained run; the text says why.
     """
-    known = open_run_index(run, to, options, "search", quiet=quiet)
-    index, queries = known.index, find_queries(known, query)
+    known = open_samples(run, to, options, "search", quiet=quiet)
+    queries = find_queries(known, query)
     in_collection = [each.row for each in queries if each.row is not None]
-    most = len(index) - bool(in_collection)
+    most = len(known) - bool(in_collection)
     if not 1 <= k <= most:
         words = "the other samples" if in_collection else "the samples"
         raise UsageError(f"k must be between 1 and {most:,}, {words} of the collection, got {k}")
     # Rows of the collection are their own first hit.
     vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
-    found = index.search(vectors_QD, min(k + bool(in_collection), len(index)))
-    background = _background(index, known.about)
+    found = known.search(vectors_QD, min(k + bool(in_collection), len(known)))
+    background = _background(known)
     answers = []
     for place, each in enumerate(queries):
         rows, cosines = found.positions_QK[place].tolist(), found.similarity_QK[place].tolist()
@@ -111,11 +110,11 @@ def search(
         hits = [
             Hit(
                 row,
-                index.names[row],
-                None if index.labels is None else index.labels[row],
+                known.names[row],
+                known.labels[row],
                 cosine,
                 background.below(cosine),
-                background.concepts(vectors_QD[place], index.vectors(slice(row, row + 1))[0]),
+                background.concepts(vectors_QD[place], known.vectors(slice(row, row + 1))[0]),
             )
             for row, cosine in others
         ]
@@ -124,7 +123,7 @@ def search(
     return SearchAnswer(known.run, known.facts(), background.reading(), tuple(answers), drawn)
 
 
-def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
+def _pictures(known: SearchedSamples, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
     rows = [hit.row for asked in answers for hit in asked.hits] + [each.row for each in queries if each.row is not None]
     drawn = drawn_rows(known.subject.source, list(dict.fromkeys(rows)))
     for place, each in enumerate(queries):
@@ -136,7 +135,7 @@ def _pictures(known: RunIndex, queries: Sequence[Query], answers: Sequence[Asked
     return drawn
 
 
-def find_queries(known: RunIndex, asked: Any) -> list[Query]:
+def find_queries(known: SearchedSamples, asked: Any) -> list[Query]:
     """The queries that are meant, in order.
 
     Args:
@@ -157,17 +156,16 @@ def find_queries(known: RunIndex, asked: Any) -> list[Query]:
     return queries
 
 
-def _queries_of(known: RunIndex, word: Any) -> list[Query]:
+def _queries_of(known: SearchedSamples, word: Any) -> list[Query]:
     if hasattr(word, "__array__"):
         return _of_samples(known, to_samples(word, name="queries"), "query")
     if isinstance(word, str | Path) and Path(word).exists():
         return _of_path(known, Path(word))
     row = _row(known, word)
-    label = None if known.index.labels is None else known.index.labels[row]
-    return [Query(known.index.names[row], known.index.vectors(torch.tensor([row]))[0], row, None, label)]
+    return [Query(known.names[row], known.vectors(torch.tensor([row]))[0], row, None, known.labels[row])]
 
 
-def _of_path(known: RunIndex, path: Path) -> list[Query]:
+def _of_path(known: SearchedSamples, path: Path) -> list[Query]:
     """Samples of a file or a folder, as the encoder takes them."""
     subject = known.subject
     if path.is_file() and path.suffix.lower() in SUFFIXES:
@@ -181,10 +179,12 @@ def _of_path(known: RunIndex, path: Path) -> list[Query]:
     ]
 
 
-def _of_picture(known: RunIndex, path: Path) -> Query:
+def _of_picture(known: SearchedSamples, path: Path) -> Query:
     subject = known.subject
     if subject.source.kind != "images":
-        raise DataError(f"{path} is a picture, and {known.about.data} holds vectors; ask with an array file or a row")
+        raise DataError(
+            f"{path} is a picture, and {subject.source.name} holds vectors; ask with an array file or a row"
+        )
     try:
         # The same way as pictures of a folder are read.
         sample = decode_square(read_regular(path, MAX_ENCODED_BYTES), int(subject.opens.image_size))
@@ -195,7 +195,7 @@ def _of_picture(known: RunIndex, path: Path) -> Query:
     return replace(_of_samples(known, sample[None], "")[0], name=str(path))
 
 
-def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
+def _of_samples(known: SearchedSamples, samples: Tensor, name: str) -> list[Query]:
     subject = known.subject
     has_pictures = subject.encoder.card.kind == "images"
     if has_pictures != (samples.ndim == 4):
@@ -204,7 +204,7 @@ def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
             f"queries of shape {tuple(samples.shape)} are {kinds[samples.ndim != 4]}, and this encoder takes "
             f"{kinds[not has_pictures]}"
         )
-    layer = known.about.layer
+    layer = known.layer
     with LayerReader(subject.encoder, [layer]) as reader, torch.no_grad():
         vectors_QD = torch.cat([reader(part)[layer].cpu() for part in samples.split(256)])
     if not bool(torch.isfinite(vectors_QD).all()):
@@ -215,19 +215,17 @@ def _of_samples(known: RunIndex, samples: Tensor, name: str) -> list[Query]:
     ]
 
 
-def _row(known: RunIndex, word: Any) -> int:
-    text, names = str(word), known.index.names
+def _row(known: SearchedSamples, word: Any) -> int:
+    text, names = str(word), known.names
     if isinstance(word, int) or (text.isascii() and text.isdigit() and text not in names):
         row = int(word)
-        if not 0 <= row < len(known.index):
-            raise UsageError(f"row must be between 0 and {len(known.index) - 1:,}, got {row}")
+        if not 0 <= row < len(known):
+            raise UsageError(f"row must be between 0 and {len(known) - 1:,}, got {row}")
         return row
     if text in names:
         return names.index(text)
-    raise UsageError(f"{text!r} is not a file, row or sample name of {known.about.data}{nearest(text, names)}")
-
-
-_LAST: dict[str, "Background"] = {}  # by the hashes of the index
+    collection = known.subject.source.name
+    raise UsageError(f"{text!r} is not a file, row or sample name of {collection}{nearest(text, names)}")
 
 
 @dataclass(frozen=True)
@@ -275,14 +273,11 @@ class Background:
         return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
 
 
-def _background(index: VectorIndex, about: IndexedRun) -> Background:
-    """Random pairs of a collection; those of the last index are kept, as they take four fifths of a search's time."""
-    key = json.dumps([dict(index.card.files), about.has_concepts, about.layer])
-    if key not in _LAST:
-        rows = random_order(0, 4, len(index))[:NUM_ROWS].sort().values
-        _LAST.clear()
-        _LAST[key] = Background(random_pairs(index.vectors(rows)), about.has_concepts, about.layer)
-    return _LAST[key]
+def _background(known: SearchedSamples) -> Background:
+    """Random pairs of a collection, and whether few of its dimensions are active at a time."""
+    rows_ND = known.vectors(random_order(0, 4, len(known))[:NUM_ROWS].sort().values)
+    has_concepts = bool((rows_ND >= 0).all()) and float((rows_ND == 0).double().mean()) >= ZEROS
+    return Background(random_pairs(rows_ND), has_concepts, known.layer)
 
 
 def random_pairs(vectors_ND: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -14,16 +13,14 @@ from campaign.calls import num_calls, signal_at
 from campaign.kind import KEPT, Case, Kind, Place, Verdict
 from campaign.oracle import judge
 from campaign.processes import SECONDS, Outcome, run_command, start_command
-from campaign.small_runs import DATA, MOCO, SEEDS, difference, make_runs, must, train_words, whole
+from campaign.small_runs import MOCO, SEEDS, difference, make_runs, must, train_words, whole
 
 ABSENT, EMPTY, FINISHED, INTERRUPTED = "absent", "empty", "finished", "interrupted"
 BEGUN = (ABSENT, EMPTY, FINISHED, INTERRUPTED)
 TRAINING = ("train 0", "train 1", "train 0 --resume", "train 0 --overwrite", "train 1 --overwrite", "resume")
 READING = ("report", "evaluate", "verify", "diagnose")
 # Both write to one folder below or beside a finished run.
-SEARCHING = ("search", "search anew", "search others", "search others anew")
-BESIDE = (*((first, second) for first in SEARCHING for second in (*SEARCHING, "train 1 --overwrite")),)
-BESIDE += tuple((other, other) for other in ("export", "shards")) + (("export", "train 1 --overwrite"),) * 2
+BESIDE = (*((other, other) for other in ("export", "shards")), *((("export", "train 1 --overwrite"),) * 2))
 SHARED = sorted({action for pair in BESIDE for action in pair} - {*TRAINING})
 
 
@@ -81,7 +78,6 @@ def begin(begun: str, material: Path, run: Path) -> None:
         shutil.copytree(whole(material), run)
     elif begun == INTERRUPTED:
         shutil.copytree(material / INTERRUPTED, run)
-    shutil.copy(material / DATA, f"{run}-data.npz")
 
 
 def words_of(action: str, material: Path, run: Path) -> list[str]:
@@ -95,10 +91,6 @@ def words_of(action: str, material: Path, run: Path) -> list[str]:
             return ["export", str(run), "--to", "folder", "--out", f"{run}-model", "--overwrite", "-q"]
         case "shards":
             return ["embed", str(run), "--out", f"{run}-shards", "--shards", "16", "-q"]
-        case "search":
-            method = ["--rebuild"] if more == ["anew"] else []
-            data = ["--to", f"{run}-data.npz"] if more[:1] == ["others"] else []
-            return ["search", str(run), "0", *method, *data, "--json", "-q"]
     out = ["--out", f"{run}.html"] if verb == "report" else []
     return [verb, str(run), *out, "-q"]
 
@@ -111,9 +103,6 @@ def run(case: Case, place: Place) -> Verdict:
     stop = signal_at(1 + int(case["at"] * calls), signal.SIGSTOP)
     stopped = start_command(words_of(case["stopped"], place.material, path), place.folder / "stopped", prepare=stop)
     has_stopped = stopped.is_stopped(SECONDS)
-    if case["other"].endswith("anew"):  # the samples become others meanwhile
-        with np.load(f"{path}-data.npz") as known:
-            np.savez(f"{path}-data.npz", x=known["x"][::-1] + 0.5, labels=known["labels"])
     other = run_command(words_of(case["other"], place.material, path), place.folder / "other")
     if has_stopped:
         os.kill(stopped.pid, signal.SIGCONT)
@@ -153,19 +142,7 @@ def _look(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
 
 
 def _look_beside(path: Path, material: Path, outcomes: dict[str, Outcome]) -> Verdict:
-    """Whether indexes, shards and an exported folder are each of one making, and answer of what is there now."""
-    if any("search" in action for action in outcomes):
-        cold = path.with_name("cold")
-        shutil.copytree(path, cold)
-        shutil.rmtree(cold / "indexes", ignore_errors=True)
-        shutil.copy(f"{path}-data.npz", f"{cold}-data.npz")
-        for action in ("search", "search others"):
-            asked = [run_command(words_of(action, material, each), each.with_name("asked")) for each in (path, cold)]
-            hits = [re.findall(r'"(?:name|similarity)": [^,]+', each.out) for each in asked]
-            if asked[0].code == 0 and (asked[1].code != 0 or hits[0] != hits[1]):
-                return Verdict("silent", f"{action}: {hits[0][:6]}; an index made anew: {hits[1][:6]}, {asked[1]}")
-            if (verdict := judge(asked[0])).fault or asked[0].code != 0:
-                return Verdict(verdict.fault or "stuck", f"{action}: {asked[0]}")
+    """Whether shards and an exported folder are each of one making."""
     if "export" in outcomes:
         model = path.with_name("run-model")
         if outcomes["export"].code != 0 and not model.exists():

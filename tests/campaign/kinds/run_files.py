@@ -23,7 +23,6 @@ from counterpoint.core.errors import CounterpointError
 
 TOP = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jsonl")
 TRAINED = ("encoder.json", "encoder.safetensors", "evaluation.json", "findings.json", "arrays.npz", "collection.npz")
-INDEX = ("index.json", "names.json", "vectors.npy")
 SAVED = ("MANIFEST.json", "state.json", "model.safetensors", "optimizer.safetensors", "average.safetensors")
 # What a user may not have made yet is no loss; of other files that verbs can do without, they say what is gone.
 MADE_LATER = ("evaluation.json", "findings.json", "arrays.npz", "collection.npz")
@@ -42,13 +41,13 @@ VERBS = ("resume", "verify", "evaluate", "diagnose", "report", "embed", "search"
 
 def next_case(draw: np.random.Generator) -> Case:
     """One file, what happens to it, and a verb that meets it."""
-    file = str(draw.choice([*TOP, *TRAINED, "after", *SAVED, *INDEX]))
+    file = str(draw.choice([*TOP, *TRAINED, "after", *SAVED]))
     if file in SAVED:
         file = f"{draw.choice(['newest', 'older'])}/{file}"
-    verbs = ["search" if file in INDEX else str(draw.choice(VERBS))]
+    verbs = [str(draw.choice(VERBS))]
     case = {"file": file, "how": str(draw.choice(ways_for(file))), "seed": int(draw.integers(1 << 32)), "verbs": verbs}
     if draw.random() < 0.25:  # by someone who rewrites the hashes, too: `verify` most often
-        case |= {"is_sealed": True, "verbs": verbs if file in INDEX or draw.random() < 0.5 else ["verify"]}
+        case |= {"is_sealed": True, "verbs": verbs if draw.random() < 0.5 else ["verify"]}
     return case
 
 
@@ -116,8 +115,6 @@ def _file(name: str, run: Path) -> Path:
     saved = sorted(run.glob("checkpoints/step-*"), reverse=True)
     if name == "after":
         return next(iter(sorted(run.glob("checkpoints/after-*.json"))), run / "none")
-    if name in INDEX:
-        return next(run.glob(f"indexes/*/{name}"), run / "none")
     if name.startswith("newest/"):
         return saved[0] / name.removeprefix("newest/")
     if name.startswith("older/"):

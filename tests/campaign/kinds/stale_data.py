@@ -19,7 +19,7 @@ from data import shard_files
 NUM_SAMPLES = 60
 SMALL = ["--epochs", "1", "--batch-size", "16", "--projector.hidden", "8", "--projector.features", "4", "-q"]
 CHANGES = ("replaced", "replaced, same time", "touched", "appended", "removed", "exchanged", "gone", "labels")
-# What was kept from before: an evaluation, a diagnosis, indexes, features in the cache.
+# What was kept from before: an evaluation, a diagnosis, features in the cache.
 READERS = {
     "search": ["search", "run", "0", "1", "--json", "-q"],
     "search duplicates": ["search", "run", "--duplicates", "--threshold", "0.5", "--json", "-q"],
@@ -38,7 +38,6 @@ KEPT_RESULTS = (
     "arrays.npz",
     "collection.npz",
     "map.json",
-    "indexes",
 )
 
 SAID = re.compile("not those|have changed|has changed|were changed|other samples|differ from")  # in a report
@@ -73,7 +72,7 @@ def _sample(number: int, draw: np.random.Generator) -> Sample:
 
 
 def prepare(material: Path) -> None:
-    """A run on each form of data that was evaluated, diagnosed and indexed, with its features in the cache."""
+    """A run on each form of data that was evaluated, diagnosed and searched, with its features in the cache."""
     draw = np.random.default_rng(3)
     samples = [_sample(number, draw) for number in range(NUM_SAMPLES)]
     for form, (data, write) in FORMS.items():

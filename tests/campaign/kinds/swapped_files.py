@@ -13,7 +13,7 @@ from campaign.processes import Outcome, run_command
 from campaign.small_runs import make_whole_runs, must, whole
 
 # What change places together: single files, and those that vouch for one another.
-DERIVED = ("evaluation.json", "spectrum.json", "map.json", "findings.json", "arrays.npz", "collection.npz", "indexes")
+DERIVED = ("evaluation.json", "spectrum.json", "map.json", "findings.json", "arrays.npz", "collection.npz")
 BEGUN = ("run.json", "resolved.yaml", "config.yaml", "metrics.jsonl", "timings.jsonl")
 WEIGHTS = ("encoder.json", "encoder.safetensors", "classifier.json", "classifier.safetensors")
 GROUPS = {name: (name,) for name in (*DERIVED, *BEGUN, *WEIGHTS)}
@@ -25,10 +25,8 @@ GROUPS |= {
     "settings": ("resolved.yaml", "config.yaml"),
     "newest": ("newest",),
     "checkpoints": ("checkpoints",),
-    "index vectors": ("indexes/vectors.npy",),
 }
 TUNED = "tuned-0", "tuned-1"  # runs with a classifier
-NOT_VERIFIED = frozenset({"indexes", "index vectors"})  # made again whenever they are asked
 NOT_COMPUTED = frozenset({"timings.jsonl"})  # of the clock: nothing says of which run it is
 VERBS = (
     "compare",
@@ -48,7 +46,7 @@ ENDS |= {"spectrum": ["--steps", "2", "--batch-size", "8"], "compare": ["other",
 WRITTEN = ("out.html", "out.npz", "run/evaluation.json", "run/findings.json", "run/spectrum.json", "run/encoder.json")
 WRITTEN += ("run/encoder.safetensors",)
 
-NAME = re.compile(r"[\w-]+\.(json|jsonl|yaml|npz|npy|safetensors)|step-\d+|index")
+NAME = re.compile(r"[\w-]+\.(json|jsonl|yaml|npz|npy|safetensors)|step-\d+")
 
 
 def next_case(draw: np.random.Generator) -> Case:
@@ -93,7 +91,7 @@ def run(case: Case, place: Place) -> Verdict:
     if outcome.code in (FAILED, USAGE):
         is_named = NAME.search(told) is not None  # this file, or the one that it does not go with
         return KEPT if is_named else Verdict("not named", f"{case['group']}, {outcome}")
-    if verb == "verify" and case["group"] not in NOT_VERIFIED | NOT_COMPUTED:
+    if verb == "verify" and case["group"] not in NOT_COMPUTED:
         return Verdict("silent", f"verify passes with {case['group']} of another run")
     expected = place.material / f"{verb} {is_tuned}"
     found, wanted = _made(place.folder, names), _made(expected, names)
@@ -129,8 +127,6 @@ def _place(run: Path, name: str) -> Path:
     """A file or folder of a run."""
     if name.startswith("newest"):
         return max(run.glob("checkpoints/step-*")) / name.removeprefix("newest").removeprefix("/")
-    if name.startswith("indexes/"):
-        return next(run.glob(f"indexes/*/{name.removeprefix('indexes/')}"), run / "none")
     return run / name
 
 

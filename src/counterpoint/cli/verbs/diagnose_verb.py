@@ -6,7 +6,7 @@ from typing import Any
 
 from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, array_or_name, given, option, subject_from
 from counterpoint.cli.outputs import Level, health_code, print_found
-from counterpoint.core.data_settings import DiagnosisSettings
+from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import as_run
 from counterpoint.core.terminal_text import shown_lines
@@ -22,13 +22,13 @@ try.
 
 examples:
   counterpoint diagnose runs/ncl
-  counterpoint diagnose runs/ncl --layers --checkpoint 300
+  counterpoint diagnose runs/ncl --checkpoint 300
   counterpoint diagnose features.npy --labels labels.npy --fail-on severe
   counterpoint diagnose runs/ncl --fix"""
 SETTINGS = CHOOSING
 
 
-class DiagnoseFlags(SubjectFlags, DiagnosisSettings):
+class DiagnoseFlags(SubjectFlags, LookSettings):
     """The subject, and the output."""
 
     data: str | None = option(
@@ -70,7 +70,7 @@ def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
         raise UsageError("--fix goes with a run: features and encoders from elsewhere have no config")
     from counterpoint.runs.inspection import diagnose  # deferred: loads torch
 
-    look = {**given(flags, DiagnosisSettings), **settings.get("source", {})}
+    look = {**given(flags, LookSettings), **settings.get("source", {})}
     samples = {"data": flags.data, "labels": flags.labels, "views": array_or_name(flags.views)}
     if flags.groups is not None:
         samples["groups"] = read_groups(Path(flags.groups))

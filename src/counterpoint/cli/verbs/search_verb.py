@@ -12,8 +12,8 @@ from counterpoint.core.rundir import open_run
 PLACE, SUMMARY = 53, "find the samples most like a picture, a row or a name, and why"
 TEACH = """Find the samples of a collection that are most similar to a query: a picture file, a folder of pictures, an
 array file, a row number, or the name of a sample. Each hit comes with the share of random pairs that are less similar
-and, where dimensions have a meaning (non-negative embeddings, as in ncl), with those that it shares with the query. The
-index is kept in the run folder; every sample is compared.
+and, where dimensions have a meaning (non-negative embeddings, as in ncl), with those that it shares with the query.
+Every sample is compared.
 
 examples:
   counterpoint search runs/photos holiday.jpg --out hits.html
@@ -30,7 +30,6 @@ class SearchFlags(RunFlags, LookSettings):
     k: int = option("hits per query", 10, flag="-k")
     to: str | None = option("samples to search (default: the run's own)")
     layer: str = option("auto, embedding, representation, or a module of the backbone", "auto")
-    rebuild: bool = option("rebuild the index", False)
     duplicates: bool = option("instead of queries: groups of near-duplicates", False)
     threshold: float | None = option("with --duplicates: least cosine of a pair")
     out: str | None = option("an HTML page with pictures")
@@ -49,7 +48,7 @@ def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
     from counterpoint.search.searching import search  # deferred: loads torch
 
     options = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "to": flags.to}
-    options |= {"rebuild": flags.rebuild, "pictures": flags.out is not None, "quiet": flags.quiet}
+    options |= {"pictures": flags.out is not None, "quiet": flags.quiet}
     if flags.duplicates:
         found = duplicates(flags.run, threshold=flags.threshold, **options)
     else:

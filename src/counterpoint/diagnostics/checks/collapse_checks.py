@@ -149,7 +149,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         "isotropic features: no sample differs from another along it. Effective rank: "
         f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the "
         "projector collapses (directclr2022).",
-        confirm="see in which layer they vanish: counterpoint diagnose RUN --layers",
+        confirm="see whether they are there before: counterpoint embed RUN --layer NAME --out z.npz, then counterpoint "
+        "diagnose z.npz",
         **remedies.advice(
             evidence,
             remedies.WIDER_PROJECTOR,
@@ -223,7 +224,7 @@ def check_lost_rank(evidence: Evidence) -> Finding | None:
         reference_name="the same encoder before training",
         text="An untrained network spreads samples over many directions at random; training loses some when "
         "it forms groups. If less than a quarter is left, a dimensional collapse has reached the representation.",
-        confirm="follow it over training: counterpoint diagnose RUN --layers --checkpoint STEP",
+        confirm="follow it over training: counterpoint diagnose RUN --checkpoint STEP",
         cannot_tell="whether accuracy suffers; counterpoint evaluate RUN measures that",
     )
 

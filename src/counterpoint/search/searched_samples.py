@@ -1,0 +1,153 @@
+"""The samples that a search compares: features of a run's encoder, from the cache or computed, and their nearest rows.
+
+Similarity is the cosine, and every row is compared. The similarities of the best are computed again in float64, so that
+copies get the same bits.
+"""
+
+# N rows, Q queries, D features, K neighbours, W candidates
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.data_settings import LookSettings, option
+from counterpoint.core.errors import DataError
+from counterpoint.core.files import read_sealed
+from counterpoint.core.numerics import unit_rows
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.stored_rows import Rows, taken, whole
+from counterpoint.core.validation import build
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.feature_tables import key_of
+from counterpoint.evaluation.features import extract, num_pieces
+from counterpoint.evaluation.knn import Neighbours, nearest
+from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
+from counterpoint.evaluation.subject import Subject
+from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, check_layers
+
+SPARE = 8  # candidates beyond k: rounding may order the last ones otherwise
+RESCORED = 256  # queries at a time
+
+
+class SearchSettings(LookSettings):
+    """What is searched, and how."""
+
+    layer: str = option("which layer is compared", "auto")
+
+
+@dataclass(frozen=True)
+class SearchedSamples:
+    """Samples with their features.
+
+    Attributes:
+        run: name of the run's folder.
+        subject: encoder and samples.
+        layer: that is compared.
+        checkpoint: step of the encoder; None for the last state.
+        rows_ND: features, as the encoder gives them.
+        reporter: shows progress.
+    """
+
+    run: str
+    subject: Subject
+    layer: str
+    checkpoint: str | None
+    rows_ND: Rows
+    reporter: Reporter
+
+    def __len__(self) -> int:
+        return len(self.rows_ND)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One per row."""
+        return self.subject.source.sample_names
+
+    @cached_property
+    def labels(self) -> tuple[str | None, ...]:
+        """Class of each row, None where it is unknown."""
+        return self.subject.source.classes() or (None,) * len(self)
+
+    def facts(self) -> dict[str, str]:
+        """What is searched, and how."""
+        facts = {
+            "collection": f"{len(self):,} samples of {self.subject.source.name}",
+            "layer": f"{self.layer} ({self.rows_ND.shape[1]} dimensions)",
+        }
+        if self.checkpoint:
+            facts["checkpoint"] = f"checkpoint {self.checkpoint}"
+        return {**facts, "method": "every row compared"}
+
+    def vectors(self, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Some rows at unit length."""
+        return unit_rows(self.rows_ND[rows] if isinstance(rows, slice) else whole(taken(self.rows_ND, rows)))
+
+    def search(self, queries_QD: Tensor, k: int) -> Neighbours:
+        """The rows with the largest cosines, largest first; of equal ones the first row.
+
+        Args:
+            queries_QD: finite vectors of the width of the rows.
+            k: rows of each query, 1 <= k <= n.
+
+        Returns:
+            Cosines, float64, and rows.
+        """
+        unit_QD = unit_rows(queries_QD.float())
+        parts = []
+        for part_QD in unit_QD.split(1 << 14):
+            row_QW = nearest(self.rows_ND, part_QD, min(k + SPARE, len(self))).positions_QK
+            # Few enough at a time for the candidates of all to be in memory.
+            pieces = zip(part_QD.split(RESCORED), row_QW.split(RESCORED), strict=True)
+            parts += [self._ranked(*piece, k) for piece in pieces]
+        similarity_QK = torch.cat([each.similarity_QK for each in parts])
+        return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in parts]))
+
+    def _ranked(self, queries_QD: Tensor, row_QW: Tensor, k: int) -> Neighbours:
+        """The best k candidates by their cosines in float64."""
+        # Row by row, so that copies get the same bits.
+        rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
+        similarity_QW = (rows_QWD * queries_QD.double()[:, None]).sum(dim=2)
+        by_row_QW = row_QW.argsort(dim=1)
+        similarity_QW, row_QW = similarity_QW.gather(1, by_row_QW), row_QW.gather(1, by_row_QW)
+        best_QK = similarity_QW.argsort(dim=1, descending=True, stable=True)[:, :k]
+        return Neighbours(similarity_QW.gather(1, best_QK), row_QW.gather(1, best_QK))
+
+
+def open_samples(
+    run: Run | str | Path, data: Any, options: dict[str, Any], verb: str, *, quiet: bool
+) -> SearchedSamples:
+    """The samples that are meant, with their features.
+
+    Args:
+        run: the run or its folder.
+        data: other samples than the run's own; None for these.
+        options: see ``SearchSettings``.
+        verb: who asks.
+        quiet: show no progress.
+
+    Raises:
+        UsageError: an option is wrong.
+        RunError: the run has no encoder yet.
+        DataError: fewer than two samples.
+    """
+    settings, known, reporter = build(SearchSettings, options, verb), as_run(run), Reporter(quiet=quiet)
+    subject = one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
+    source, encoder = subject.source, subject.encoder
+    if len(source) < 2:
+        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
+    layer = _layer(known) if settings.layer == "auto" else settings.layer
+    check_layers(encoder, [layer])
+    with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
+        key = key_of(encoder) if settings.cache else None
+        rows_ND = extract(encoder, source, [layer], key=key, advance=advance).layers[layer]
+    return SearchedSamples(known.path.resolve().name, subject, layer, settings.checkpoint, rows_ND, reporter)
+
+
+def _layer(run: Run) -> str:
+    """The embedding where its dimensions have a meaning or pairs were trained, else the representation."""
+    has_meaning = read_sealed(run.folder.encoder_card).get("nonnegative", "none") != "none"
+    return EMBEDDING if has_meaning or run.folder.second.encoder_card.exists() else REPRESENTATION
