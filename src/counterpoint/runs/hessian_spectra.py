@@ -1,7 +1,6 @@
 """The spectrum of the Hessian of a run's loss: at its last state, at a checkpoint, or along all that are kept."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
