@@ -99,29 +99,18 @@ def take_step(
 
 
 def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Callable[[], int]) -> tuple[float, int]:
-    """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
-    # `runs.assembly` has seen to it that all pieces are equally large: the mean of their means is the mean of the
-    # batch.
-    num_parts = job.settings.engine.accumulate
-    fields = (local.view0, local.view1, local.labels, local.ids)
-    pieces = [(None,) * num_parts if field is None else field.chunk(num_parts) for field in fields]
-    parts = [LocalBatch(*each) for each in zip(*pieces, strict=True)]
-    total, code = 0.0, 0
-    for number, part in enumerate(parts):
-        with job.engine.accumulating(is_last=number == len(parts) - 1):
-            # Each sub-batch is a call of its own: no two calls of a run have the same draws.
-            loss = _loss(job, part, position.step * len(parts) + number)
-            # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
-            value, code = _agree(loss, asked())
-            if not math.isfinite(value):
-                raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(part, loss)))
-            job.engine.backward(loss / len(parts))
-        total += value / len(parts)
-    return total, code
+    """Gradient of the loss; returns its mean over all ranks and what their signals ask for."""
+    loss = _loss(job, local, position.step)
+    # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
+    value, code = _agree(loss, asked())
+    if not math.isfinite(value):
+        raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(local, loss)))
+    job.engine.backward(loss)
+    return value, code
 
 
 def _loss(job: TrainingJob, part: LocalBatch, call: int) -> Tensor:
-    """Loss of a sub-batch; NaN where the embeddings are no longer finite, which losses refuse."""
+    """Loss of this rank; NaN where the embeddings are no longer finite, which losses refuse."""
     try:
         with job.engine.in_precision():
             return job.engine.module(part.view0, part.view1, part.labels, call)
