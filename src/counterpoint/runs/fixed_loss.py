@@ -101,7 +101,7 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
         inputs=inputs,
         num_parameters=sum(weight.numel() for weight in method.parameters() if weight.requires_grad),
         loss_name=loss.card.name,
-        floor=_finite_floor(loss, len(inputs[0])),
+        floor=floor if math.isfinite(floor := loss.floor(len(inputs[0]))) else None,
         remarks=tuple(remarks),
         batch_norm=asked.batch_norm if norms else "none",
     )
@@ -162,11 +162,6 @@ def _with_hessian(job: TrainingJob) -> Loss:
             "follows no gradient and there is no Hessian; relu, softplus and sigmoid have one"
         )
     return loss
-
-
-def _finite_floor(loss: Loss, num_pairs: int) -> float | None:
-    floor = loss.floor(num_pairs)
-    return floor if math.isfinite(floor) else None
 
 
 def _draws(layer: nn.Module) -> bool:
