@@ -128,6 +128,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
 
     Raises:
         RunError: they are others, or nothing sound is left that says so.
+        UsageError: the run has a setting that is no more.
     """
     status, facts = readable_status(folder), _facts(folder)
     began = facts.get("data") if status is None else status.data_fingerprint
@@ -140,7 +141,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
     for section, name, usual in NO_MORE:  # nothing would go on with them
         if facts["resolved"].get(section, {}).get(name, usual) != usual:
             path = f"{section}.{name}"
-            raise RunError(f"{folder.path} has {path}, which is no more; it can be used, and not gone on with")
+            raise UsageError(f"{folder.path} has {path}, which is no more; it can be used, and not gone on with")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
     # What had no effect in the run, and what its version did not know, was "auto" to it.
