@@ -86,7 +86,7 @@ def job_for(
         "settings": build(TrainSettings, merge(SETTINGS, {"seed": seed, "engine": engine}), "test"),
         "chance": 1.5,
         "floor": 0.5,
-        "measurements": (),
+        "measure": None,
         "loggers": (),
         "facts": {},
     }

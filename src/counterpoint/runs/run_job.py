@@ -38,7 +38,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     chance, floor = _levels(assembled)
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.part.positions, assembled.part.split.held_out)
-    knn = () if engine.knn_every == "none" else (EpochKNN(source, split, assembled.encoder, every=engine.knn_every),)
+    knn = None if engine.knn_every == "none" else EpochKNN(source, split, assembled.encoder, every=engine.knn_every)
     return TrainingJob(
         settings=settings,
         unit="images" if source.kind == "images" else "rows",
@@ -61,7 +61,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         folder=folder,
         chance=chance,
         floor=floor,
-        measurements=knn,
+        measure=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts=_facts(assembled),
     )
