@@ -2,7 +2,7 @@
 
 The pages lie where GitHub readers look for them: in docs/, beside each paper's code, at the root. They are gathered in
 FOLDER-source (build/docs-source) under the names that they have in the site. Links between them are rewritten on the
-way; a linked file that is no page is copied, so that it can be downloaded. The pages of the API are written from
+way; a linked file that is not a page is copied, so that it can be downloaded. The pages of the API are written from
 `__all__`, those of verbs, settings, losses and metrics from their records (`verb_pages`, `catalogue_pages`), those of
 notebooks by running them (`notebook_pages`). A page that is new in docs/ needs no line here: it is a guide.
 """
@@ -27,8 +27,8 @@ from counterpoint.losses import CATALOGUE
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "docs"
 
-# Where a page stands in the site, if not below reference/ (docs/*-reference.md), below guides/ (each other docs/*.md)
-# or as it stands below docs/.
+# Where a page is in the site, if not below reference/ (docs/*-reference.md), below guides/ (each other docs/*.md)
+# or at its place below docs/.
 PLACES: Mapping[str, str] = {
     "docs/index.md": "index.md",
     "docs/quick-start.md": "quick-start.md",
@@ -104,7 +104,7 @@ def with_links(page: Path, places: Mapping[Path, PurePosixPath], source: Path) -
 
 
 def place_of_other(path: Path, source: Path) -> PurePosixPath:
-    """Where a folder is in the site, or a file that is no page: it is copied."""
+    """Where a folder is in the site, or a file that is not a page: it is copied."""
     name = path.relative_to(ROOT).as_posix()
     if path.is_dir():
         return PurePosixPath(FOLDERS[name])

@@ -47,7 +47,7 @@ def built(name: str, **options: object) -> Loss:
 
 
 def picture(name: str) -> bytes:
-    """A loss as SVG that is readable on white and on black: weights over similarity, or the value where it has none."""
+    """A loss as SVG that is readable on white and on black: weights over similarity, or the value without weights."""
     figure, axes = plt.subplots(figsize=(5.2, 2.9))
     if hasattr(built(name), "importance"):
         draw_weights(axes, name)
@@ -147,7 +147,7 @@ def level(value: float) -> str:
 
 
 def loss_page(name: str) -> str:
-    """All of a loss: its sentence, when to use it, its picture, what it is, an example, its definition."""
+    """All of a loss: its sentence, when to use it, its picture, its properties, an example, its definition."""
     build, loss = CATALOGUE[name], built(name)
     document = inspect.getdoc(build) or ""
     use = re.search(r"^Use it (?:.|\n(?!\n))*", document, flags=re.MULTILINE)
@@ -163,7 +163,7 @@ def loss_page(name: str) -> str:
         "## When to use it", (use[0] if use else "").replace("``", "`"),
         "## How it weighs pairs" if has_weights else "## Its value", f"![{name}]({name}.svg)",
         caption if has_weights else "The value as a batch comes to agree.",
-        "## What it is", table(["part", "of this loss"], rows),
+        "## Properties", table(["part", "of this loss"], rows),
         "## Example", f"```python\n{example}\n```", f"```text\n{printed(example)}```", "A run with it:",
         f"```sh\n{command(name)}\n```",
         "## Definition", "```{eval-rst}\n.. currentmodule:: counterpoint.losses\n\n"
@@ -203,13 +203,13 @@ def span(metric: Metric) -> str:
 
 
 def metric_page(metric: Metric, package: str) -> str:
-    """All of a metric: what it is, range, chance, whose samples, how it is measured and read."""
+    """All of a metric: definition, range, chance, whose samples, how it is measured and read."""
     asked = slug(metric.name) if " " in metric.name else metric.name
     shown = {
         "evaluation": f"counterpoint evaluate runs/mine --metrics {asked}",
         "diagnostics": "counterpoint diagnose runs/mine",
     }
-    own = "Compare it with the untrained encoder and raw input, which stand beside it: what they reach costs nothing."
+    own = "Compare it with the untrained encoder and raw input beside it: training must reach more than these two."
     rows = [
         ["values", cell(span(metric))],
         ["chance", cell(metric.chance or "depends on the data")],
@@ -251,7 +251,7 @@ def catalogue_pages() -> Iterator[tuple[str, str | bytes]]:
     """The name and content of each page and picture."""
     rows = {name: [f"[`{name}`]({name}.md)", sentence(build)] for name, build in CATALOGUE.items()}
     about = "A run takes a loss as `--loss.name NAME`, or with the method that has it; Python as `cp.losses.CLASS()`."
-    yield "losses/index.md", index("All losses", about, ["name", "what it is"], rows)
+    yield "losses/index.md", index("All losses", about, ["name", "meaning"], rows)
     for name in CATALOGUE:
         yield f"losses/{name}.svg", picture(name)
         yield f"losses/{name}.md", loss_page(name)
@@ -266,6 +266,6 @@ def catalogue_pages() -> Iterator[tuple[str, str | bytes]]:
         for name, (metric, _) in shown.items()
     }
     about = "What reports and tables show. `evaluate` asks about labelled samples, `diagnose` about features alone."
-    yield "metrics/index.md", index("All metrics", about, ["metric", "what it is"], rows)
+    yield "metrics/index.md", index("All metrics", about, ["metric", "meaning"], rows)
     for name, (metric, package) in shown.items():
         yield f"metrics/{slug(name)}.md", metric_page(metric, package)

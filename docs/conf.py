@@ -69,7 +69,7 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 
 
 def join_sources(_app: Sphinx, _what: str, _name: str, _value: object, _options: object, lines: list[str]) -> None:
-    """Indented lines after `Source: ...` go on with it; to docutils they would define a term."""
+    """Indented lines after `Source: ...` continue with it; to docutils they would define a term."""
     is_source = False
     for number, line in enumerate(lines):
         is_source = line.startswith("Source:") or (is_source and line.startswith("    "))

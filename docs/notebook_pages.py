@@ -1,4 +1,4 @@
-"""Pages of the notebooks, which are run for them: what a cell prints and draws stands below it.
+"""Pages of the notebooks, which are run for them: output and drawings of a cell are below it.
 
 python docs/notebook_pages.py NOTEBOOK runs one and writes no page. Jupyter is not needed.
 """

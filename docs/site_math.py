@@ -36,7 +36,7 @@ def drawn(formula: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that can stand in an attribute."""
+    """Text that is safe in an attribute."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 

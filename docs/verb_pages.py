@@ -31,7 +31,7 @@ COMMON = ("quiet", "as_json")
 
 
 def cell(text: str) -> str:
-    """Text that can stand in a cell of a table, with commands and flags set as code."""
+    """Text that fits in a cell of a table, with commands and flags set as code."""
     return with_flags(" ".join(text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").split()))
 
 
@@ -41,7 +41,7 @@ def with_flags(text: str) -> str:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table; on a narrow screen each of its rows stands as a block (`static/site.css`)."""
+    """A table; on a narrow screen each of its rows is a block (`static/site.css`)."""
     heads, lines = list(heads), [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join(
         ["```{container} records", "", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads), *lines, "```", ""]
@@ -75,7 +75,7 @@ def teaching(verb: str) -> tuple[str, list[str], str]:
 
 
 def flag_rows(verb: str) -> Iterator[list[str]]:
-    """A row for each argument and flag of a verb that is no setting of training."""
+    """A row for each argument and flag of a verb that is not a setting of training."""
     parser, model = build_parser(verb), get_type_hints(load_verb(verb).run)["flags"]
     fields: Mapping[str, FieldInfo] = model.model_fields
     # First what is given by its place, last what every verb has.

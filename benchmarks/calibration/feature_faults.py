@@ -182,7 +182,7 @@ FAULTS: Mapping[str, FeatureFault] = {
         "a true distinction that the features do not hold looks the same",
     ),
     "one label for several clusters": FeatureFault(
-        "a label stands for two or three classes",
+        "a label covers two or three classes",
         ("parted-label",),
         labelled.merged(1, 2),
         labelled.merged(1, 3),

@@ -89,7 +89,7 @@ def test_a_recipe_takes_two_steps_at_its_own_hyper_parameters(name: str, tmp_pat
 
 def test_a_supervised_recipe_needs_labels(tmp_path: Path) -> None:
     data = pictures_file(tmp_path, number=16, side=8)
-    with pytest.raises(UsageError, match="method supervised learns from labels, and the data have none"):
+    with pytest.raises(UsageError, match="method supervised learns from labels, and the data have no labels"):
         job_of(
             settings_of(
                 "ncl-imagenet100-resnet18-supervised",

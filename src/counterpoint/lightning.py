@@ -147,7 +147,7 @@ class OnlineKNN(pl.Callback):
     Args:
         memory: the samples that vote, at least 20, as ``(samples, labels)`` or a loader of such batches; as the encoder
             takes them.
-        queries: the samples that are asked about, at least 10, that training never sees.
+        queries: at least 10 samples that training never sees.
         every: epochs between measurements, >= 1; the last epoch is always measured.
         represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
 
@@ -188,7 +188,7 @@ class HealthFindings(pl.Callback):
     Args:
         data: samples, ``(samples, labels)``, or a loader of either; 500 to 5,000 are enough.
         every: epochs between diagnoses, >= 1; the last epoch is always diagnosed.
-        stop_after: stop the training once so many diagnoses in a row are severe; None never stops it.
+        stop_after: stop the training once this many diagnoses in a row are severe; None never stops it.
         represent: gives features of samples, as ``represent(module, samples)``; None calls the module.
 
     Attributes:

@@ -166,7 +166,7 @@ def test_wrong_labels_are_named_with_the_class_that_they_look_like(kind: str, rn
     right = told.keys() & set(places.tolist())
     assert len(right) >= 0.5 * len(places)
     assert len(right) >= 0.9 * len(told)
-    assert all(told[at] == f"{labels[at]}; most alike: {target[at]}" for at in right)
+    assert all(told[at] == f"{labels[at]}; most similar: {target[at]}" for at in right)
     clean = look(data, labels=target).found("wrong-label")
     assert clean is None or (clean.level == "note" and len(clean.names) <= 3)
 

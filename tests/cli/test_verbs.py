@@ -174,7 +174,7 @@ def test_diagnose_a_run_or_features(run: cp.Run, capsys: pytest.CaptureFixture[s
     assert re.search(r"pairs: an anchor weighs .* negatives .*\n  closest pairs", capsys.readouterr().out)
     np.save("features.npy", rng.normal(size=(50, 8)))
     assert main(["diagnose", "features.npy", "-q", "--pairs"]) == 0
-    assert "pairs: not looked at" in capsys.readouterr().out
+    assert "pairs: not measured" in capsys.readouterr().out
     np.save("labels.npy", np.arange(50) % 2)
     assert main(["diagnose", "features.npy", "--labels", "labels.npy", "--views", "features.npy", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
@@ -280,7 +280,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     run.folder.update_status(status="interrupted")
     assert main(["resume", "run"]) == 0
     captured = capsys.readouterr()
-    assert f"damaged checkpoint passed over: {newest.name}: model.safetensors" in captured.err
+    assert f"damaged checkpoint skipped: {newest.name}: model.safetensors" in captured.err
     assert "resuming from step-00000000" in captured.err
     assert run.folder.weights.read_bytes() == expected
 

@@ -53,7 +53,12 @@ def test_what_is_not_ours_is_never_replaced(tmp_path: Path) -> None:
     file.touch()
     link = tmp_path / "link"
     link.symlink_to(earlier_export(tmp_path / "linked"))
-    for target, words in ((foreign, "no export"), (file, "no export"), (mixed, "timm/mine.txt"), (link, "no export")):
+    for target, words in (
+        (foreign, "not an export"),
+        (file, "not an export"),
+        (mixed, "timm/mine.txt"),
+        (link, "not an export"),
+    ):
         with pytest.raises(RunError, match=words):
             check_target(target, overwrite=True)
     with pytest.raises(RunError, match="does not exist"):

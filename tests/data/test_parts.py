@@ -34,7 +34,7 @@ def test_a_class_that_is_not_there_is_named() -> None:
     with pytest.raises(UsageError, match="has no class 'shop'; did you mean 'ship'"):
         opened(classes="cat,shop")
     unlabelled = SourceSettings(classes="cat")
-    with pytest.raises(UsageError, match="array has none"):
+    with pytest.raises(UsageError, match="array has no labels"):
         open_source(ROWS, unlabelled, progress=silent)
 
 

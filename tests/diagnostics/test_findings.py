@@ -499,7 +499,7 @@ def test_views_keep_colours_where_these_tell_the_classes(grey: EvaluationRow | N
     (finding,) = (each for each in find(known) if each.name == "gain")
     assert (finding.changes == {"views.jitter": 0.0, "views.grayscale": 0.0}) == kept
     assert finding.remedy.startswith("views that keep colours" if kept else "more data")
-    assert ("Colours tell these classes" in finding.text) == kept
+    assert ("Colours separate these classes" in finding.text) == kept
 
 
 @pytest.mark.parametrize(

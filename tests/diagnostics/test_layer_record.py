@@ -22,7 +22,7 @@ def test_first_and_largest_loss_are_named() -> None:
         ("projector.0 (Linear)", 58),
     ]
     assert found.words == (
-        "Directions are first lost in layer 1 (Linear): of 128 that reach it 98 are alive behind it. Most are lost in "
+        "Directions are first lost in layer 1 (Linear): of 128 that reach it 98 are alive after it. Most are lost in "
         "projector.0 (Linear): 58 of 98. At the end, in embedding, 40 of 64 are alive."
     )
 

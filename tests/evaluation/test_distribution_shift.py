@@ -19,7 +19,7 @@ from counterpoint.evaluation.metric_types import Labelled
 # --- refusals, before anything is measured
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"metrics": ["mig"]}, UsageError, r"mig needs factors, array has none"),
+    ({"metrics": ["mig"]}, UsageError, r"mig needs factors, and array has no factors"),
     ({"corruptions": ["fog"]}, DataError, r"corruptions are of pictures; array holds vectors"),
     ({"corruptions": ["fgo"]}, UsageError, r"unknown corruption 'fgo'; did you mean 'fog'"),
     ({"severities": "0-3"}, UsageError, r"severities must be numbers from 1 to 5, such as 1-5 or 3, got '0-3'"),
@@ -39,7 +39,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 
 
 def test_features_without_their_encoder_cannot_be_corrupted(clusters: Any) -> None:
-    with pytest.raises(UsageError, match="--corruptions needs the encoder; features are all that is known"):
+    with pytest.raises(UsageError, match="--corruptions needs the encoder; only features were given"):
         cp.evaluate(clusters.data, labels=clusters.labels, corruptions=["fog"], quiet=True)
 
 

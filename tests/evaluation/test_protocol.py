@@ -175,7 +175,7 @@ def test_other_data_are_judged_without_touching_the_record(
     assert {row.features for row in other.rows} == set(FEATURES)
     assert other.split.num_queries == 0.4 * len(other_clusters.data)
     assert other.split.num_bank == 0.6 * len(other_clusters.data)
-    assert re.fullmatch(r"other data than trained on; 40 ?% of each class are queries", other.split.how)
+    assert re.fullmatch(r"not the data of training; 40 ?% of each class are queries", other.split.how)
 
 
 def test_queries_of_their_own_are_asked_about_and_all_other_samples_are_the_bank(

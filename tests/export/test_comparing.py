@@ -52,7 +52,7 @@ def test_what_differs_is_refused_with_the_name_of_the_sample(wrong: float, make_
 
 def test_another_shape_and_a_failing_runtime_are_refused(make_encoder: MakeEncoder) -> None:
     encoder, samples = make_encoder(), torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
-    with pytest.raises(RunError, match="it answers"):
+    with pytest.raises(RunError, match="it returns"):
         compare(lambda part: {"embedding": torch.zeros(1)}, encoder, samples, ["a", "b"], TOLERANCE)
 
     def broken(part: Tensor) -> dict[str, Tensor]:

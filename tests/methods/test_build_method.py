@@ -162,8 +162,8 @@ IMAGES, PAIR = (3, 8, 8), (3, 16, 16)
     ("method", "sections", "changed", "sentence"),
     [
         ("simcrl", {}, {}, "unknown method 'simcrl'; did you mean 'simclr'?"),
-        ("supcon", {}, {"num_classes": 0}, "method supcon learns from labels, and the data have none"),
-        ("supervised", {}, {"num_classes": 0}, "method supervised learns from labels, and the data have none"),
+        ("supcon", {}, {"num_classes": 0}, "method supcon learns from labels, and the data have no labels"),
+        ("supervised", {}, {"num_classes": 0}, "method supervised learns from labels, and the data have no labels"),
         ("supervised", {}, {"num_classes": 1}, "num_classes must be >= 2, got 1"),
         ("simclr", {"loss": {"name": "supcon"}}, {"num_classes": 0}, "loss.name supcon: it learns from labels"),
         ("cross-modal", {}, {"second_shape": None}, "method cross-modal learns from pairs of two kinds"),

@@ -31,7 +31,7 @@ def test_the_page_says_which_differences_are_real_and_how_large(tmp_path: Path) 
     text = read(write_page(COMPARISON_PAGE, tmp_path / "page.html", lambda: render_comparison(compare(pair))))
     low, high = (f"{100 * end:.1f}" for end in oracle.score_interval(20, 0, 100))
     assert "ncl-0 against simclr-0" in text
-    assert "1 of 1 difference is told from chance." in text
+    assert "1 of 1 difference is beyond chance." in text
     assert "kNN of representation: ncl-0 has 20.0 points more than simclr-0; over queries 95 % interval " in text
     assert f"{low} to {high} points, p < 0.001." in text
     assert "another seed may give others" in text
@@ -41,7 +41,7 @@ def test_seeds_have_their_own_intervals_and_numbers(tmp_path: Path) -> None:
     runs = [*folders_of(tmp_path, "ncl", [90, 88, 91]), *folders_of(tmp_path, "simclr", [89, 89, 88])]
     target = write_page(COMPARISON_PAGE, tmp_path / "page.html", lambda: render_comparison(compare(runs)))
     text = read(target)
-    assert "0 of 1 difference is told from chance." in text
+    assert "0 of 1 difference is beyond chance." in text
     assert "Circles: over samples. Squares: over seeds." in text
     assert "seeds needed" in text
     assert "ncl: ncl-0 (seed 0), ncl-1 (seed 1) and ncl-2 (seed 2)" in text

@@ -68,7 +68,7 @@ def test_seeds_have_a_table_of_their_own(tmp_path: Path) -> None:
     assert "seeds, seeds 3, 5, on digits: 100 queries" in text
     own = ["62.5%", "17.7%", "10.0% to 90.0%", "50.0%", "75.0%"]
     assert "".join(["95 % interval", "seed 3", "seed 5", "kNN", "embedding", *own]) in text
-    assert "What can it be held against?" not in text
+    assert "What can it be compared with?" not in text
 
 
 def test_names_of_others_stay_text(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_dimensions_are_counted_in_words(two_runs):
     words = dimension_words(read(two_runs[0])).replace("\N{NARROW NO-BREAK SPACE}", " ")
     known = read(two_runs[0]).samples.dims
     own = (known.purity_D >= 0.8) & (known.class_D >= 0)
-    assert words.startswith(f"Of 16 dimensions {(known.fires_D == 0).sum()} are silent, and {own.sum()} stand for one")
+    assert words.startswith(f"Of 16 dimensions {(known.fires_D == 0).sum()} are silent, and {own.sum()} represent one")
     assert f"of it): {len(set(known.class_D[own]))} of 4 classes together." in words
 
 

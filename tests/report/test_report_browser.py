@@ -171,19 +171,19 @@ def test_the_first_screen_answers_compared_with_what(visit, demo_pages, name, wi
     found = tab.evaluate(WITHIN, [".lede", ".standing tr", ".worst"])
     assert [number for _, number, _ in found] == [1, 5, 1]  # head, learned, untrained, raw input, chance
     assert max(bottom for *_, bottom in found) <= SCREEN
-    if width == 1280:
-        ((_, number, bottom),) = tab.evaluate(WITHIN, [".nearest li"])
-        assert number == 6
-        assert bottom <= SCREEN
+    ((_, number, bottom),) = tab.evaluate(WITHIN, [".nearest li"])
+    assert number == 6
+    assert bottom <= SCREEN
 
 
+@pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["simclr", "ncl", "faulty", "two"])
-def test_a_page_is_short_until_it_is_opened(visit, demo_pages, name):
-    tab = visit(demo_pages[name], is_folded=True, viewport={"width": 1280, "height": SCREEN})
+def test_a_page_is_short_until_it_is_opened(visit, demo_pages, name, width):
+    tab = visit(demo_pages[name], is_folded=True, viewport={"width": width, "height": SCREEN})
     assert tab.evaluate("document.documentElement.scrollHeight") <= 6 * SCREEN
     assert tab.locator("nav").bounding_box()["height"] < 60  # one line
-    # The light table is open only where dimensions are to be read.
-    assert tab.locator(".light-table").first.is_visible() == (name in ("ncl", "two"))
+    # The light table is open only where dimensions are to be read, and of several runs nothing is.
+    assert tab.locator(".light-table").first.is_visible() == (name == "ncl")
 
 
 @pytest.mark.parametrize("name", ["simclr", "two"])

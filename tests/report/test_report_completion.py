@@ -61,7 +61,7 @@ def test_every_order_of_commands_gives_the_same_page(copies: Callable[[str], Pat
     assert len(set(pages.values())) == 1
     (page,) = set(pages.values())
     assert " by kNN (" in page
-    assert "Not looked at" not in page
+    assert "Not checked" not in page
 
 
 def test_a_diagnosis_alone_votes_by_itself_and_an_evaluation_takes_its_place(copies: Callable[[str], Path]) -> None:
@@ -154,5 +154,5 @@ def test_unlabelled_data_are_diagnosed_and_their_page_says_why_nothing_is_evalua
     run = cp.train(str(tmp_path / "plain.npy"), out=str(tmp_path / "run"), quiet=True, **SMALL)
     text = scan(report(run, quiet=True)).text
     assert "has no labels, and accuracy needs them" in text
-    assert "Not looked at, as not given or not enough: labels, raw input." in text
+    assert "Not checked, as input was missing or too little: labels, raw input." in text
     assert json.loads(run.folder.findings.read_text())["verdict"]["sentence"] in text

@@ -118,9 +118,9 @@ def test_without_anything_but_run_json(tmp_path):
     (folder / "run.json").write_text('{"format": 1, "status": "running", "method": "ncl"}')
     (folder / "resolved.yaml").write_text("epochs: 40\n")
     with lock_run(folder):
-        assert "still going: 0 of 40 epochs so far" in scan(report(folder)).text
+        assert "still training: 0 of 40 epochs so far" in scan(report(folder)).text
     found = scan(report(folder))  # nobody holds it: its process was killed
-    assert "still going" not in found.text
+    assert "still training" not in found.text
     assert "interrupted" in found.text
     for verb in ("diagnose", "evaluate"):
         assert f"counterpoint {verb} early" in found.text

@@ -106,8 +106,8 @@ def test_what_was_asked_for_is_not_known_without_its_file(make_run):
     folder = make_run()
     (folder / "config.yaml").unlink()
     page = str(configuration_section([read(folder)]))
-    assert "config.yaml is missing: which settings were asked for is not known" in page
-    assert ">asked for<" not in page
+    assert "config.yaml is missing: which settings were given is not known" in page
+    assert ">given<" not in page
 
 
 def test_figures_on_request_stand_in_the_table_and_not_in_the_words(make_run):

@@ -199,7 +199,7 @@ def test_learned_scales_are_those_of_the_last_checkpoint(tmp_path: Path) -> None
 
 def test_features_and_encoders_from_elsewhere_are_no_run(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", vectors([10, 10])[0])
-    with pytest.raises(UsageError, match="is no run folder"):
+    with pytest.raises(UsageError, match="is not a run folder"):
         compare_classes(tmp_path / "z.npy", quiet=True)
 
 

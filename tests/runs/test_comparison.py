@@ -226,7 +226,7 @@ def test_the_table_fits_and_says_what_it_must(two: list[Path], tmp_path: Path) -
     assert "100 queries of digits" in text
     assert "corrected by Holm" in text
     assert "another seed may give others" in text
-    assert "Left out, since all runs have it alike: knn of pixels (PCA)." in text
+    assert "Left out, since it is the same in all runs: knn of pixels (PCA)." in text
     assert "representation  90.00  70.00  +20.00" in text
 
 
@@ -328,7 +328,7 @@ def test_a_file_that_cannot_be_compared_is_refused(
 
 
 def test_a_file_that_is_no_evaluation_is_refused(two: list[Path]) -> None:
-    with pytest.raises(RunError, match=r"findings\.json is no evaluation; make one with: counterpoint evaluate"):
+    with pytest.raises(RunError, match=r"findings\.json is not an evaluation; make one with: counterpoint evaluate"):
         cp.compare([two[0], write_evaluation(two[1].parent / "findings.json", [])])
 
 

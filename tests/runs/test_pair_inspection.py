@@ -108,4 +108,4 @@ def test_a_loss_of_ones_own_is_asked_where_it_is_at_hand(tmp_path: Path) -> None
     assert look(run).loss == "InfoNCE"
     assert look(run).temperature is None
     away = look(Run(run.path, data=pictures(), labels=LABELS))
-    assert "not at hand" in away.why
+    assert "not available" in away.why

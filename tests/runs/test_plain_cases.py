@@ -28,7 +28,7 @@ def test_noise_has_no_collapse_and_nothing_says_that_it_is_good() -> None:
     assert alone.verdict == "No fault found. Whether the features are good was not measured."
     assert alone.limits.endswith(": labels, raw input, views.")
     for labels in (np.zeros(1000, int), np.arange(1000)):  # they are given, and tell nothing
-        assert "not enough: labels" in cp.diagnose(draw(), labels=labels).limits
+        assert "too little: labels" in cp.diagnose(draw(), labels=labels).limits
     assert bad(labelled) == [("classes", "warning")]
     assert labelled.verdict.startswith("With a warning. At chance by kNN (")
     few_of_each = cp.diagnose(draw(500, 32), labels=CLASSES[:500] % 5)

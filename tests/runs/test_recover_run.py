@@ -179,7 +179,7 @@ def test_changed_figures_are_refused_and_may_be_moved_away(
     path = stopped / "metrics.jsonl"
     edit(path, '"loss": ', '"loss": 1')
     damaged = path.read_bytes()
-    with pytest.raises(RunError, match=r"lines up to step 12 are not those of the checkpoint.*move it away"):
+    with pytest.raises(RunError, match=r"lines up to step 12 are not those of the checkpoint.*move it"):
         cp.resume(stopped, quiet=True)
     assert path.read_bytes() == damaged
     assert "metrics.jsonl" in [

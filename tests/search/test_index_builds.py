@@ -116,7 +116,7 @@ def test_no_encoder_is_asked_beside_the_index_of_another_one(
     if has_index:
         cp.search(run, query, k=1, quiet=True)
     after(run_index, "open_subject", lambda: train(run.path.parent, seed=1), monkeypatch)
-    with pytest.raises(RunError, match="was deleted or trained anew while it was searched"):
+    with pytest.raises(RunError, match="was deleted or trained again while it was searched"):
         cp.search(run, query, k=1, quiet=True)
     assert not run.folder.indexes.exists()
 

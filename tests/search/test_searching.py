@@ -138,8 +138,8 @@ def test_an_index_that_does_not_fit_is_refused_by_name(run: cp.Run, field: str, 
     ("query", "options", "error", "complaint"),
     [
         (64, {}, UsageError, "row must be between 0 and 63, got 64"),
-        ("nothing.png", {}, UsageError, "'nothing.png' is no file, row or name of a sample"),
-        ([], {}, UsageError, "nothing is asked about"),
+        ("nothing.png", {}, UsageError, "'nothing.png' is not a file, row or sample name"),
+        ([], {}, UsageError, "there is no query"),
         (0, {"k": 64}, UsageError, "k must be between 1 and 63, the other samples of the collection, got 64"),
         (0, {"k": 0}, UsageError, "k must be between 1 and 63"),
         (0, {"layer": "embeding"}, UsageError, "did you mean 'embedding'"),
@@ -158,7 +158,7 @@ def test_files_that_are_no_pictures_are_refused(run: cp.Run, tmp_path: Path) -> 
     (tmp_path / "empty").mkdir()
     np.save(tmp_path / "vectors.npy", np.ones((3, 5), np.float32))
     for name, complaint in (
-        ("broken.png", "is no picture that can be read: not an image"),
+        ("broken.png", "is not a readable picture: not an image"),
         ("notes.md", "notes.md is neither a folder of images nor a file of a known form"),
         ("empty", "no images in"),
         ("vectors.npy", "are vectors, and this encoder takes pictures"),

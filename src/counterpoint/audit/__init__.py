@@ -1,4 +1,4 @@
-"""What data hold before anything is trained on them, and the settings that follow from it."""
+"""Checks of data before training, and settings that follow from them."""
 
 from counterpoint.core.callable_package import call_as
 

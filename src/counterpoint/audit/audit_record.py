@@ -43,13 +43,13 @@ class DuplicateGroup(Record):
 
 
 class Observation(JudgedFact):
-    """One thing that was found in the data.
+    """One finding about the data.
 
     Attributes:
         code: which check found it.
         count: of the samples or files concerned; it decides where no figure is measured.
         names: these, at most ``MOST_NAMED``.
-        beside: what is said beside each name; empty where nothing is.
+        beside: text beside each name; may be empty.
         groups: copies, the largest groups first.
     """
 
@@ -61,12 +61,12 @@ class Observation(JudgedFact):
 
     @property
     def said(self) -> tuple[tuple[str, str], ...]:
-        """Each name with what is said beside it."""
+        """Each name with the text beside it."""
         return tuple(zip_longest(self.names, self.beside[: len(self.names)], fillvalue=""))
 
     @property
     def details(self) -> list[str]:
-        """What follows the title where it is printed, line by line."""
+        """The printed lines below the title."""
         groups = [
             "group: " + few(group.names) + (f" ({group.turn})" if group.turn else "")
             for group in self.groups[:NUM_NAMED]
@@ -84,7 +84,7 @@ class Observation(JudgedFact):
 
 
 class Cue(Record):
-    """How well classes are told by something that is not what pictures show.
+    """How well a cue without content predicts the classes.
 
     Attributes:
         name: of the cue.
@@ -104,13 +104,13 @@ class Cue(Record):
 
     @property
     def skill(self) -> float:
-        """How far the accuracy is from that of always naming the largest class, 0, towards 1."""
+        """Accuracy rescaled: 0 is always naming the largest class, 1 is always right."""
         chance = self.majority or 0.0
         return ((self.accuracy or 0.0) - chance) / max(1 - chance, 1e-9)
 
 
 class Passport(Record):
-    """What is there, counted.
+    """Counts of the content of the data.
 
     Attributes:
         num_found: samples or picture files that were found.
@@ -146,7 +146,7 @@ class Passport(Record):
 
 
 class Precision(Record):
-    """How exactly the accuracy of an encoder could be told with these samples.
+    """How exactly the accuracy of an encoder could be measured with these samples.
 
     Attributes:
         num_queries: samples held out for evaluation, or those of the test part.
@@ -164,7 +164,7 @@ class Precision(Record):
 
 
 class Audit(Record):
-    """What data hold before anything is trained on them.
+    """The result of an audit of data.
 
     Attributes:
         format: of this record's file.
@@ -173,8 +173,8 @@ class Audit(Record):
         kind: images or vectors.
         passport: what is there.
         observations: what was found, worst first.
-        cues: what tells the classes, or the pictures, without their content.
-        precision: how exactly an accuracy could be told; None without labels.
+        cues: what predicts the classes, or identifies the pictures, without their content.
+        precision: how exactly an accuracy could be measured; None without labels.
         seconds: how long it took.
         pictures: thumbnails of samples that observations name, as addresses for a page; not written to the file.
     """
@@ -192,7 +192,7 @@ class Audit(Record):
 
     @property
     def level(self) -> Level:
-        """The worst level of what was found."""
+        """The worst level of all findings."""
         return LEVELS[max((LEVELS.index(each.level) for each in self.observations), default=0)]
 
     def found(self, code: str) -> Observation | None:
@@ -207,7 +207,7 @@ class Audit(Record):
         return f"{self.name}: {', '.join(told) if told else 'nothing to remark'}"
 
     def left_out(self, *, near_copies: bool = False) -> tuple[str, ...]:
-        """Samples that training had better leave out: of those with equal content all but one.
+        """Samples that training should leave out: all but one of those with equal content.
 
         Of copies across parts all go that are not kept for tests, so that the test part stays whole.
 
@@ -251,7 +251,7 @@ class Audit(Record):
 
     @property
     def facts(self) -> list[str]:
-        """What is there, in lines."""
+        """The content of the data, in lines."""
         known = self.passport
         what = "pictures" if self.kind == "images" else "vectors"
         lines = [
@@ -297,7 +297,7 @@ def is_for_tests(part: str) -> bool:
 
 
 def needed_max_bad(num_bad: float, number: float) -> float | None:
-    """The ``source.max_bad`` with which training takes data with so many bad files; None where the default will do.
+    """The ``source.max_bad`` with which training accepts this number of bad files; None if the default is enough.
 
     >>> needed_max_bad(1, 100), needed_max_bad(1, 30)
     (None, 0.04)
@@ -339,9 +339,9 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
 
 
 def _precision_words(precision: Precision) -> str:
-    words = f"{precision.num_queries:,} held-out samples tell an accuracy to ±{precision.half_width:.1%}"
+    words = f"{precision.num_queries:,} held-out samples measure an accuracy to ±{precision.half_width:.1%}"
     if precision.difference is not None:
-        words += f", and two encoders apart that differ by {precision.difference:.1%}"
+        words += f", and distinguish two encoders that differ by {precision.difference:.1%}"
     if precision.smallest_half_width is not None:
         words += (
             f"; of the smallest class, {precision.smallest_class:g} samples, to ±{precision.smallest_half_width:.0%}"

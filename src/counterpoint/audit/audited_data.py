@@ -1,4 +1,4 @@
-"""Everything that data hold, good or bad: what is looked at, by which names, in which parts, with which labels."""
+"""All samples of data, good or bad: their names, parts and labels."""
 
 # N samples
 
@@ -25,7 +25,7 @@ from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, MemoryStore
 
-SIDE = 64  # given so that no header is read to choose one; the audit decodes by itself
+SIDE = 64  # given so that no header is read to choose one; the audit has its own decoder
 WHOLE = ""
 
 

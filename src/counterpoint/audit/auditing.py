@@ -154,7 +154,7 @@ def _quantiles(values: list[int]) -> tuple[float, ...]:
 
 
 def precision_of(evidence: SetEvidence) -> Precision | None:
-    """How exactly an accuracy could be told with the test part, or with the share that training holds out; or None."""
+    """How exactly an accuracy could be measured with the test part or the held-out share; or None."""
     if evidence.labels is None or not (evidence.labels >= 0).any():
         return None
     is_test = evidence.is_test[evidence.good]

@@ -1,4 +1,4 @@
-"""What tells the classes of pictures without what they show: all of them, or one class from the rest."""
+"""Cues that predict the classes of pictures without their content: all classes, or one against the rest."""
 
 # N pictures, M of a class, K numbers of a cue, C classes
 
@@ -33,7 +33,7 @@ FILE_CUES = ("resolution", "file format", "JPEG quality")  # of the files, and n
 
 @dataclass(frozen=True)
 class ClassCue:
-    """One class that something tells from all others which is not what pictures show.
+    """One class that a cue without content distinguishes from all others.
 
     Attributes:
         name: of the cue.
@@ -60,7 +60,7 @@ def class_cues(
         class_names: of each class number.
 
     Returns:
-        How well each tells the classes, and the classes that one tells from the rest; nothing with fewer than two
+        How well each predicts the classes, and the classes that one cue separates; nothing with fewer than two
         classes of six pictures.
     """
     ids = _usable(labels_N, ids)
@@ -84,7 +84,7 @@ def class_cues(
         share = wilson(sum(itertools.islice(right, FOLDS)), len(ids))
         interval = {"accuracy": share.value, "low": share.low, "high": share.high}
         found.append(Cue(name=name, **interval, majority=majority, num_samples=len(ids)))
-    # Ink of small drawings tells them, as colours and places of things do.
+    # Ink of small drawings is content, as are colours and places of things.
     is_small = np.median(seen.sides[ids]) < LEAST_SIDE
     ranked = {
         name: _closeness(numbers_NK, labels, folds)

@@ -41,14 +41,14 @@ def check_unreadable(evidence: SetEvidence) -> Observation | None:
     reasons = Counter(headers[place].reason for place in bad)
     is_all = len(bad) == len(headers)
     needed = needed_max_bad(len(bad), len(headers))
-    remedy = "bring them again from where they came, or delete them; `train` leaves them out"
+    remedy = "copy them again from their source, or delete them; `train` leaves them out"
     remedy += " and names them" if needed is None else f" with --source.max-bad {needed:g}"
     return Observation(
         code="unreadable",
         level="severe" if is_all else "warning",
         title=f"unreadable: {amount(len(bad), 'file')} of {len(headers):,} ({counted(reasons, 3)})",
-        text="A file that breaks off or is damaged decodes to nothing, or to other pixels than it had.",
-        remedy="bring the files again from where they came" if is_all else remedy,
+        text="A truncated or damaged file decodes to nothing, or to wrong pixels.",
+        remedy="copy the files again from their source" if is_all else remedy,
         count=len(bad),
         names=evidence.named(bad),
         beside=tuple(headers[place].reason for place in bad[:MOST_NAMED]),
@@ -72,16 +72,16 @@ def check_cut(evidence: SetEvidence) -> Observation | None:
     cut_N = evidence.seen.looks.cut_N if evidence.seen else np.zeros(len(evidence.names))
     return evidence.observed(
         np.flatnonzero((cut_N >= CUT_SHORT) & evidence.is_good_N & ~evidence.is_blank_N).tolist(),
-        "grey from some row down",
+        "grey below some row",
         code="cut-short",
         level="warning",
-        text="A file that broke off was decoded and written again: the rest of the picture is lost.",
-        remedy="bring the pictures again from where they came, or list them in a file for --source.exclude",
+        text="A truncated file was decoded and saved again: the rest of the picture is lost.",
+        remedy="copy the pictures again from their source, or list them in a file for --source.exclude",
     )
 
 
 def check_noise(evidence: SetEvidence) -> Observation | None:
-    """Pictures of noise, where most are none."""
+    """Pictures of noise, if most pictures are not noise."""
     if evidence.seen is None:
         return None
     is_noise_N = (evidence.seen.looks.grain_N <= NOISE_GRAIN) & evidence.is_good_N & ~evidence.is_blank_N
@@ -98,7 +98,7 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
 
 
 def check_confined(evidence: SetEvidence) -> Observation | None:
-    """One class that something tells from all others, which is nothing that pictures show."""
+    """One class that a cue without content distinguishes from all others."""
     sure = evidence.class_cues
     if not sure:
         return None
@@ -106,9 +106,9 @@ def check_confined(evidence: SetEvidence) -> Observation | None:
         code="class-cue",
         level="warning",
         title=f"{amount(len({each.label for each in sure}), 'label')} can be predicted without the pictures' content",
-        text="By this alone, held-out pictures of the class come before those of others in so many pairs (AUC). An "
+        text="Measured is the share of pairs that this alone ranks correctly, class above others (AUC). An "
         "encoder may learn it instead of the class.",
-        remedy="bring the pictures of these classes to the form of the others",
+        remedy="convert the pictures of these classes to the format of the others",
         count=len(sure),
         names=tuple(f"{each.name}: {each.label} (AUC {each.auc:.3f})" for each in sure),
     )
@@ -169,7 +169,7 @@ def check_same(evidence: SetEvidence) -> Observation | None:
 
 
 def check_near(evidence: SetEvidence) -> Observation | None:
-    """Pictures that show the same after a change; each pair stands for itself."""
+    """Pictures that show the same after a change; each pair is listed separately."""
     pairs = evidence.near.pairs_P2.tolist()
     return evidence.observed(
         sorted({at for pair in pairs for at in pair}),
@@ -177,7 +177,7 @@ def check_near(evidence: SetEvidence) -> Observation | None:
         f" ({amount(len(pairs), 'pair')})",
         code="near-copies",
         level="warning",
-        text="A contrastive loss pushes copies apart though they are one picture, and a test on them says too much. "
+        text="A contrastive loss pushes copies apart though they are one picture, and tests on them say too much. "
         "Some pairs may be different things of one kind: nothing is left out automatically.",
         remedy="look at the pairs; `counterpoint recommend --drop-near-copies` leaves one of each out",
         # The clearest first: what follows may be two things of one kind.
@@ -199,7 +199,7 @@ def check_leakage(evidence: SetEvidence) -> Observation | None:
         f" ({share:.1%})",
         code="leakage",
         level="severe" if share > 0.01 else "warning",
-        text="An encoder that saw them in training is judged too well by them.",
+        text="Their accuracy is too high for an encoder that saw them in training.",
         remedy=REMOVE.replace("the copies", "their copies in training"),
         measured=share,
         reference=0.0,
@@ -229,7 +229,7 @@ def check_conflicts(evidence: SetEvidence) -> Observation | None:
 
 
 def check_labels(evidence: SetEvidence) -> Observation | None:
-    """Samples whose neighbours are of another class, where classes can be told by outlines, or by numbers, at all."""
+    """Samples whose neighbours are of another class, if outlines, or numbers, separate the classes."""
     labels_N = evidence.collection.labels_N
     if labels_N is None:
         return None
@@ -252,7 +252,7 @@ def check_labels(evidence: SetEvidence) -> Observation | None:
     return Observation(
         code="wrong-label",
         level="warning" if fmean(lows) >= NOISE else "note",
-        title=f"labels that look wrong: {amount(len(odd), evidence.noun)}, as nearly all that are most alike have "
+        title=f"labels that look wrong: {amount(len(odd), evidence.noun)}, as nearly all of the most similar have "
         "another",
         text=f"By {'outlines' if evidence.seen else 'their numbers'}, neighbours name the label of "
         f"{fmean(accuracies):.0%}. Two of three wrong labels are found so where classes are easily told, and none on "
@@ -260,7 +260,7 @@ def check_labels(evidence: SetEvidence) -> Observation | None:
         remedy="look at each and correct it",
         count=len(odd),
         names=evidence.named(at for at, _ in odd),
-        beside=tuple(f"{own[labels_N[at]]}; most alike: {other}" for at, other in odd[:MOST_NAMED]),
+        beside=tuple(f"{own[labels_N[at]]}; most similar: {other}" for at, other in odd[:MOST_NAMED]),
     )
 
 
@@ -270,7 +270,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
         return Observation(
             code="no-labels",
             title="no labels were found",
-            text="Training needs none; accuracies do.",
+            text="Training needs no labels; accuracies do.",
             remedy="if there are labels: sub-folders by class, or --source.labels FILE.csv with the columns file,label",
         )
     counts = evidence.class_counts
@@ -305,7 +305,7 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 
 
 def check_cues(evidence: SetEvidence) -> Observation | None:
-    """Classes that can be told without looking at what the pictures show."""
+    """Classes that can be predicted without the content of the pictures."""
     # Better than chance, and any clear effect of files, half of the way to certainty by others.
     least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in evidence.cues}
     strong = [cue for cue in evidence.cues if (cue.low or 0.0) > (cue.majority or 0.0) and cue.skill >= least[cue.name]]
@@ -316,10 +316,10 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
     return Observation(
         code="class-shortcut",
         level="warning" if any(cue.name in FILE_CUES or cue.skill >= NEARLY_CERTAIN for cue in strong) else "note",
-        title=f"{first.name} alone tells the class of {first.accuracy:.0%} of the pictures"
+        title=f"the class of {first.accuracy:.0%} of the pictures follows from {first.name} alone"
         + (f" (also: {others})" if others else ""),
         text="An encoder may learn this instead of what the pictures show, and fail where it does not hold.",
-        remedy="bring the files of all classes to one form"
+        remedy="convert the files of all classes to one format"
         if first.name in FILE_CUES
         else "find out whether this holds outside of these data; views that change it teach the encoder to ignore it",
         measured=first.accuracy,
@@ -333,7 +333,7 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
 
 
 def check_outliers(evidence: SetEvidence) -> Observation | None:
-    """Pictures that look like no other."""
+    """Pictures that differ from all others."""
     odd = outliers(evidence.seen.looks, evidence.unique) if evidence.seen else None
     if odd is None:
         return None
@@ -341,7 +341,7 @@ def check_outliers(evidence: SetEvidence) -> Observation | None:
         odd.positions.tolist(),
         "unlike all others, by layout and colour",
         code="outliers",
-        text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that so many "
+        text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that as many "
         "pictures of these data would have.",
         remedy="look at them: screens, scans and pictures of something else are often among them",
         measured=odd.largest,
@@ -353,7 +353,7 @@ def check_outliers(evidence: SetEvidence) -> Observation | None:
 
 
 def check_few(evidence: SetEvidence) -> Observation | None:
-    """Fewer samples than a representation can be learnt from."""
+    """Too few samples to learn a representation."""
     number = len(evidence.unique)
     if number >= FEW_SAMPLES:
         return None
@@ -361,11 +361,11 @@ def check_few(evidence: SetEvidence) -> Observation | None:
         code="few-samples",
         level="severe" if number < VERY_FEW else "warning",
         title=f"few samples to learn from: {number:,} different {evidence.noun}",
-        text="A contrastive loss needs many different samples to tell apart; with few, it learns them by heart.",
+        text="A contrastive loss needs many different samples to tell apart; with few, it memorises them.",
         remedy="add samples, or begin with weights of a larger set: --init FILE",
         measured=number,
         reference=FEW_SAMPLES,
-        reference_name="what usually is enough to begin",
+        reference_name="usually enough to begin",
         count=number,
     )
 

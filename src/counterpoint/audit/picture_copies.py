@@ -29,7 +29,7 @@ SHIFTS = (0.0, 0.5, 1.0)  # of what a crop leaves over
 BLUR = 5  # pixels; what is finer is detail
 # Chosen on CIFAR-10 (JPEG, quality 75) and on cue-conflict pictures; docs/audit-reference.md has figures of other data.
 COARSE, COARSE_TURNED, ROUGH, STRUCTURE, DETAIL = 0.50, 0.85, 0.60, 0.75, 0.65
-GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture has none
+GREY = 6.0  # levels between the colours of a pixel, on average, below which a picture counts as grey
 DETAIL_GREY = 0.9  # of a picture without colour and one with colours
 NUM_BLOCKS, NOISE = 8, 12.0  # along each side; levels of difference that compression and resizing make
 OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their share of those that are not plain
@@ -155,7 +155,7 @@ def borders(pixels_BTT3: np.ndarray) -> np.ndarray:
 
 
 def _plain_rows(pixels_BTT3: np.ndarray) -> np.ndarray:
-    """Which rows have the mean colour of the first one, but for a few pixels."""
+    """Which rows have the mean colour of the first one, except for a few pixels."""
     away = np.abs(pixels_BTT3 - pixels_BTT3[:, :1].mean(2, keepdims=True))
     return (per_pixel(np.maximum, away) <= FRAME_LEVELS).mean(2) >= FRAME_SHARE
 
@@ -166,7 +166,7 @@ def per_pixel(reduce: np.ufunc, pixels: np.ndarray) -> np.ndarray:
 
 
 def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
-    """Correlation of the detail of pairs, laid over each other in the best way; 0 where they are no copies.
+    """Correlation of the detail of pairs, laid over each other in the best way; 0 where they are not copies.
 
     >>> rng = np.random.default_rng(0)
     >>> one, other = rng.integers(0, 256, (2, 1, SIDE, SIDE, 3), dtype=np.uint8)
@@ -275,7 +275,7 @@ def _along(at_P3: np.ndarray, axis: int) -> np.ndarray:
 def _windows(share_P: np.ndarray, start_P: np.ndarray) -> np.ndarray:
     """Matrices that cut a share out of a row of pixels and bring it to the full length, linearly, (p, s, s)."""
     places_PS = (np.arange(SIDE) + 0.5) * share_P[:, None] + start_P[:, None] * SIDE - 0.5
-    # The two pixels beside each place share it; at the ends the first and last pixel go on.
+    # The two pixels beside each place share it; beyond the ends the first and last pixel are repeated.
     places_PS1 = places_PS.clip(0, SIDE - 1)[:, :, None]
     left_PS1 = places_PS1.astype(np.int64)
     matrix_PSS = np.zeros((len(places_PS), SIDE, SIDE), np.float32)
@@ -306,7 +306,7 @@ def _correlation(grey_PSS: np.ndarray, unit_PK: np.ndarray) -> np.ndarray:
     return np.where(square_P > 1e-4 * power_P, along_P, 0)
 
 
-# A running mean over so many pixels, whose window is cut at both ends.
+# A running mean over this many pixels, whose window is cut at both ends.
 BLUR_SS = (np.abs(np.arange(SIDE)[:, None] - np.arange(SIDE)) <= BLUR // 2).astype(np.float32)
 BLUR_SS /= BLUR_SS.sum(1, keepdims=True)
 HALF_TS = np.repeat(np.eye(SIDE // 2, dtype=np.float32), 2, axis=1) / 2  # means of two pixels

@@ -26,7 +26,7 @@ class Outliers:
     Attributes:
         positions: of those beyond the limit, farthest first.
         largest: distance of the farthest picture.
-        expected: of the farthest of so many pictures.
+        expected: of the farthest among this number of pictures.
         low: lower end of the 95 % interval of that.
         high: upper end.
     """
@@ -39,7 +39,7 @@ class Outliers:
 
 
 def outliers(looks: PictureStatistics, ids: np.ndarray) -> Outliers | None:
-    r"""Pictures whose fifth nearest neighbour is farther than the farthest of so many should have it.
+    r"""Pictures whose fifth nearest neighbour is farther than expected for the farthest of all.
 
     Features are grey levels in 8 x 8 cells and the square roots of a colour histogram, on their first 20 principal
     directions. The logarithm of the distance is taken to have an exponential tail above its 80 % quantile :math:`u`,
@@ -65,7 +65,7 @@ def outliers(looks: PictureStatistics, ids: np.ndarray) -> Outliers | None:
 
 
 def _beyond(distance_N: np.ndarray, ids: np.ndarray) -> Outliers | None:
-    """Which distances are larger than the largest of so many should be."""
+    """Which distances are larger than the largest of all should be."""
     log_N = np.log(np.maximum(distance_N, 1e-6))
     body, tail = np.quantile(log_N, (BODY, TAIL))
     scale = (tail - body) / math.log((1 - BODY) / (1 - TAIL))

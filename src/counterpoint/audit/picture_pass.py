@@ -31,17 +31,17 @@ NUM_CELLS = 8  # along each side, of mean colours
 NUM_LEVELS = 4  # of each colour in the histogram
 NUM_TURNS, WEAK_EDGES = 9, 100.0  # directions of edges; levels that all edges of a cell have to pass to count in full
 FILLED = 6  # levels around the grey with which a decoder fills
-DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves so many
+DRAFT = 4 * SIDE  # pixels: a JPEG is decoded at the smallest scale that leaves this many
 MEMORY = "in memory"
 
 
 @dataclass(frozen=True)
 class PictureHeader:
-    """What a picture's file says of itself, or why it is none.
+    """Facts from a picture's file, or the reason why it is not a picture.
 
     Attributes:
         reason: why it cannot be read; empty where it can.
-        format: of its content; a picture in memory has none.
+        format: of its content; empty for a picture in memory.
         mode: of its colours.
         width: in pixels, upright.
         height: likewise.
@@ -74,7 +74,7 @@ class PictureStatistics:
         range_N: levels between the darkest and the lightest hundredth of the pixels.
         cells_N883: mean colour in 8 x 8 cells, uint8.
         cut_N: share of the height that is one grey of a half at the bottom, as decoders fill what is missing of a JPEG.
-        grain_N: correlation of pixels with the next to the right and below; noise has none.
+        grain_N: correlation of pixels with the next to the right and below; about 0 for noise.
         sharpness_N: logarithm of the energy of neighbouring differences over that of the grey levels.
         colourfulness_N: mean distance of a pixel's colours from each other, in levels.
     """
@@ -227,7 +227,7 @@ def _usual_table() -> tuple[int, ...]:
 
 
 def _asks_for(side: int) -> Callable[[Image.Image], object]:
-    """Asks a JPEG's decoder for the smallest scale with at least so many pixels."""
+    """Asks a JPEG's decoder for the smallest scale with at least this many pixels."""
     return lambda image: image.draft(None, (side, side))  # type: ignore[arg-type]
 
 

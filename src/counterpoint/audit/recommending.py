@@ -93,7 +93,7 @@ class Recommendation(Record):
 
     @property
     def promise(self) -> str:
-        """How long it takes."""
+        """The predicted time of the training."""
         if self.seconds is None:
             return f"no step was timed, of {self.minutes:g} minutes given"
         low, middle, high = ((value or 0.0) / 60 for value in (self.low, self.seconds, self.high))
@@ -160,7 +160,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         use_labels: labels may be used in training.
         drop_near_copies: leave out one of each pair of near copies, too; some may be different things.
         minutes: how long training may take here.
-        known: an audit of the same data, or its JSON file; made anew if it is not given.
+        known: an audit of the same data, or its JSON file; made again if it is not given.
         quiet: show no progress.
         source: how the data are read, as settings of ``source`` that ``audit`` takes, such as ``label_column``.
 
@@ -225,7 +225,7 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
     method = (SUPERVISED if use_labels else WANTS)[want]
     reason = {
         "simclr": "needs no labels, and is the best understood",
-        "ncl": "non-negative features: each dimension stands for something",
+        "ncl": "non-negative features: each dimension has a meaning",
         "supcon": "labels may be used: samples of one class attract each other",
         "nonnegative-supervised": "labels may be used, and features are non-negative",
     }[method]
@@ -247,7 +247,7 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
         tried = timed_aside(candidates, minutes, advance)
     if not tried:
         seconds = SHARE_FOR_TIMING * 60 * minutes
-        reason = f"the fastest; not one step was done in the {seconds:.3g} s that are for it: give more minutes"
+        reason = f"the fastest; no step was finished in the {seconds:.3g} s that are for it: give more minutes"
         draft.put("encoder", candidates[0]["encoder"], reason, "low", "rule of thumb")
         if "source.image_size" in candidates[0]:
             draft.put("source.image_size", candidates[0]["source.image_size"], "as above", "low", "rule of thumb")
@@ -310,7 +310,7 @@ def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
         return
     colours = next((cue for cue in found.cues if cue.name == "colours"), None)
     if colours is not None and colours.skill >= COLOUR_MATTERS and strength > MILD_JITTER:
-        reason = f"colours alone tell the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
+        reason = f"colours alone predict the class of {colours.accuracy:.0%} (largest class {colours.majority:.0%}): "
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
         if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
             draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")
@@ -326,7 +326,7 @@ def _about_rest(draft: Draft, timing: Timing) -> None:
         value = attrgetter(path)(timing.resolution.settings)
         if path in timing.resolution.idle or value == "auto":
             continue
-        draft.put(path, value, timing.resolution.reasons.get(path, "as the method has it"), confidence, basis)
+        draft.put(path, value, timing.resolution.reasons.get(path, "the method's default"), confidence, basis)
 
 
 def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:

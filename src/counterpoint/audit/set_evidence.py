@@ -1,4 +1,4 @@
-"""What the checks look at, computed once: of any samples, and of pictures, with what tells their classes."""
+"""What the checks look at, computed once: of any samples, and of pictures, with cues of their classes."""
 
 # N samples
 
@@ -44,7 +44,7 @@ class SetEvidence:
         digests: hash of each one's content; empty where it cannot be used.
         is_good_N: which can be used.
         is_blank_N: which show nothing.
-        near: pairs that show the same and are no copies of one content.
+        near: pairs that show the same and are not copies of one content.
         seen: what the pass over pictures kept; None of vectors.
     """
 
@@ -57,7 +57,7 @@ class SetEvidence:
 
     @property
     def noun(self) -> str:
-        """What the samples are called."""
+        """Names of the samples."""
         return "pictures" if self.collection.kind == "images" else "vectors"
 
     @cached_property
@@ -114,7 +114,7 @@ class SetEvidence:
 
     @cached_property
     def agreements(self) -> list[tuple[np.ndarray, Tensor, LabelAgreement]]:
-        """Positions of labelled samples in parts that are compared, what they are compared by, and what came of it.
+        """Positions of labelled samples in parts that are compared, the features that compare them, and the result.
 
         Pictures are compared by their outlines, vectors by their columns at one scale.
         """
@@ -142,12 +142,12 @@ class SetEvidence:
 
     @property
     def cues(self) -> tuple[Cue, ...]:
-        """What tells the classes of pictures, where there are some."""
+        """Cues of the classes of pictures, for data with classes."""
         return self._told[0]
 
     @property
     def class_cues(self) -> tuple[ClassCue, ...]:
-        """What tells single classes from the rest."""
+        """Cues that separate a single class from the rest."""
         return self._told[1]
 
     def named(self, places: Iterable[int]) -> tuple[str, ...]:

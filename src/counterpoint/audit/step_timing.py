@@ -1,4 +1,4 @@
-"""What a step of training takes on this machine, measured in a child process that is stopped when its time is up."""
+"""The time of a training step on this machine, measured in a child process with a time limit."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ from counterpoint.runs.user_inputs import Given
 FEWEST_UPDATES, FEWEST_EPOCHS = 400, 10
 HOPELESS = 4.0  # times the step that there is time for; the first step of all takes longer than others
 SHARE_FOR_STEPS = 0.85  # of the time; the rest is for reading, checkpoints and the end
-SHARE_FOR_TIMING = 0.2  # of the time that was asked for, which timing all candidates may take in all
+SHARE_FOR_TIMING = 0.2  # of the training time; the limit for timing all candidates together
 WARM_UP, FEWEST_STEPS, MOST_STEPS, MOST_SECONDS = 2, 4, 20, 4.0
 LEAST_SPREAD = 0.15  # half width of an interval, as a share: other programs come and go within a run
 CHILD = "from counterpoint.audit.step_timing import serve; serve()"
@@ -46,7 +46,7 @@ CHILD = "from counterpoint.audit.step_timing import serve; serve()"
 
 @dataclass(frozen=True)
 class Timing:
-    """What one choice of encoder and size takes.
+    """The time of one choice of encoder and size.
 
     Attributes:
         resolution: settings with every ``auto`` filled in, and the reasons.

@@ -1,4 +1,4 @@
-"""What is wrong with a table of vectors: numbers that are none, columns that say nothing, scales far apart."""
+"""What is wrong with a table of vectors: NaN and infinity, constant columns, different scales."""
 
 # N samples, D features
 
@@ -23,7 +23,7 @@ NUMBERS = "fiub"
 
 
 def read_vectors(data: Any, labels: Any) -> tuple[np.ndarray, tuple[str, ...], Any] | None:
-    """Vectors as they are, NaN and all, their names and labels; None where the data are no table of vectors.
+    """Vectors as they are, NaN and all, their names and labels; None where the data are not a table of vectors.
 
     Args:
         data: an array, a tensor, or a path.

@@ -26,19 +26,19 @@ Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_e
 
 
 class VerbFlags(Settings):
-    """What every verb takes."""
+    """Settings of every verb."""
 
     quiet: bool = option("show no progress", False, flag="-q --quiet")
 
 
 class RunFlags(VerbFlags):
-    """What a verb that looks at one run takes."""
+    """Settings of a verb for one run."""
 
     run: str = option("run folder", ..., place="RUN")
 
 
 class SubjectFlags(VerbFlags):
-    """What a verb takes that looks at a run, at features in a file or at an encoder from elsewhere."""
+    """Settings of a verb for a run, features in a file or an encoder from elsewhere."""
 
     subject: str | None = option(
         "run folder; or features (n, d) in a .npy, .npz, .csv or .parquet, as embed writes them",

@@ -81,7 +81,7 @@ def answer_run(flags: GeometryFlags) -> None:
     more = [f"... {MAX_PRINTED} of {len(rows)} classes; --json has all"] if len(rows) > MAX_PRINTED else []
     asked = "; ".join(f"{name} {value}" for name, value in optimum.question.items())
     ends = [f"risk {optimum.risk:.12g}, gap {found.geometry.duality_gap:.2g}: {optimum.status}", *optimum.notes]
-    parts = [f"optimum asked for: {asked}", *class_words(record)], ends
+    parts = [f"question: {asked}", *class_words(record)], ends
     first, last = ([textwrap.fill(words, TEXT_WIDTH) for words in part] for part in parts)
     print(shown_lines("\n".join([*first, "", *aligned([head, *cut], "l" + "r" * (len(head) - 1)), *more, "", *last])))
 

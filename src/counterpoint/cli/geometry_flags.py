@@ -1,10 +1,10 @@
-"""What `counterpoint geometry` is asked. Loads without torch."""
+"""The flags of `counterpoint geometry`. Loads without torch."""
 
 from counterpoint.cli.arguments import Json, Names, VerbFlags, option
 
 
 class GeometryFlags(VerbFlags):
-    """What is asked."""
+    """The question."""
 
     shares: Names = option("share of each class: 0.25 or 1/4; with --normalize also counts", (), place="SHARE")
     run: str | None = option(

@@ -54,7 +54,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int:
-    """Act; an error becomes one line on standard error and the exit code that ``main`` names.
+    """Run the action; an error becomes one line on standard error and the exit code that ``main`` names.
 
     Args:
         prog: what the line begins with.
@@ -101,7 +101,7 @@ def _run(name: str, words: Sequence[str]) -> int:
     if _ranks().world_size > 1:  # of what we ask of DDP on purpose (engine/engine.py), and of ranks that are gone
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     warnings.filterwarnings("ignore", category=FutureWarning)  # of libraries, about their own future
-    warnings.filterwarnings("ignore", module="PIL")  # what is wrong with a picture is said by name
+    warnings.filterwarnings("ignore", module="PIL")  # the run's own messages name a faulty picture
     logging.getLogger("PIL").setLevel(logging.CRITICAL)  # as above
     with at_work():
         return load_verb(name).run(*settings) or OK  # most verbs return nothing
@@ -125,7 +125,7 @@ def _complain(prog: str, error: object, code: int) -> int:
     word = "error: " if code in (FAILED, USAGE) else ""
     who = f"rank {number}: " if number > 0 else ""
     with contextlib.suppress(OSError):  # a reader that has left
-        sys.stdout.flush()  # what was printed before stands before it
+        sys.stdout.flush()  # keeps the order of the two streams
     sys.stderr.write(f"{prog}: {word}{who}{shown(' '.join(str(error).split()))}\n")
     return code
 

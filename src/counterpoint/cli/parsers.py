@@ -16,7 +16,7 @@ from counterpoint.core.terminal_text import shown
 FIRST_COMMANDS = """What do you have?
 
 a folder of photographs:
-  counterpoint audit photos --out audit.html        what is there, and wrong
+  counterpoint audit photos --out audit.html        contents and problems
   counterpoint recommend photos --out photos.yaml   a configuration, reasons
   counterpoint train --config photos.yaml --out runs/mine
   counterpoint report runs/mine                     is it good, what it learned

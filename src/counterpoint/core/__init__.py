@@ -1,4 +1,4 @@
-"""Types, argument checks, numerics, seeding and the run folder: what every other layer stands on."""
+"""Types, argument checks, numerics, seeding and the run folder: the base of every other layer."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""What an array of samples is: images in any common layout, or vectors; brought to one form."""
+"""Arrays of samples in one form: images from any common layout, or vectors."""
 
 import math
 from typing import Any, Literal
@@ -84,7 +84,7 @@ def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
 
 
 def check_finite(samples: Tensor, name: str, remedy: str = "") -> None:
-    """Require real numbers that are finite; nothing is asked of what holds whole numbers.
+    """Require real numbers that are finite; whole numbers always pass.
 
     Raises:
         DataError: it names the first sample with NaN or infinity, or the numbers are complex.
@@ -167,7 +167,7 @@ def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
     doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
     for row in doubtful.nonzero()[:, 0].tolist():
         exact = np.asarray(given[row], dtype=np.float64).ravel()
-        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is told elsewhere
+        value = exact[np.abs(exact).argmax()]  # of NaN the first, which is reported elsewhere
         if value != 0 and np.isfinite(exact).all():
             way = "down" if abs(value) > 1 else "up"
             raise DataError(
@@ -179,7 +179,7 @@ def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
 def _channels_first(images: Tensor, name: str, channels: int | None) -> Tensor:
     shape = tuple(images.shape)
     if images.ndim == 3:
-        # Three pictures of 28 x 28 are no colour picture to an encoder for grey ones.
+        # Three pictures of 28 x 28 are not one colour picture to an encoder for grey ones.
         if shape[2] in COLOUR_CHANNELS or (shape[0] == 3 and channels != 1):
             one = "hwc" if shape[2] in COLOUR_CHANNELS else "chw"
             raise DataError(

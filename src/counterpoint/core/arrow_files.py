@@ -121,7 +121,7 @@ class TableFile:
         return int(self._ends[-1])
 
     def __reduce__(self) -> tuple[type["TableFile"], tuple[Path]]:
-        """Processes open the file anew."""
+        """Each process opens the file itself."""
         return TableFile, (self.path,)  # neither a mapping nor a lock can be pickled
 
     def column(self, name: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the modules of a folder hold under one name: a new module is found by that, and stands in no list.
+"""What the modules of a folder hold under one name: a new module is found by that, without a list.
 
 Reading a module as text loads nothing. Importing most of them would load torch, which takes a second.
 """
@@ -20,7 +20,7 @@ class Held:
     Attributes:
         module: its full name.
         tree: its code.
-        value: what the name stands for, as code.
+        value: the code that the name is assigned.
     """
 
     module: str
@@ -54,5 +54,5 @@ def held(folder: str, name: str) -> Iterator[Held]:
 
 
 def loaded(folder: str, name: str) -> list[Any]:
-    """Import the modules of a folder that assign a name at top level, and return what it stands for in each."""
+    """Import the modules of a folder that assign a name at top level, and return its value in each."""
     return [getattr(import_module(each.module), name) for each in held(folder, name)]

@@ -115,5 +115,5 @@ def _add_key(first: Tensor, second: Tensor, words: list[Tensor], turn: int) -> N
 
 @functools.cache
 def _rotations(round_number: int, ndim: int, device: torch.device) -> Tensor:
-    """How far each of a round's two mixes rotates, to meet tensors of so many axes."""
+    """How far each of a round's two mixes rotates, to meet tensors of this many axes."""
     return torch.tensor(ROTATIONS[round_number], device=device).reshape(2, *[1] * (ndim - 1))

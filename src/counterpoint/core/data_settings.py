@@ -1,4 +1,4 @@
-"""What is read from the data, what a verb looks at, and how views are drawn, as frozen pydantic models.
+"""Settings of the data, of a verb's subject, and of views, as frozen pydantic models.
 
 With the base of all settings. Like ``core.settings``, this module does not import torch.
 """
@@ -45,7 +45,7 @@ class SourceSettings(Settings):
         "auto",
     )
     image_size: Annotated[int, Field(ge=8, le=1024)] | Auto = option(
-        "side in pixels to which photographs are brought before the views",
+        "side in pixels to which photographs are resized before the views",
         "auto",
         hint="common values are 32, 64, 96, 224",
     )
@@ -55,7 +55,7 @@ class SourceSettings(Settings):
     max_bad: Annotated[float, Field(ge=0, le=1)] = option(
         "stop when more than this share of the files cannot be read", 0.01
     )
-    root: str = option("folder of the named data sets (cifar10, stl10, ...), as torchvision keeps them", "data")
+    root: str = option("folder of the named data sets (cifar10, stl10, ...), in torchvision's layout", "data")
     split: str = option("part of a named data set: train (auto), test, ...", "auto")
     classes: str = option("names of the classes whose samples are taken, separated by commas, such as cat,dog", "all")
     exclude: str = option(
@@ -94,7 +94,7 @@ class SourceSettings(Settings):
 
 
 class PartSettings(Settings):
-    """What of the data a verb looks at; what is None stays as the run has it."""
+    """The data of a verb; None keeps the run's value."""
 
     split: str | None = None
     classes: str | None = None
@@ -112,7 +112,7 @@ class PartSettings(Settings):
 
 
 class LookSettings(PartSettings):
-    """With which encoder a verb looks at samples, and where it computes."""
+    """The encoder of a verb, and its device."""
 
     weights: str | None = option("with --encoder: its weights: .safetensors, or a .pth, .ckpt or .bin of tensors")
     mean: Annotated[tuple[float, ...], Strict(False)] | None = option(
@@ -129,7 +129,7 @@ class LookSettings(PartSettings):
 
 
 class DiagnosisSettings(LookSettings):
-    """The same of ``diagnose``, and what it looks at beyond representation and embedding."""
+    """The same for ``diagnose``, and its layers beyond representation and embedding."""
 
     layers: bool = option("measure every layer of backbone and projector, too", False)
 
@@ -154,12 +154,12 @@ class ViewSettings(Settings):
     grayscale: Probability | Auto = option("probability of dropping the colour", "auto")
     blur: Probability | Auto = option("probability of a Gaussian blur", "auto")
     blur_second: Probability | Auto = option(
-        "the same for the second view, where the two differ (auto: as the preset has it)", "auto"
+        "the same for the second view, where the two differ (auto: the preset's)", "auto"
     )
     blur_sigma: Pair | Auto = option("blur width in pixels, lowest and highest", "auto")
     solarize: Probability | Auto = option("probability of inverting the bright half of the values", "auto")
-    solarize_second: Probability | Auto = option("the same for the second view (auto: as the preset has it)", "auto")
-    interpolation: Literal["auto", "bilinear", "bicubic"] = option("how a crop is brought to size", "auto")
+    solarize_second: Probability | Auto = option("the same for the second view (auto: the preset's)", "auto")
+    interpolation: Literal["auto", "bilinear", "bicubic"] = option("interpolation that resizes a crop", "auto")
     affine: Probability | Auto = option("probability of rotating, shifting, scaling and shearing", "auto")
     rotate: Annotated[float, Field(ge=0, le=180)] | Auto = option("largest rotation in degrees", "auto")
     translate: Annotated[float, Field(ge=0, le=1)] | Auto = option("largest shift as a share of the side", "auto")

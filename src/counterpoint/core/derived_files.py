@@ -1,6 +1,6 @@
 """Which run, and which weights of it, a file in a run folder is of: written into the file, checked by every reader.
 
-The id of a run stands in ``run.json``, the hash of its weights in ``encoder.json``. Runs of earlier versions have no
+The id of a run is in ``run.json``, the hash of its weights in ``encoder.json``. Runs of earlier versions have no
 id, and their files are read without one. Loads without torch.
 """
 

@@ -64,7 +64,7 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
 
 
 def leave_ranks(*, is_orderly: bool = True) -> None:
-    """Part from the other processes: a rank that leaves while others still talk to it would break their connection.
+    """Leave the other processes together: a rank that leaves early would break their connection.
 
     Args:
         is_orderly: wait for the others; False after an error that they may never hear of.
@@ -165,7 +165,7 @@ def rank() -> int:
 
 
 def own_rows(num_local: int) -> slice:
-    """Where this rank's samples stand among the rows of ``gather_rows``.
+    """Positions of this rank's samples among the rows of ``gather_rows``.
 
     Args:
         num_local: samples per rank.
@@ -312,7 +312,7 @@ class _LinearOverRanks(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        # The adjoint of the adjoint is the map itself: hence derivatives of any order.
+        # The adjoint of the adjoint is the map itself: which gives derivatives of any order.
         return _apply(_LinearOverRanks, gradient, ctx.adjoint, ctx.own), None, None
 
     @staticmethod

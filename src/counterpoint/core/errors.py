@@ -83,15 +83,15 @@ class RunError(CounterpointError):
 
 
 class StaleFileError(RunError):
-    """A file of a run folder is of another run, or of weights that the run has no more."""
+    """A file of a run folder is of another run, or of weights that the run no longer has."""
 
 
 class TrainingError(CounterpointError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class LoneTrainingError(TrainingError):
-    """Training cannot go on for a reason that only this rank knows."""
+    """Training cannot continue for a reason that only this rank knows."""
 
 
 class InterruptedRunError(CounterpointError):
@@ -107,7 +107,7 @@ class NonFiniteError(CounterpointError, ValueError):
 
 
 def gone(name: str) -> str:
-    """Why a setting, verb or format of an earlier version is no more; empty for any other name.
+    """Why a setting, verb or format of an earlier version was removed; empty for any other name.
 
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'
@@ -128,7 +128,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, cut where it quotes a file at length, or its kind when it has none."""
+    """The first line of an error's text, cut where it quotes a file at length, or its kind when it has no text."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]} ..."
 

@@ -18,7 +18,7 @@ from counterpoint.core.operating_system import host_name, is_running, open_to_fl
 from counterpoint.core.user_files import open_regular, read_text
 
 HASH_CHUNK_BYTES = 1 << 20
-UNTOUCHED = "what stood there before is untouched"
+UNTOUCHED = "the earlier content is untouched"
 TEMPORARY = ".tmp"  # in the names of files that are not finished
 # Ends of hidden names of folders: what is half made, or half removed; and an earlier one, which is always whole.
 NEW, OLD = f".new{TEMPORARY}", f".old{TEMPORARY}"
@@ -29,14 +29,14 @@ SEAL = "sha256"  # key of the hash in a sealed JSON file, and first word of the 
 
 @dataclass(frozen=True)
 class Seal:
-    """What tells a file from any other: its length in bytes and the SHA-256 of its content."""
+    """What identifies a file: its length in bytes and the SHA-256 of its content."""
 
     size: int
     sha256: str
 
 
 def file_state(path: str | Path) -> tuple[int, ...] | None:
-    """What tells cheaply that a file is another one or may have changed; None where it is not there."""
+    """A cheap sign that a file was replaced or may have changed; None for a missing file."""
     try:
         state = os.stat(path)
     except (OSError, ValueError):
@@ -106,16 +106,16 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         for leftover in dead_siblings(path, end):
             with contextlib.suppress(OSError):
                 leftover.unlink()
-        # Nobody can have put a link under a name that is drawn at random, and O_EXCL proves it.
+        # No other process can have put a link under a name that is drawn at random, and O_EXCL proves it.
         os.close(open_unlinked(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         write(temporary)
-        # Before the rename: after a power cut the name must not stand for a file without content.
+        # Before the rename: after a power cut the name must not point to a file without content.
         flush_to_disk(temporary)
         temporary.replace(path)
         is_renamed = True
         flush_to_disk(path.parent)
     except OSError as error:
-        if is_renamed and not is_there:  # nobody may rely on it, and it would be in the way of the next attempt
+        if is_renamed and not is_there:  # it must not be used, and it would block the next attempt
             with contextlib.suppress(OSError):
                 path.unlink()
         has_changed = is_renamed and os.path.lexists(path)
@@ -132,11 +132,11 @@ def temporary_sibling(path: Path, end: str) -> Path:
 
 
 def dead_siblings(path: Path, end: str) -> list[Path]:
-    """What stands beside a path under names of ``temporary_sibling``, of processes of this machine that are gone."""
+    """Files beside a path under names of ``temporary_sibling``, of processes of this machine that are gone."""
     start = f".{path.name}.{_machine()}-"
     try:
         names = [name for name in os.listdir(path.parent) if name.startswith(start)]
-    except OSError:  # whoever writes there says so
+    except OSError:  # the next write there reports it
         return []
     made = re.compile(rf"{re.escape(start)}(\d+)-[0-9a-f]{{8}}{re.escape(end)}", re.ASCII)
     owned = {name: found for name in names if (found := made.fullmatch(name))}
@@ -236,7 +236,7 @@ def read_json(path: Path) -> Any:
 
 
 def finite_or_null(value: Any) -> Any:
-    """Replace NaN and infinities by None in plain data, since JSON has no word for them."""
+    """Replace NaN and infinities by None in plain data, since JSON cannot hold them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -247,7 +247,7 @@ def finite_or_null(value: Any) -> Any:
 
 
 def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | None, flag: str = "--out") -> None:
-    """Require a name of a known kind, in a folder that exists, at which nothing stands unless it may be replaced.
+    """Require a name of a known kind, in a folder that exists, which is free unless it may be replaced.
 
     Args:
         path: of the file.
@@ -290,7 +290,7 @@ def check_target(target: Path, *, overwrite: bool) -> bool:
     if is_free or not (target.exists() or target.is_symlink()):
         return False
     if target.is_symlink() or not (target / EXPORT_RECORD).is_file():
-        raise RunError(f"{target} exists and is no export, so it will not be touched; choose another --out")
+        raise RunError(f"{target} exists and is not an export, so it will not be touched; choose another --out")
     if not overwrite:
         raise RunError(f"{target} exists; replace it with --overwrite, or choose another --out")
     ours = {EXPORT_RECORD, *read_sealed(target / EXPORT_RECORD, must_be_sealed=True).get("sha256s", {})}
@@ -308,7 +308,7 @@ def new_folder(target: Path, earlier: bool, *, flush: bool = True) -> Iterator[P
 
     Args:
         target: as ``check_target`` found it.
-        earlier: an export stands there, and is replaced.
+        earlier: an export is there, and is replaced.
         flush: wait until all of it is on the disk; not needed where a reader sees by hashes what a power cut took.
 
     Raises:
@@ -339,7 +339,7 @@ def settle(target: Path) -> bool:
     """Bring in order what killed processes left beside a place: an earlier folder gets its name back, the rest goes.
 
     Returns:
-        Whether an earlier folder that had lost its name stands there again.
+        Whether an earlier folder that had lost its name is there again.
     """
     is_back = False
     for aside in dead_siblings(target, OLD):

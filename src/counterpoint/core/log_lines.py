@@ -1,4 +1,4 @@
-"""Logs of JSON lines that grow: each checkpoint, and the record of a finished run, has the hash of what stood there.
+"""Logs of JSON lines that grow: each checkpoint, and the record of a finished run, has the hash of their content.
 
 A line that a kill tore off while it was written is the last and has no end.
 """
@@ -18,7 +18,7 @@ from counterpoint.core.user_files import MAX_TEXT_BYTES, read_regular
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line as it stands in the file, and the values in it."""
+    """One line as it is in the file, and the values in it."""
 
     content: bytes
     values: dict[str, Any]
@@ -51,7 +51,7 @@ def append_line(path: Path, values: dict[str, Any]) -> None:
     """Append one line, flushed to disk.
 
     Raises:
-        RunError: the disk refuses, or a link stands there.
+        RunError: the disk refuses, or the path is a link.
     """
     try:
         with os.fdopen(open_unlinked(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "wb") as stream:
@@ -62,7 +62,7 @@ def append_line(path: Path, values: dict[str, Any]) -> None:
 
 
 def log_hash(path: Path) -> str:
-    """SHA-256 of a log, where none stands of an empty one; raises as ``read_lines``."""
+    """SHA-256 of a log; without a log that of an empty one; raises as ``read_lines``."""
     return hashlib.sha256(_content(path)).hexdigest()
 
 

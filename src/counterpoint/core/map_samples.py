@@ -1,7 +1,7 @@
-"""What a run folder keeps of the samples themselves: where a map sets them, what each dimension does, small pictures.
+"""What a run folder keeps of the samples themselves: positions on a map, figures of each dimension, small pictures.
 
 ``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``; ``map.json`` is made of it by ``report``,
-names the collection that it was made of, and is sealed by itself. Loads without torch.
+names the collection that it was made of, and has its own seal. Loads without torch.
 """
 
 # N samples of the map, D dimensions, K principal components
@@ -106,7 +106,7 @@ class Collection:
 
 
 class Layout(Record):
-    """Positions of a map, in units of 1/4095 of its side, and how far neighbours on it are neighbours.
+    """Positions of a map, in units of 1/4095 of its side, and how well it keeps neighbours.
 
     Trustworthiness is that of venna2001 for 10 neighbours: 1 where all neighbours on the map are true ones, about 0.5
     where they are drawn by chance.
@@ -174,13 +174,13 @@ def read_collection(folder: RunFolder) -> Collection | None:
     if not path.exists() or not folder.findings.exists():
         return None
     if read_derived(folder, folder.findings).get("collection") != {"sha256": sha256_of(path)}:
-        raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it anew")
+        raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it again")
     try:
-        # A pickle could run code of whoever wrote the folder.
+        # A pickle could run code of the folder's author.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
             return _collection({name: stored[name] for name in stored.files})
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
-        raise RunError(f"{path} is damaged: {first_line(error)}; counterpoint diagnose writes it anew") from None
+        raise RunError(f"{path} is damaged: {first_line(error)}; counterpoint diagnose writes it again") from None
 
 
 def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
@@ -196,7 +196,7 @@ def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
     if found.made_of != sha256_of(folder.collection):
         return None
     if any(len(each.x) != len(known) or len(each.y) != len(known) for each in found.tsne.values()):
-        raise RunError(f"{path} is damaged: it has not one position for each of {len(known)} samples")
+        raise RunError(f"{path} is damaged: it needs one position for each of {len(known)} samples")
     return found
 
 

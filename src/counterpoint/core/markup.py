@@ -26,7 +26,7 @@ CODE = re.compile(r"`([^`]+)`|(counterpoint [a-z]+(?: RUN)?(?: --[\w.-]+(?: (?:'
 
 
 class Markup(str):
-    """Finished markup, inserted as it stands."""
+    """Finished markup, inserted unchanged."""
 
     __slots__ = ()
 

@@ -37,9 +37,9 @@ class Metric:
 
     Attributes:
         name: its key in JSON and in Python.
-        title: what it is called alone.
-        short: what it is called in sentences and tables.
-        definition: what it is, in one or two sentences.
+        title: its name outside of sentences.
+        short: its name in sentences and tables.
+        definition: one or two sentences.
         source: key of the bibliography.
         measure: what computes it: of ``diagnostics.measure.MeasuredFeatures`` a number, NaN where it does not exist; in
             evaluation of ``evaluation.metric_types.Labelled`` a ``Score``.
@@ -47,9 +47,9 @@ class Metric:
         high: its greatest value; None where there is none.
         unit: how it is written.
         reference: the metric that it is shown beside, such as the rank that is possible; empty for none.
-        interval: how its 95 % interval is made; empty where it has none.
+        interval: how its 95 % interval is made; empty without an interval.
         is_higher_better: None where that depends.
-        wording: what the figure says. For an evaluation ``{name}`` stands for a setting; a part in brackets goes where
+        wording: what the figure says. For an evaluation ``{name}`` becomes a setting; a part in brackets goes where
             its setting is missing.
         headline: the place whose figure is a headline number; empty for none.
         chance: what features that know nothing reach; empty where that depends on the data.
@@ -104,7 +104,7 @@ def accuracy_metric(**fields: Any) -> Metric:
 
 
 def unshown_metric(*, name: str, source: str, of: Any, at: str, unit: Unit = "number") -> Metric:
-    """The record of a figure that checks read and no page shows: its name is all that it is called.
+    """The record of a figure that checks read and no page shows; it has only a name.
 
     Args:
         name: its key.
@@ -161,7 +161,7 @@ def in_condition(protocol: str) -> tuple[str, str]:
 
 
 def is_apart(protocol: str) -> bool:
-    """Whether a figure is one of many that stand in a table of their own: under a corruption, or on a curve.
+    """Whether a figure is one of many that have a table of their own: under a corruption, or on a curve.
 
     >>> is_apart("linear probe under fog 3"), is_apart("linear probe on sketches")
     (True, False)

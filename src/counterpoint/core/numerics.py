@@ -52,7 +52,7 @@ def unit_rows(z_ND: Tensor) -> Tensor:
     largest_N1 = torch.where(is_short_N1, largest_N1 * lift, largest_N1)
     is_zero_N1 = largest_N1 == 0
     scaled_ND = z_ND / torch.where(is_zero_N1, 1.0, largest_N1)
-    # Ones stand in for zero rows: the second derivative of a length at zero is NaN, and 0 times NaN in the outer
+    # Ones replace zero rows: the second derivative of a length at zero is NaN, and 0 times NaN in the outer
     # `where` is, too.
     norm_N1 = torch.where(
         is_zero_N1, 1.0, torch.linalg.vector_norm(torch.where(is_zero_N1, 1.0, scaled_ND), dim=1, keepdim=True)

@@ -25,7 +25,7 @@ def open_unlinked(path: str | Path, flags: int) -> int:
     """Open a file of ours; a link in its place is refused, since it could lead to a file of the user's.
 
     Raises:
-        OSError: a link stands there, or the system refuses.
+        OSError: the path is a link, or the system refuses.
     """
     if not NO_LINK and os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -105,7 +105,7 @@ def installed_memory() -> int:
 def peak_memory() -> float | None:
     """Largest resident size of this process in bytes; None on Windows."""
     try:
-        import resource  # deferred: Windows has none
+        import resource  # deferred: Windows has no such module
     except ImportError:
         return None
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere

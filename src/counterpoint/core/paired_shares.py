@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 LEVEL = 0.05  # two figures are told apart where p is at most this
-POWER = 0.8  # probability with which a true difference is to be told, where the number of seeds is asked for
+POWER = 0.8  # probability of detecting a true difference, for the number of seeds needed
 Z_95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 Z_POWER = 0.8416212335729143  # quantile of the normal distribution at ``POWER``
 EXACT_MCNEMAR = "exact McNemar test"
@@ -23,8 +23,8 @@ class Difference:
         high: upper end.
         p_value: of the test that there is no difference.
         test: what the test is called.
-        adjusted_p: p corrected for the other comparisons of a table; None where it stands alone.
-        apart: share of the queries that just one of the two got right; None of figures that are no shares.
+        adjusted_p: p corrected for the other comparisons of a table; None for a single comparison.
+        apart: share of the queries that just one of the two got right; None of figures that are not shares.
     """
 
     value: float
@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the test tells the two figures apart, at the level ``LEVEL``."""
+        """Whether the test separates the two figures, at the level ``LEVEL``."""
         return self.p <= LEVEL
 
 
@@ -165,7 +165,7 @@ def corrected(differences: Sequence[Difference | None]) -> list[Difference | Non
 
 
 def jackknife_half_width(left_out: Sequence[float]) -> float:
-    r"""Half of Student's 95 % interval of a figure, from what it is without each of G groups of samples.
+    r"""Half of Student's 95 % interval of a figure, from its values without each of G groups of samples.
 
     .. math:: t_{G-1} \, s, \qquad s^2 = \frac{G - 1}{G} \sum_g (\hat\theta_{(g)} - \bar\theta)^2
 

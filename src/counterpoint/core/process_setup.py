@@ -2,7 +2,7 @@
 
 The OpenMP runtimes of torch and scikit-learn let idle threads spin for milliseconds; beside another program that wants
 their processor each step then waits for it. They read how long as they are loaded. Where that came before Counterpoint,
-they are told while work is done: GNU's spins briefly where its threads are more than processors, which an idle team
+they are set while work is done: GNU's spins briefly where its threads are more than processors, which an idle team
 makes them; LLVM's and Intel's have a call for it. Neither changes a bit of any result.
 """
 
@@ -23,9 +23,9 @@ PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 NUMBERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 HEAP = ("MALLOC_", "GLIBC_TUNABLES")  # variables of glibc, of who has a heap to tune
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of malloc.h
-# No block is mapped on its own, and the heap is never given back to the system: each step would map and clear it anew.
+# No block is mapped on its own, and the heap is never given back to the system: each step would map and clear it again.
 KEEPING = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1}
-# What glibc comes to by itself once a block of 32 MiB was freed.
+# The value that glibc reaches once a block of 32 MiB was freed.
 USUAL = {M_MMAP_MAX: 65536, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 64 << 20}
 CGROUPS, OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
@@ -101,7 +101,7 @@ def at_work() -> Iterator[None]:
 def threads_to_take(number: int) -> int:
     """How many threads to work with, of as many that torch would take: no more than processors, unless the user chose.
 
-    A number that torch does not come to by itself is the user's.
+    A number other than torch's default was set by the user.
     """
     # With and without the second thread of each core, of the machine or of what this process may run on.
     by_itself = [count // share for count in (os.cpu_count() or 1, runnable_processors()) for share in (1, 2)]
@@ -155,7 +155,7 @@ def _shares_above(root: Path, name: str, *files: str) -> Iterator[float]:
 def _keep_freed_memory(ending: ExitStack) -> None:
     """Ask glibc's allocator to keep freed blocks, and in the end to give them back; others are left alone."""
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(libc, "mallopt") or any(name.startswith(HEAP) for name in os.environ):  # musl's Linux has none
+    if not hasattr(libc, "mallopt") or any(name.startswith(HEAP) for name in os.environ):  # musl's Linux has no mallopt
         return
     assert libc is not None
     for name, value in KEEPING.items():
@@ -195,7 +195,7 @@ def _idle_team(library: Any) -> Callable[[], None]:
 
 @cache
 def _openmp_libraries() -> list[Any]:
-    """The OpenMP runtimes that this process has loaded and that can be told: LLVM's, Intel's and GNU's."""
+    """The OpenMP runtimes that this process has loaded and that can be set: LLVM's, Intel's and GNU's."""
     from threadpoolctl import ThreadpoolController  # deferred: as counterpoint is imported, nothing is looked for
 
     found = [library.dynlib for library in ThreadpoolController().lib_controllers if library.internal_api == "openmp"]

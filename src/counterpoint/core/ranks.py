@@ -23,7 +23,7 @@ class Ranks:
         local_world_size: number of processes on this machine.
         address: machine of rank 0; empty for one process.
         port: where rank 0 listens.
-        restarts: how often torchrun has started these processes anew.
+        restarts: how often torchrun has restarted these processes.
         launch: hash of what a restart has in common with the start; empty where nothing restarts. Only rank 0's counts.
     """
 
@@ -53,7 +53,7 @@ class WorkPart:
         return f"{self.number}/{self.total}"
 
     def of(self, num_items: int) -> range:
-        """Its own items of so many: every ``total``-th, from the ``number``-th on.
+        """Its own items: every ``total``-th, from the ``number``-th on.
 
         >>> list(WorkPart(2, 3).of(7))
         [1, 4]
@@ -62,7 +62,7 @@ class WorkPart:
 
 
 def part_of_ranks(text: str | None, environment: Mapping[str, str] = os.environ) -> WorkPart:
-    """Which part of a table this process makes: its rank's share of the part that was asked for.
+    """Which part of a table this process makes: its rank's share of the requested part.
 
     Args:
         text: such as ``3/64``; None is all of the work, which the ranks of torchrun share.

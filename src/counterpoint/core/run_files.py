@@ -1,4 +1,4 @@
-"""What in a run folder is ours: how a folder is made, when it may be made anew, and what is cleared away then."""
+"""What in a run folder is ours: how a folder is made, when it may be made again, and what is cleared away then."""
 
 import contextlib
 import shutil
@@ -46,7 +46,7 @@ def create_run(path: Path, *, overwrite: bool) -> RunFolder:
     """Make a run folder; what a run that had not begun left there is cleared away.
 
     Args:
-        path: of the folder; whoever calls holds its lock.
+        path: of the folder; the caller holds its lock.
         overwrite: replace a run that is there. Files that are not ours stay.
 
     Raises:
@@ -91,7 +91,7 @@ def check_free(folder: RunFolder, *, overwrite: bool) -> None:
 
 
 def is_beginning(folder: RunFolder) -> bool:
-    """Whether a folder holds no more than what a start leaves that was killed before the run had begun, if anything."""
+    """Whether a folder is empty, or holds only files of a start that was killed before the run began."""
     if not folder.path.is_dir():
         return False
     names = {LOCK}
@@ -111,7 +111,7 @@ def create_seeds(path: Path, record: "SeedsRecord", *, overwrite: bool) -> RunFo
     """Make a folder for the runs of several seeds; those that are replaced become beginnings of runs.
 
     Args:
-        path: of the folder; whoever calls holds its lock.
+        path: of the folder; the caller holds its lock.
         record: which seeds.
         overwrite: replace the runs of all seeds that are there. Files that are not ours stay.
 
@@ -166,7 +166,7 @@ def is_beginning_of_seeds(folder: RunFolder) -> bool:
 
 
 def foreign_names(folder: RunFolder) -> list[str]:
-    """What stands in a run folder, cleared of what is ours, sorted."""
+    """Entries of a run folder that are not ours, sorted."""
     ours = {folder.marker.name, LOCK, folder.checkpoints.name, folder.status.name}
     inside = folder.checkpoints.iterdir() if folder.checkpoints.is_dir() else ()
     names = {path.name for path in folder.path.iterdir()} - ours
@@ -174,7 +174,7 @@ def foreign_names(folder: RunFolder) -> list[str]:
 
 
 def clear(folder: RunFolder) -> None:
-    """Remove what runs write, but for marker, status and lock; links are not followed."""
+    """Remove what runs write, except marker, status and lock; links are not followed."""
     for path in folder.files:
         if path != folder.status and (path.is_file() or path.is_symlink()):
             path.unlink()

@@ -1,7 +1,7 @@
 """One process at a time works in a run folder: a lock that the system gives back when its holder dies.
 
-The library ``filelock`` takes the lock; who holds it stands in the file, so that others can be told. Where a file
-system has no locks, the library's own file stands for one.
+The library ``filelock`` takes the lock; the file names the holder, so that others can report it. Where a file
+system has no locks, the library's own file replaces the lock.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def lock_run(folder: Path) -> Iterator[str | None]:
     try:
         os.stat(folder)  # filelock would make it, and a folder that is being deleted must not come back
         lock.acquire(timeout=GLANCE_SECONDS, poll_interval=GLANCE_SECONDS / 10)
-        left = _sign(path) if isinstance(lock, UnixFileLock) else None  # Windows lets nobody else write to it
+        left = _sign(path) if isinstance(lock, UnixFileLock) else None  # Windows lets no other process write to it
     except Timeout:
         by = holder_of(folder) or "another process"
         raise RunError(f"{folder} is in use by {by}; wait until it ends or stop it, or choose another --out") from None
@@ -62,14 +62,14 @@ def lock_run(folder: Path) -> Iterator[str | None]:
         yield None if left is None else f"took over the lock of {left}, which no longer runs"
     finally:
         if isinstance(lock, UnixFileLock) and os.getpid() == pid:  # a fork of this process does not hold it
-            path.unlink(missing_ok=True)  # while it is held nobody can have taken it in between
+            path.unlink(missing_ok=True)  # while it is held no other process can have taken it
         lock.release()
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a process, this one or another, holds a run folder. Nothing is written."""
     try:
-        import fcntl  # deferred: Windows has none
+        import fcntl  # deferred: Windows has no fcntl
     except ImportError:
         return _refuses_a_lock(folder / LOCK)
     try:
@@ -78,7 +78,7 @@ def is_locked(folder: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held, or the file stands for a lock
+    except OSError:  # held, or the file is used as a lock
         return True
     finally:
         os.close(handle)

@@ -131,7 +131,7 @@ class SeedsRecord(Record):
 
 
 class EpochRecord(Record):
-    """What one epoch was: a line of ``metrics.jsonl`` and a line of ``timings.jsonl``.
+    """One epoch: a line of ``metrics.jsonl`` and a line of ``timings.jsonl``.
 
     Attributes:
         epoch: counted from 1.
@@ -198,7 +198,7 @@ class EvaluationRow(Record):
     """One figure of an evaluation with its 95 % interval: ``accuracy`` and counts of queries, or another ``value``.
 
     ``hits`` are the queries that were right (``packed_hits``), ``classes`` counts those of each class by its name;
-    records of earlier versions, and other figures, have none.
+    missing in records of earlier versions and for other figures.
     """
 
     features: str = ""
@@ -290,7 +290,7 @@ def packed_hits(is_hit_Q: Sequence[bool]) -> str:
 
 
 def unpacked_hits(hits: str, total: int) -> list[bool]:
-    """Which of so many queries were right, from what ``packed_hits`` wrote.
+    """Which of the queries were right, from what ``packed_hits`` wrote.
 
     >>> unpacked_hits("gYA=", 9)
     [True, False, False, False, False, False, False, True, True]
@@ -299,7 +299,7 @@ def unpacked_hits(hits: str, total: int) -> list[bool]:
 
 
 def _unpacked(hits: str) -> bytes:
-    """The bytes of packed hits; none where it is no base64."""
+    """The bytes of packed hits; none where it is not base64."""
     try:
         return b64decode(hits, altchars=b"-_", validate=True)
     except ValueError:
@@ -315,7 +315,7 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
         origin: the file, and the place in it where the values are not the whole file.
 
     Raises:
-        RunError: the first mistake: file, field, what is expected there, and what stands there.
+        RunError: the first mistake: file, field, what is expected there, and the value there.
     """
     try:
         return kind.model_validate(value)
@@ -323,5 +323,5 @@ def read_record(kind: type[Model], value: Any, origin: str) -> Model:
         first = error.errors()[0]
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"]).removeprefix(".")
     expected = EXPECTED.get(first["type"], first["msg"])
-    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]  # a whole list may stand there
+    got = "" if first["type"] == "missing" else f", got {first['input']!r}"[:90]  # the value may be a whole list
     raise RunError(f"{origin}: {place or 'it'} {expected}{got}")

@@ -69,7 +69,7 @@ class RunFolder:
     spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
     indexes = Inside("indexes")  # folder of what ``search`` asks, one for each layer, checkpoint and data
     report = Inside("report.html")  # default place of the report
-    seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is no run itself
+    seeds = Inside("seeds.json")  # in a folder of the runs of several seeds, which is not a run itself
 
     @property
     def weights(self) -> Path:
@@ -127,7 +127,7 @@ class RunFolder:
             record = read_sealed(self.status)
         except RunError:
             return False
-        # Nobody else writes these names.
+        # No other process writes these names.
         return record.get("format") == FORMAT_VERSION and {"status", "data_fingerprint"} <= set(record)
 
     def read_status(self) -> "RunStatus":
@@ -136,7 +136,7 @@ class RunFolder:
         Raises:
             RunError: it is missing, damaged, or a field is of the wrong type.
         """
-        # deferred: pydantic takes 0.1 s to import, and what is no run is answered without it
+        # deferred: pydantic takes 0.1 s to import, and what is not a run is answered without it
         from counterpoint.core.run_records import RunStatus, read_record  # deferred: see above
 
         return read_record(RunStatus, read_sealed(self.status, must_be_sealed=self.marker.is_file()), str(self.status))
@@ -172,7 +172,7 @@ class RunFolder:
         write_sealed(self.seeds, {**record.written(), "format": FORMAT_VERSION})
 
     def is_killed(self, status: "RunStatus") -> bool:
-        """Whether ``run.json`` says "running" though nobody trains here: its process was killed, or its disk failed."""
+        """Whether ``run.json`` says "running" but no process trains: its process was killed, or its disk failed."""
         return status.status == "running" and not is_locked(self.path)
 
     def read_metrics(self) -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
         raise RunError(f"{path} is not a run folder (it has no run.json); {makes}")
     if is_marked and not needs_status:
         return folder
-    # As plain JSON: another version's record need not fit ours, and its number is to be told.
+    # As plain JSON: another version's record need not fit ours, and its number is reported.
     try:
         record = read_sealed(folder.status, must_be_sealed=True) if is_marked else read_json(folder.status)
     except RunError as error:
@@ -274,7 +274,7 @@ def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
     """
     try:
         found = run_named_in(read_text(folder.resolved))
-    except (OSError, ValueError):  # missing or unreadable: whoever needs the settings says so
+    except (OSError, ValueError):  # missing or unreadable: code that needs the settings reports it
         return
     if found != run_id:
         place = shlex.quote(str(folder.path))

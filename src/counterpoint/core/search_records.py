@@ -91,7 +91,7 @@ class SearchAnswer:
 
     Attributes:
         run: name of the run.
-        facts: what was searched, and how, by what it is called.
+        facts: what was searched and how, by name.
         reading: how to read similarity and reasons, in sentences.
         queries: in the order in which they were asked.
         pictures: small pictures (h, w) or (h, w, 3) by ``row-<number>`` and ``query-<number>``, where they were asked
@@ -177,7 +177,7 @@ def _plain(answer: SearchAnswer | Copies) -> dict[str, Any]:
 
 
 def _table(hits: Sequence[Hit]) -> list[str]:
-    """Lines of at most ``WIDTH`` columns; a column in which nothing stands is left out."""
+    """Lines of at most ``WIDTH`` columns; an empty column is left out."""
     rows = [[shown(cell) for cell in hit.cells(rank)] for rank, hit in enumerate(hits, start=1)]
     used = [place for place in range(len(HEAD)) if any(row[place] != "-" for row in rows)]
     limits = {2: NAME_WIDTH, 3: LABEL_WIDTH}

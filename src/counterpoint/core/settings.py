@@ -1,4 +1,4 @@
-"""Every setting of a training run, as frozen pydantic models: the one truth for YAML, Python and the command line.
+"""Every setting of a training run, as frozen pydantic models: the one definition for YAML, Python and the command line.
 
 A field that is ``auto`` is filled in by ``runs.resolve`` when the data and the method are known, and the reason is
 written to ``resolved.yaml``. Field descriptions are the command line's help. This module does not import torch, so that
@@ -16,17 +16,17 @@ class ProjectorSettings(Settings):
     """The head between representation and loss."""
 
     kind: Literal["auto", "none", "linear", "mlp", "low-rank", "diagonal"] = option(
-        "auto: as the method has it; low-rank is fixed at random, diagonal a trained scale per dimension", "auto"
+        "auto: the method's; low-rank is fixed at random, diagonal a trained scale per dimension", "auto"
     )
-    layers: Annotated[int, Field(ge=2, le=8)] | Auto = option("layers of the mlp (auto: as the method has it)", "auto")
+    layers: Annotated[int, Field(ge=2, le=8)] | Auto = option("layers of the mlp (auto: the method's)", "auto")
     hidden: Count | Auto = option("hidden width of the mlp (auto: the larger of both ends)", "auto")
     features: Annotated[int, Field(ge=2)] | Auto = option("dimensions of the embedding (auto: 128)", "auto")
     norm: Literal["auto", "none", "batch", "batch-plain"] = option(
-        "BatchNorm after the mlp's hidden layers, plain without trained scale and shift (auto: as the method has it)",
+        "BatchNorm after the mlp's hidden layers, plain without trained scale and shift (auto: the method's)",
         "auto",
     )
     output_norm: Literal["auto", "none", "batch", "batch-plain"] = option(
-        "the same after its last layer, where its hidden layers have one (auto: as the method has it)", "auto"
+        "the same after its last layer, where its hidden layers have one (auto: the method's)", "auto"
     )
     rank: Count | Auto = option("rank of the low-rank projector (auto: half the width)", "auto")
 
@@ -35,11 +35,11 @@ class TargetSettings(Settings):
     """The other branch of methods that have one: momentum encoder, queue, predictor."""
 
     momentum: Annotated[float, Field(ge=0, le=1)] | Auto = option(
-        "share of the momentum encoder that a step keeps (auto: as the method has it)", "auto"
+        "share of the momentum encoder that a step keeps (auto: the method's)", "auto"
     )
     queue_size: Count | Auto = option("past keys that MoCo contrasts with (auto: 4096, or what the data allow)", "auto")
     predictor_hidden: Count | Auto = option(
-        "hidden width of the predictor of byol and simsiam (auto: as the method has it)", "auto"
+        "hidden width of the predictor of byol and simsiam (auto: the method's)", "auto"
     )
 
 
@@ -66,7 +66,7 @@ class LossSettings(Settings):
         "weight of the positive pair in the denominator: 1 is NT-Xent, 0 is DCL", 1.0
     )
     negatives: Literal["auto", "two-view", "cross-view", "same-view"] = option(
-        "which other vectors repel an anchor (auto: as the method has it)", "auto"
+        "which other vectors repel an anchor (auto: the method's)", "auto"
     )
     options: dict[str, bool | int | float | str | None] = option(
         "further arguments of the loss, such as {margin: 0.5} for triplet", {}
@@ -92,7 +92,7 @@ class OptimSettings(Settings):
     )
     trust_clip: bool = option("lars: never step longer than the learning rate alone would (as NCL's code)", False)
     schedule: Literal["cosine", "epoch-cosine", "constant"] = option(
-        "after the warm-up: cosine per step, cosine per epoch, or as it is", "cosine"
+        "after the warm-up: cosine per step, cosine per epoch, or constant", "cosine"
     )
     warmup_epochs: Annotated[float, Field(ge=0)] | Auto = option("epochs of linear warm-up (auto: 5 % of all)", "auto")
     peak_epochs: Annotated[float, Field(ge=0)] = option("epochs at the peak, between warm-up and cosine", 0.0)

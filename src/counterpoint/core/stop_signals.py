@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop: training saves first, every other verb clears away what is half made."""
+"""Signals that ask a process to stop: training saves first, every other verb removes unfinished files."""
 
 import signal
 import threading
@@ -48,7 +48,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 @contextmanager
 def sigterm_as_exception() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that what is half made is removed; only where nobody heeds it."""
+    """Let SIGTERM end the block as Ctrl-C does, so that unfinished files are removed; only without a handler."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Rows of numbers on disk that are read where they are asked for, so that a table need not fit in memory."""
+"""Rows of numbers on disk that are read on demand, so that a table need not fit in memory."""
 
 # N rows, D columns
 

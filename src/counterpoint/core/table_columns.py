@@ -32,7 +32,7 @@ MOST_NAMED = 5  # columns of one message
 MOST_CATEGORIES = 50
 ROUNDING = 1e-12  # relative; milliseconds since 1970 of rows within one second differ by more
 LEAST_ROWS = 10  # from which a column that differs in each row counts as a name of the row
-UNKNOWN, WITHOUT = "unknown categories as zeros", "without an indicator, as training had none"
+UNKNOWN, WITHOUT = "unknown categories as zeros", "without an indicator, as in training"
 UNUSABLE = "unusable"  # of source.drop_columns: all that cannot be used
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "<na>", "?"))  # in lower case
 DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}(\D|$)")
@@ -130,9 +130,9 @@ class Values:
     """The values of one column.
 
     Attributes:
-        is_missing_N: which rows have none.
+        is_missing_N: which rows have no value.
         texts: the others, as text; true and false in lower case, whole numbers without a point.
-        numbers: the same, as float64, true as 1; None where one is no number.
+        numbers: the same, as float64, true as 1; None where one is not a number.
         is_date: whether they are dates.
     """
 
@@ -187,7 +187,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         has_missing = bool(values.is_missing_N.any())
         if values.numbers is not None:
             mean, deviation = float(values.numbers.mean()), float(values.numbers.std())
-            # What rounding alone makes of equal numbers is no deviation.
+            # What rounding alone makes of equal numbers is not a deviation.
             deviation = 1.0 if deviation <= ROUNDING * np.abs(values.numbers).max() else deviation
             columns.append(TableColumn(each, float(np.median(values.numbers)), mean, deviation, (), has_missing))
         else:
@@ -235,7 +235,7 @@ def _fault(name: str, values: Values) -> str:
 
 
 def _names(asked: str, table: Columns) -> list[str]:
-    """Names of columns in a setting: what has a comma stands in quotation marks, as in CSV."""
+    """Names of columns in a setting: a name with a comma is in quotation marks, as in CSV."""
     try:
         cells = next(csv.reader([asked], skipinitialspace=True), [])
     except csv.Error:
@@ -323,7 +323,7 @@ def _of_memory(table: Any) -> Columns:
     """The columns of a data frame (pandas, Polars, Arrow) or of values by column.
 
     Raises:
-        DataError: no rows, two columns of a name, or values that are no lists of one length.
+        DataError: no rows, two columns of a name, or values that are not lists of one length.
     """
     names = list(getattr(table, "column_names", getattr(table, "columns", table)))
     if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:

@@ -3,7 +3,7 @@
 import re
 
 # Control characters drive the terminal (colours, titles, the clipboard), direction overrides turn a name around, others
-# are unseen or end a line; surrogates stand for bytes that are no UTF-8. Joiners stay: scripts and emoji use them.
+# are unseen or end a line; surrogates are bytes that are not UTF-8. Joiners stay: scripts and emoji use them.
 _UNSHOWN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"

@@ -1,7 +1,7 @@
 """Work in parts, one thread each: many small operations run faster side by side than each split over all threads.
 
 Split operations also wait for each other at their ends: beside another program, thousands of them wait for its threads,
-and a linear probe took 12 times as long. What is no sum of parts is done by one thread (``one_thread``).
+and a linear probe took 12 times as long. What is not a sum of parts is done by one thread (``one_thread``).
 """
 
 import itertools
@@ -114,7 +114,7 @@ def in_order(
 
     def touches(task: tuple[int, str]) -> tuple[Hashable, ...]:
         place, step = task
-        # Results stand in rooms, one more than threads, so that few are kept at a time. Whatever uses a room
+        # Results are in slots, one more than threads, so that few are kept at a time. A task that uses a slot
         # writes to it (in the order of tasks); all `add` share a key of their own, so that one runs at a time,
         # in order.
         room = place % num_rooms  # free again when what stood there has been added
@@ -125,9 +125,9 @@ def in_order(
 
 
 def blocks(num_rows: int, num_parts: int = 1, most: int = BLOCK) -> list[slice]:
-    """Ranges of so many rows at most, of which none lies in two of as many equal parts; everything, if that is one.
+    """Ranges of a limited number of rows, of which none lies in two of as many equal parts; everything, if that is one.
 
-    They do not depend on the number of threads, hence the bits of what is computed by them do not either.
+    They do not depend on the number of threads, so the bits of results computed by them do not either.
 
 
     >>> blocks(512, 2), blocks(1200, 2)
@@ -171,7 +171,7 @@ def joined(parts: list[Tensor]) -> Tensor:
 class alone:  # noqa: N801 (called like a function; no generator, as small batches come in and out of it several times)
     """Operations of this thread are not split over others: for small ones beside other work.
 
-    Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, by itself 0.05.
+    Beside a busy process a product of two 128 x 128 matrices that is split over two cores took 8 ms, on one 0.05.
     """
 
     __slots__ = ("_num_threads",)
@@ -246,13 +246,13 @@ class _Turns(Generic[Task]):
                     self._changed.notify_all()
 
     def stop(self) -> None:
-        """Let nobody begin another task."""
+        """Prevent that another task begins."""
         with self._changed:
             self._waiting.clear()
             self._changed.notify_all()
 
     def _next(self) -> Task | None:
-        """The first task that nobody before it stands in the way of; waits for one."""
+        """The first task that no earlier task blocks; waits for one."""
         with self._changed:
             while self._waiting:
                 place = self._first_free()
@@ -293,7 +293,7 @@ def only_values() -> Iterator[None]:
 
 @cache
 def _pool(num_threads: int) -> ThreadPoolExecutor:
-    """Threads whose own operations are not split any further."""
+    """Threads whose operations are not split any further."""
     # Each thread waits until all have come, so that none of them enters twice and one not at all.
     all_there = Barrier(num_threads + 1)
 

@@ -31,7 +31,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     try:
         return open(path, "rb", opener=_handle)
     except ValueError:
-        raise OSError("no file can have this name") from None  # a NUL, or a surrogate that stands for no byte
+        raise OSError("no file can have this name") from None  # a NUL, or a surrogate that encodes no byte
 
 
 def read_regular(path: str | Path, at_most: int) -> bytes:

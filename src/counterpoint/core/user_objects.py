@@ -21,7 +21,7 @@ Part = TypeVar("Part")
 
 
 class FlagText(str):
-    """Text that stands in a flag of this command line."""
+    """Text from a flag of this command line."""
 
     __slots__ = ()
 

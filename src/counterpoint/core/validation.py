@@ -51,7 +51,7 @@ class _StrictLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key that stands twice."""
+        """Refuse a key that occurs twice."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # pyright: ignore[reportUnknownMemberType]
         # Keys that cannot be counted, such as lists, are refused below.
         counts = Counter(key for key in keys if isinstance(key, Hashable))

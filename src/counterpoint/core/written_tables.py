@@ -13,7 +13,7 @@ from counterpoint.core.terminal_text import shown
 # (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
 _START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
 _RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
-# A bar means something in tables alone, and `markdown_table` escapes it; :// makes a link of what stands around it.
+# A bar means something in tables alone, and `markdown_table` escapes it; :// makes a link of the text around it.
 _ACTIVE = re.compile(r"([\\`*_\[\]<>#&~$]|:(?=//))")
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
@@ -42,7 +42,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: st
     Args:
         head: titles.
         rows: cells.
-        sides: ``l`` or ``r`` for each column, the side on which its cells stand.
+        sides: ``l`` or ``r`` for each column, the side on which its cells are aligned.
         is_markdown: titles and cells are Markdown already; else they are text that may come from outside.
 
     >>> print(markdown_table(["name", "share"], [["<b>a|b", "50%"]], "lr"))
@@ -74,7 +74,7 @@ def as_text(text: str) -> str:
 
 
 def as_code(text: str) -> str:
-    """Text from outside as code in Markdown, between more backticks than stand together in it.
+    """Text from outside as code in Markdown, between more backticks than it has in a row.
 
     >>> as_code("a`b"), as_code("`")
     ('``a`b``', '`` ` ``')

@@ -182,7 +182,7 @@ class BatchLoader:
         return [MemoryStore(store.samples.to(device)) for store in stores] if is_fitting else list(stores)
 
     def close(self) -> None:
-        """End the threads; the loader then fetches by itself."""
+        """End the threads; the loader then fetches in its own thread."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = None

@@ -1,6 +1,6 @@
 """The index of a source: one row per sample with its place, size and hash, kept in a cache folder as JSON.
 
-A manifest is written whole or not at all, begins with the hash of what follows, and is built anew when it cannot be
+A manifest is written whole or not at all, begins with the hash of what follows, and is rebuilt when it cannot be
 trusted. Reading it never executes anything.
 """
 
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something in a file that is no sample; lost ones were samples as far as one can tell, and count as bad."""
+    """Something in a file that is not a sample; lost ones were samples as far as one can tell, and count as bad."""
 
     file: str
     name: str
@@ -157,7 +157,7 @@ def read_manifest(path: Path) -> CachedManifest:
         remarks = tuple(Remark(files[file], *rest) for file, *rest in known["remarks"])
         return CachedManifest(Manifest(rows, stamps, remarks))
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        return CachedManifest(None, "the earlier index was damaged or foreign, and was built anew")
+        return CachedManifest(None, "the earlier index was damaged or foreign, and was rebuilt")
 
 
 def write_manifest(path: Path, manifest: Manifest) -> str:

@@ -75,10 +75,10 @@ class Order:
     negatives. With labels there are as many batches, with every class equally often in each.
 
     The places of an epoch then go to the classes in turn, so in any run of consecutive places (a batch, a rank's part
-    of it) two classes differ by at most one, and each epoch draws the turn anew. A class runs through its samples in a
+    of it) two classes differ by at most one, and each epoch draws the turn again. A class runs through its samples in a
     random order, again and again where it is small, and takes only some of them where it is large.
 
-    A sample stands twice in one batch only if its class has fewer samples than places there; then it stands there as
+    A sample is twice in one batch only if its class has fewer samples than places there; then it is there as
     often as the others of its class, give or take one, and a loss without labels takes its copies for negatives of each
     other: keep batches at most (number of classes) x (size of the smallest class) where that matters.
 
@@ -150,7 +150,7 @@ def _draws(seed: int, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tenso
     for number, round_M in enumerate(rounds_RM):
         # Invariant: drawn[:here] are whole rounds, each member equally often.
         here = number * len(members)
-        begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round goes on with
+        begun = np.searchsorted(batch_P, batch_P[here])  # where the batch began that this round continues with
         # How often the batch in which this round begins has each member already.
         uses_M = np.bincount(drawn[begun:here], minlength=len(members))
         drawn[here : here + len(members)] = round_M[np.argsort(uses_M[round_M], kind="stable")]  # the unused first
@@ -160,7 +160,7 @@ def _draws(seed: int, epoch: int, members: Tensor, batch_P: np.ndarray) -> Tenso
 def build_order(
     positions: Tensor, labels_N: Tensor | None, batch_size: int, seed: int, sampling: str = "natural"
 ) -> Order:
-    """The order that ``source.sampling`` asks for; balanced sampling leaves out samples without a label (-1).
+    """The order of ``source.sampling``; balanced sampling leaves out samples without a label (-1).
 
     Args:
         positions: positions in the source that are trained on.
@@ -201,7 +201,7 @@ def is_thinned(settings: SourceSettings) -> bool:
 
 
 def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings, class_names: Sequence[str]) -> Thinned:
-    """Cut the training samples to the class sizes asked for; held-out samples are not this function's affair.
+    """Cut the training samples to the requested class sizes; this function does not change held-out samples.
 
     A class keeps the first samples of its own fixed random order, so a smaller set is part of every larger one, and
     what happens to one class changes nothing in another. Samples without a label (-1) are left out where anything is

@@ -20,8 +20,8 @@ from counterpoint.data.formats.image_files import Skipped
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.stores import MemoryStore, Store
 
-FOLDER = "/"  # stands among suffixes for a folder
-# Opens a bar with a title over so many items; what it yields advances it by one. See ``engine.progress.Reporter.bar``.
+FOLDER = "/"  # means a folder among suffixes
+# Opens a bar with a title over a number of items; what it yields advances it. See ``engine.progress.Reporter.bar``.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 
 
@@ -106,7 +106,7 @@ def fixed_labels(name: str, labels: Labels | None, settings: SourceSettings) -> 
 
 
 def refuse_split(name: str, asked: str) -> None:
-    """Refuse a split of data that have only one part: one that does nothing must not pass in silence."""
+    """Refuse a split of data that have only one part: a setting without effect must not pass silently."""
     if asked != "auto":
         raise UsageError(f"{name} has one part only; source.split can be auto, got {asked!r}")
 
@@ -148,7 +148,7 @@ class NamedSource:
         open: opens them as the settings ask.
         has_files: they lie below ``source.root``.
         files: names there of what may hold them, a file or a folder.
-        test_split: the part that is asked about where the set gives the queries.
+        test_split: the part with the queries, if the set has one.
     """
 
     summary: str

@@ -30,7 +30,7 @@ NO_FILE = "none"
 
 
 def open_source(data: Any, settings: SourceSettings, *, labels: Any = None, progress: Progress) -> Source:
-    """Open whatever the user gave as data, all of it, without some samples, or the samples of some classes.
+    """Open the user's data, all of it, without some samples, or the samples of some classes.
 
     Args:
         data: a name of ``CATALOGUE``, a path (a folder or a file of any known form), a NumPy array or a tensor.
@@ -93,13 +93,13 @@ def files_of(data: str | Path, settings: SourceSettings) -> tuple[str, ...] | No
     if named is not None and named.has_files:
         return None
     places = [] if named is not None else [Path(os.path.expanduser(data))]
-    # Files of labels and of excluded samples; the other values of these settings are no paths.
+    # Files of labels and of excluded samples; the other values of these settings are not paths.
     places += [Path(name) for name in (settings.labels, settings.exclude) if name not in ("auto", NO_FILE)]
     return tuple(map(os.path.abspath, places))
 
 
 def form_of(data: str | None) -> str | None:
-    """What kind of data a name or path stands for, told without opening it; None where there is nothing.
+    """The kind of data of a name or path, found without opening it; None where there is nothing.
 
     >>> form_of("digits"), form_of("cifar10")
     ('a named set without files', 'a named set of files')
@@ -146,7 +146,7 @@ MOST_COMPARED_NAMES = 10_000  # for a hint at the nearest one
 
 
 def of_classes(source: Source, classes: str) -> Source:
-    """The samples of some classes, which are numbered anew in the order of the source.
+    """The samples of some classes, which are renumbered in the order of the source.
 
     Args:
         source: labelled.
@@ -156,7 +156,7 @@ def of_classes(source: Source, classes: str) -> Source:
         UsageError: the source has no labels, or no class of that name.
     """
     if source.labels is None:
-        raise UsageError(f"source.classes picks samples by their labels, and {source.name} has none")
+        raise UsageError(f"source.classes picks samples by their labels, and {source.name} has no labels")
     names = [name.strip() for name in classes.split(",")]
     for name in names:
         if name not in source.class_names:

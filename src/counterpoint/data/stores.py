@@ -64,7 +64,7 @@ def read_bytes(image: Located) -> bytes:
 
 
 class UnreadableError(DataError):
-    """A picture that nobody has read before cannot be read."""
+    """A picture that was not read before cannot be read."""
 
     def __init__(self, skipped: Skipped) -> None:
         super().__init__(f"{skipped.name} cannot be read ({skipped.reason})")
@@ -189,7 +189,7 @@ class FileStore:
                 raise UnreadableError(Skipped(image.name, first_line(error))) from None
         # A member of a shard, or a row of a table, is named with its file.
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
-        remedy = "bring it back as it was, or start again with --source.altered reindex"
+        remedy = "restore it, or start again with --source.altered reindex"
         try:
             content = self.read(image)
         except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Whether views of one sample lie together and samples apart, and whether colours alone would tell that."""
+"""Whether views of one sample lie together and samples apart, and whether colours alone would show that."""
 
 # N samples or pictures, C channels, H, W pixels, D features, K = 2 C statistics
 
@@ -21,7 +21,7 @@ IDENTITY_RIDGE = 0.01  # chosen on digits, textures and drawn patterns; 0.1 orde
 
 
 def alignment(z0_ND: Tensor, z1_ND: Tensor) -> float:
-    r"""Mean squared distance between unit-length views of one sample; 0 is best, 2 is no relation.
+    r"""Mean squared distance between unit-length views of one sample; 0 is best, 2 means no relation.
 
     .. math:: \frac1N \sum_i \big| \hat z_i - \hat z_i' \big|^2
 

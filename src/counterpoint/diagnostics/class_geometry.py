@@ -2,7 +2,7 @@
 
 All of it is about means of classes of unit-length features, and each class counts alike, however many samples it has.
 Theory states an optimum as cosines of class means of unit length. Here are the same cosines of features, the distance
-between both, and intervals over samples; the optimum itself comes from whoever calls.
+between both, and intervals over samples; the caller passes the optimum itself.
 """
 
 # N labelled samples, D features, C classes
@@ -238,7 +238,7 @@ def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Te
     Args:
         means_CD: means of all classes, of features or of an optimum.
         is_one_C: the classes; NaN of fewer than two that have a direction.
-        noise: length of a centred mean up to which it has none.
+        noise: length of a centred mean up to which it counts as zero.
 
     >>> round(float(mean_cosine(torch.eye(3, dtype=torch.float64), torch.tensor([True, True, False]))), 6)
     -0.5
@@ -254,7 +254,7 @@ def mean_cosine(means_CD: Tensor, is_one_C: Tensor, *, noise: float = 0.0) -> Te
 def rare_cosine(classes: ClassGeometry) -> Interval:
     """Mean cosine between the centred means of rare classes; towards 1 they have fallen together: minority collapse.
 
-    With its interval over samples; ``rare_classes`` says which are rare. Others do not enter but for the centre.
+    With its interval over samples; ``rare_classes`` says which are rare. Others enter the centre only.
 
     Source: fang2021, whose figures show it of a classifier's weights; here class means.
 

@@ -101,7 +101,7 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     check_labels(labels_N, len(z_ND))
     known = labels_N >= 0
     active_ND, labels_N = is_active(z_ND, threshold)[known], labels_N[known].long()
-    num_classes = int(labels_N.max()) + 1 if len(labels_N) else 1  # without labels, one class that nobody is in
+    num_classes = int(labels_N.max()) + 1 if len(labels_N) else 1  # without labels, one empty class
     one_hot_NC = torch.nn.functional.one_hot(labels_N, num_classes).double()
     # Counts as a product; whole numbers are exact in float64.
     counts_DC = one_hot_NC.new_zeros(z_ND.shape[1], num_classes)
@@ -119,7 +119,7 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
 
 
 def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
-    """Chance of so many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples.
+    """Chance of this many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples.
 
     Of any shapes that broadcast, float64.
 

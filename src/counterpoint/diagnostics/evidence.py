@@ -1,4 +1,4 @@
-"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge anew."""
+"""What findings and reports are drawn from: plain records that load without torch, so that a report can judge again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % interval; the ends are None where it has none."""
+    """A figure with its 95 % interval; the ends are None without an interval."""
 
     value: float | None
     low: float | None = None
@@ -62,13 +62,13 @@ class Measurements(Record):
         """The figure of a metric."""
         if name.startswith("_"):
             raise AttributeError(name)  # of pydantic, perhaps before there are figures
-        # Called only where there is no such field, hence for figures.
+        # Called only where there is no such field, so for figures.
         if name in self.figures:
             return self.figures[name]
         raise AttributeError(f"no metric is called {name!r}{nearest(name, self.figures)}")
 
     def interval(self, name: str) -> dict[str, Any]:
-        """Both ends of a figure's interval as the fields of a finding; None where it has none."""
+        """Both ends of a figure's interval as the fields of a finding; None without an interval."""
         low, high = self.intervals.get(name, (None, None))
         return {"low": low, "high": high}
 
@@ -107,7 +107,7 @@ class Concept(Record):
 
 
 class ColourShortcut(Record):
-    """Whether two views of a picture can be told to belong together by colours alone (see ``alignment.shortcut``).
+    """Whether colours alone show which two views belong to one picture (see ``alignment.shortcut``).
 
     Attributes:
         overlap: share of cases in which two views of one picture have more similar colours than two pictures.
@@ -247,7 +247,7 @@ class ClassRecord(Record):
 
     @property
     def is_imbalanced(self) -> bool:
-        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a word."""
+        """Whether frequent classes have at least twice as many samples, so that rare ones are worth a finding."""
         return self.imbalance >= IMBALANCED
 
 
@@ -258,7 +258,7 @@ class GroupRecord(Record):
         num_groups: among the compared samples.
         num_samples: that were compared.
         has_classes: whether classes were known, and held fixed.
-        is_the_classes: each class lies in one group, so that nothing can be told.
+        is_the_classes: each class lies in one group, so that groups cannot be compared.
         agreement: share of the nearest samples of the own class that are of the own group; None where not measured.
         chance: the same of groups that were shuffled within classes.
         p: of the test that groups make no difference.
@@ -275,7 +275,7 @@ class GroupRecord(Record):
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that findings may draw on; None where it is not known.
+    """All evidence for findings; None where it is not known.
 
     Attributes:
         places: measurements by place; the embedding's are always there.
@@ -289,7 +289,7 @@ class Evidence:
         weight_change: how far training has moved the encoder's weights, over their length before; None where that is
             not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
-        shortcut: what colours alone tell of which views belong together.
+        shortcut: how well colours alone match the views of a picture.
         pairs: which negatives the loss pushes, and which samples are too close.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
         values: of the run's settings, by path, with every ``auto`` filled in.
@@ -343,7 +343,7 @@ class Evidence:
 
     @property
     def not_looked_at(self) -> tuple[str, ...]:
-        """What a verdict would look at, and was not there."""
+        """Input that a verdict needs and that was missing."""
         embedding = self.places.get(EMBEDDING)
         lacking = {
             "labels": self.learned is None,

@@ -1,4 +1,4 @@
-"""One thing that a check found, with its level, its figure beside a reference, and what to try."""
+"""The result of one check, with its level, its figure beside a reference, and what to try."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ LEVELS: tuple[Level, ...] = ("good", "note", "warning", "severe")
 
 
 class JudgedFact(Record):
-    """One thing that a check says, of features or of data.
+    """The result of one check of features or data.
 
     Attributes:
         level: how bad it is.
@@ -22,9 +22,9 @@ class JudgedFact(Record):
         text: what it means, or how it comes about, in two sentences.
         remedy: what to do.
         measured: the figure that decides.
-        low: lower end of its 95 % interval; None where it has none.
+        low: lower end of its 95 % interval; None without an interval.
         high: upper end.
-        reference: what it is compared with.
+        reference: value to compare it with.
         reference_name: what that is, in words.
     """
 
@@ -49,7 +49,7 @@ class JudgedFact(Record):
 
 
 class Finding(JudgedFact):
-    """One thing that was found in features.
+    """One finding about features.
 
     Attributes:
         name: its code, as in ``findings.CATALOGUE``.
@@ -80,7 +80,7 @@ class Finding(JudgedFact):
 
     @property
     def details(self) -> list[str]:
-        """What follows the title where it is printed, line by line."""
+        """The printed lines below the title."""
         parts = {
             "measured": self.figure_words,
             "why": self.text,

@@ -104,7 +104,7 @@ class Findings(Record):
         concepts: what single dimensions mean.
         settings: thresholds and sample counts that the figures depend on.
         unjudged: missing input that a verdict would use (see ``Evidence.not_looked_at``).
-        levers: what the run can change, for findings about accuracies that are drawn anew.
+        levers: what the run can change, for findings about accuracies that are drawn again.
         classes: how the classes of the embedding lie, beside the optimum of theory; None without labels.
         held_out: training samples beside held-out ones; None except for a run's own samples.
         layers: every layer of the encoder, where they were asked for.
@@ -150,8 +150,8 @@ class Findings(Record):
 
     @property
     def limits(self) -> str:
-        """One line on what was not looked at; empty where nothing was lacking."""
-        return f"Not looked at, as not given or not enough: {', '.join(self.unjudged)}." if self.unjudged else ""
+        """One line on missing input; empty without missing input."""
+        return f"Not checked, as input was missing or too little: {', '.join(self.unjudged)}." if self.unjudged else ""
 
     def _repr_html_(self) -> str:
         return preformatted(self)

@@ -1,6 +1,6 @@
-"""Are the features any good: kNN and linear probe beside chance and what training did not make, in one sentence.
+"""Are the features good: kNN and linear probe beside chance, raw input and the untrained encoder, in one sentence.
 
-Loads without torch, so that a report can draw the sentence anew from an evaluation.
+Loads without torch, so that a report can draw the sentence again from an evaluation.
 """
 
 import math
@@ -14,7 +14,7 @@ KNN, PROBE = "knn", "linear probe"
 CLASSIFIERS = {KNN: "kNN", PROBE: "the probe"}
 UNTRAINED_ENCODER = BASELINES[2]
 LEARNED = "representation"
-SMALLEST = 0.01  # difference of which it is said how many queries would tell it; of a smaller one 5 points
+SMALLEST = 0.01  # smallest difference for which the number of queries needed is stated; 5 points for a smaller one
 USUAL_DIFFERENCE = 0.05
 RAW_ROWS = "nothing says that learning pays on these rows: take the raw columns, for instance with gradient boosting"
 
@@ -37,12 +37,12 @@ class Gain:
 
     @property
     def is_better(self) -> bool:
-        """Whether the features are told apart from the baseline, and better."""
+        """Whether the features are significantly better than the baseline."""
         return self.difference is not None and self.difference.is_told_apart and self.difference.value > 0
 
     @property
     def is_worse(self) -> bool:
-        """Whether they are told apart from it, and worse."""
+        """Whether they are significantly worse than it."""
         return self.difference is not None and self.difference.is_told_apart and self.difference.value < 0
 
     @property
@@ -72,7 +72,7 @@ def gains(votes: Sequence[EvaluationRow]) -> tuple[Gain, ...]:
 
 
 def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
-    """One sentence: are the features better than what training did not make, by which classifier, and what is chance.
+    """One sentence: are the features better than the baselines, by which classifier, and what is chance.
 
     Args:
         votes: see ``gains``.
@@ -137,7 +137,7 @@ def _needed(gain: Gain) -> str:
 
 
 def name_of(row: EvaluationRow) -> str:
-    """What a baseline is called in a sentence."""
+    """The name of a baseline in a sentence."""
     return "the untrained encoder" if row.features == UNTRAINED_ENCODER else "raw input"
 
 

@@ -31,8 +31,8 @@ def group_effect(z_ND: Tensor, groups_N: Tensor, labels_N: Tensor | None, *, gen
 
     Args:
         z_ND: features; at most 2,048 samples with a group, evenly spaced.
-        groups_N: group numbers, -1 where a sample has none.
-        labels_N: class numbers, -1 where a sample has none; None to look at all samples as one class.
+        groups_N: group numbers, -1 for a sample without a group.
+        labels_N: class numbers, -1 for a sample without a label; None to look at all samples as one class.
         generator: shuffles.
 
     >>> z = torch.randn(200, 4, generator=torch.manual_seed(0))
@@ -52,7 +52,7 @@ def group_effect(z_ND: Tensor, groups_N: Tensor, labels_N: Tensor | None, *, gen
     record = GroupRecord(num_groups=num_groups, num_samples=len(places), has_classes=labels_N is not None)
     if num_groups < 2 or len(places) < FEWEST:
         return record
-    # Of a class of one group nothing can be told.
+    # A class of one group allows no comparison.
     first_C = torch.zeros(int(label_N.max()) + 1, dtype=torch.int64).index_copy_(0, label_N, group_N)
     is_mixed_C = torch.zeros(len(first_C)).index_add_(0, label_N, (group_N != first_C[label_N]).float()) > 0
     is_judged_N = is_mixed_C[label_N] & (torch.bincount(label_N)[label_N] > 2)

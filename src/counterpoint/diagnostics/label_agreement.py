@@ -26,7 +26,7 @@ RIDGE = 0.3  # of the mean variance of a direction
 SURE = 0.5  # of the samples, those that votes are surest about, where disagreement is counted
 RISE = 0.2  # of the share that disagrees, from the surest to the third quarter: clean sets with borders have 0.24 to 1
 ABOVE_CHANCE = 0.15  # of the votes that agree with a label, more than labels would at random
-# Chosen on 28 kinds of clean sets and 16 of them with 10, 25 and 40 % of the labels drawn anew or moved to one class.
+# Chosen on 28 kinds of clean sets and 16 of them with 10, 25 and 40 % of the labels drawn again or moved to one class.
 SHARED = 0.6  # of two labels of one cluster are guessed right, at most; 0.5 where nothing tells them apart
 OWN = 0.7  # of the share of votes that samples of a class usually have, goes to either of the two
 LEAST_OWN, BEYOND = 0.5, 0.2  # of all votes, and beyond those that both have by chance
@@ -61,8 +61,8 @@ class LabelAgreement:
 def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     """Compare each label with what the other samples say of it; at most ``MOST_COMPARED`` samples, evenly spaced.
 
-    Source: northcutt2021 (confident disagreement, out of sample). Differs from it in what stands for confidence: ranks
-    of the votes, as votes of few neighbours are no probabilities.
+    Source: northcutt2021 (confident disagreement, out of sample). Differs from it in the measure of confidence: ranks
+    of the votes, as votes of few neighbours are not probabilities.
 
     Args:
         z_ND: features.
@@ -94,7 +94,7 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     noise, suspects = _wrong(votes_NC, fitted_NC, label_N, {label for pair in shared for label in pair}, chance)
     parted: list[int] = []
     if accuracy - chance >= ABOVE_CHANCE:
-        # A wrong label lies in another cluster, which is no cluster of its class.
+        # A wrong label lies in another cluster, which is not a cluster of its class.
         parted = _parted(unit_rows(some_ND[is_right_N]), label_N[is_right_N])
     return LabelAgreement(
         noise,
@@ -163,7 +163,7 @@ def left_out_places(z_ND: Tensor, label_N: Tensor) -> Tensor:
 def _wrong(
     votes_NC: Tensor, fitted_NC: Tensor, label_N: Tensor, excluded: set[int], chance: float
 ) -> tuple[Interval, Tensor]:
-    """Share of wrong labels with its interval, and the samples that have them; NaN where that cannot be told."""
+    """Share of wrong labels with its interval, and the samples that have them; NaN where that is unknown."""
     num_classes = votes_NC.shape[1]
     sure_N, voted_N = votes_NC.max(dim=1)
     margin_N, guessed_N = fitted_NC.max(dim=1)

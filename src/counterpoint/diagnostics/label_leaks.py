@@ -1,4 +1,4 @@
-"""Whether labels were written into the features: coordinates that give a label away, where the others do not."""
+"""Whether labels were written into the features: coordinates that reveal a label, while the others do not."""
 
 # N compared samples with a label, D coordinates, C classes
 
@@ -25,7 +25,7 @@ def leaked_dims(z_ND: Tensor, labels_N: Tensor) -> Tensor:
     """Coordinates in which the label was written, as one-hot or as a number, ascending.
 
     A coordinate counts where it is constant within classes; where nearly all of its variance lies between classes; or
-    where thresholds along it part all classes by wide gaps, and the other coordinates do not tell them. None counts
+    where thresholds along it part all classes by wide gaps, and the other coordinates do not separate them. None counts
     where the other coordinates are alike, as those of a network that has collapsed to its classes are, nor do the
     strong coordinates of a rotation to principal components.
 

@@ -30,7 +30,7 @@ class LayerFigures(Record):
         kind: class of its module.
         num_dims: of its vectors.
         is_pooled: maps or tokens were averaged over their positions.
-        resolved: directions that so many samples tell anything about.
+        resolved: directions that this number of samples resolves.
         vanished: of these, how many carry nothing, against isotropic features of the same shape.
         effective_rank: exponential of the entropy of the singular values.
         null_rank: that of isotropic features of the same shape.
@@ -119,7 +119,7 @@ class LayersRecord(Record):
             also = "" if most is losses[0] else f" Most are lost in {most.layer}: {most.count} of {most.arriving}."
             opening = (
                 f"Directions are first lost in {losses[0].layer}: of {losses[0].arriving} that reach it "
-                f"{losses[0].alive} are alive behind it.{also}"
+                f"{losses[0].alive} are alive after it.{also}"
             )
         return f"{opening} At the end, in {last.name}, {last.alive} of {last.resolved} are alive."
 
@@ -134,7 +134,7 @@ class LayersRecord(Record):
         yield (
             "largest, median and least (of those alive): eigenvalues of the covariance, and below floor they are "
             "rounding. vanished: against isotropic features of the same shape, whose effective rank is behind the "
-            "stroke."
+            "slash."
         )
         if any(layer.is_pooled for layer in self.layers):
             yield (

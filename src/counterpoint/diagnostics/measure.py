@@ -41,12 +41,12 @@ SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
 
 @dataclass(frozen=True)
 class MeasuredFeatures:
-    """What a metric may look at; what several of them look at is computed once, when the first asks.
+    """The input of metrics; shared results are computed once, when the first metric needs them.
 
     Attributes:
         z_ND: features of all samples but outliers.
         views: features of two views of some samples; None where there are none.
-        labels_N: class numbers, -1 where a sample has none; None where nothing is known.
+        labels_N: class numbers, -1 for a sample without a label; None for data without labels.
         threshold: above which a feature of a unit-length vector is active.
         outliers: samples far from all others, which are in no other figure.
         unit_ND: unit-length features, float64.
@@ -178,7 +178,7 @@ def measure_place(
     Args:
         z_ND: features of all samples.
         views: features of two views of some samples, for alignment.
-        labels: class numbers, -1 where a sample has none, for class consistency and class means.
+        labels: class numbers, -1 for a sample without a label, for class consistency and class means.
         threshold: above which a feature is active.
         only: names of the metrics that are measured; all by default.
     """

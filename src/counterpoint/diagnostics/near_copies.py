@@ -32,7 +32,7 @@ class NearCopies:
         distinct: share of the samples that is left where of each group one is kept.
         rows_R: positions of some samples that have one, the nearest first.
         hub: share of the samples asked about that have one and the same other among their 10 nearest by distance.
-        hub_row: its position; -1 where nobody was asked.
+        hub_row: its position; -1 where this was not measured.
     """
 
     share: float

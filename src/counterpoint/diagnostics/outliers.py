@@ -26,7 +26,7 @@ FAR = 3.0  # median distances from the median
 SPREAD_OUT = 3.0  # times the logarithm of the 90 % quantile of distances over their median
 GAP = 1.5  # from the nearest outlier to the farthest other sample
 COLUMNS = 64  # whose entries are sorted at once
-MOST_DISTANT = 0.01  # of the samples, or of the entries, whose weight is told
+MOST_DISTANT = 0.01  # of the samples, or of the entries, whose weight is reported
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ def outlier_rows(z_ND: Tensor, labels_N: Tensor | None = None) -> Tensor:
     .. math:: r_i = |z_i - \mathrm{med}\,z|, \qquad r_i \ge m \max(3, (q_{0.9} / m)^3), \quad m = \mathrm{med}\,r
 
     and the nearest of them is 1.5 times as far as the farthest other sample. At most 5 % of the samples; a tail that
-    falls without such a gap has none. A class of which half would be named is a class of its own.
+    falls without such a gap has no outliers. A class of which half would be named is a class of its own.
 
     Args:
         z_ND: features as they are, not scaled.
-        labels_N: class numbers, -1 where a sample has none.
+        labels_N: class numbers, -1 for a sample without a label.
 
     Returns:
         Positions (R,). Unchanged by shifting z, and by scaling all of it; none of fewer than 20 samples.

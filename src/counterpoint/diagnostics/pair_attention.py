@@ -1,4 +1,4 @@
-"""Whom a loss looks at, in batches of its own size, and which samples lie as near as two views of one.
+"""Which negatives have weight in a loss, in its batches, and which samples are as close as two views of one.
 
 Weights are those of the loss itself: its ``importance`` is zero where a vector does not repel the anchor, so that no
 positive is among them.
@@ -24,7 +24,7 @@ HARDEST = 0.01  # of the negatives, at least one
 CONFIDENCE = 0.95
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 COPY = 0.03  # of the median distance of two views: nearer samples are near-copies
-ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is no copy, however it is encoded
+ALIKE = 0.3  # of the median distance of two samples as they came: what is farther is not a copy, however it is encoded
 SAME = 1e-7  # distance at unit length of samples that are the same up to rounding
 NUM_PAIRS = 12
 
@@ -145,7 +145,7 @@ def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tup
 
 @dataclass(frozen=True)
 class NearSamples:
-    """What lies near what.
+    """Close pairs of samples.
 
     Attributes:
         is_copy_NN: which other samples are near-copies; symmetric.
@@ -182,7 +182,7 @@ def near_samples(
         z1_ND: of the second view.
         plain_ND: of the samples themselves, without augmentation.
         raw_NF: the samples, as numbers that can be compared (small pictures); None where they are not at hand.
-        num_pairs: at most so many of the closest pairs are kept.
+        num_pairs: largest number of closest pairs that are kept.
 
     Raises:
         ValueError: shapes differ, or too many samples.

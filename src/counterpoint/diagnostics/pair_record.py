@@ -1,4 +1,4 @@
-"""What was seen of the pairs of a run: whom its loss looks at, at which temperature, and which samples lie too near.
+"""Measurements of the pairs of a run: weights of the negatives, temperature, and samples that are too close.
 
 Plain records that load without torch.
 """
@@ -32,7 +32,7 @@ class PairRecord(Record):
     Attributes:
         loss: its name.
         why: why nothing is known of alpha; empty where it is.
-        temperature: of the loss; None where it has none.
+        temperature: of the loss; None for a loss without one.
         run_batch: samples that one call of the loss has in training.
         batch_size: samples of each batch that was looked at.
         num_negatives: vectors that repel each anchor.

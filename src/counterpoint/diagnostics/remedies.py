@@ -43,7 +43,7 @@ class Step:
     Attributes:
         lever: what a run must have for it.
         words: as advice, with the flag.
-        change: from the values of a run's settings, the settings to change; empty where nothing is trained anew.
+        change: from the values of a run's settings, the settings to change; empty where nothing is trained again.
     """
 
     lever: Lever
@@ -174,7 +174,7 @@ SOME_VIEWS = Step("no views", "views that change something (--views.preset auto)
 
 OTHER_SCALE = "train with another scale of similarities"
 # By finding: steps, best first, and what to do where a run can take none of them, as for features from anywhere. Of a
-# check that is not here the steps depend on what it measured, or nothing is trained anew.
+# check that is not here the steps depend on what it measured, or nothing is trained again.
 REMEDIES: Mapping[str, tuple[tuple[Step, ...], str]] = {
     "imbalance": ((BALANCED_SAMPLING,), "judge by balanced accuracy, and collect more samples of the rare classes"),
     "untrained": ((HIGHER_RATE, MORE_EPOCHS), "load its weights, or train it"),

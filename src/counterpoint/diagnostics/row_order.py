@@ -13,7 +13,7 @@ from counterpoint.core.numerics import rowwise, unit_doubles
 NUM_BLOCKS = 10
 FEWEST_SAMPLES = 100
 ERRORS = 8.0  # standard errors of rows in random order
-MOST_LOOKED_AT = 2048  # samples that tell the scatter of chance
+MOST_LOOKED_AT = 2048  # samples that measure the scatter of chance
 
 
 def order_share(z_ND: Tensor, labels_N: Tensor | None = None) -> float:

@@ -22,7 +22,7 @@ TIMES = 3.0  # as far as after the change was undone
 SLACK = 0.1  # deviations, by which another part of the same data, or its resizing, may differ
 SAME_CHANCE = 0.999  # of pictures of the same source to be as near as that
 LEAST_CHANGE = 0.25  # of a scale
-OTHER_UNITS = 0.1  # factors below are no matter of light, which one channel does not tell from other pictures
+OTHER_UNITS = 0.1  # factors below are not changes of light: one channel cannot distinguish those from other pictures
 CHANNELS = ("red", "green", "blue")
 
 

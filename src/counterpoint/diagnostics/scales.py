@@ -14,7 +14,7 @@ from counterpoint.core.metric import unshown_metric
 from counterpoint.diagnostics.spectra import participation_ratio, without_rounding
 from counterpoint.diagnostics.vanished import vanished_directions
 
-FEWEST_VARIED = 10  # samples on which a dimension differs from its commonest value; fewer are no scale
+FEWEST_VARIED = 10  # samples on which a dimension differs from its commonest value; fewer are not a scale
 MOST_LOOKED_AT = 2048  # samples whose values are counted
 ROUNDING = 1e-6  # of the mean of a dimension: smaller deviations are rounding of float32
 LOST = 1e-9  # of the largest deviation: rounding of a rotation
@@ -104,7 +104,7 @@ def first_share(spectrum_D: Tensor) -> float:
 
 
 def ordered_values(z_ND: Tensor, most: int = MOST_LOOKED_AT) -> Tensor:
-    """Values of each dimension in ascending order, (D, S), over at most so many samples, evenly spaced.
+    """Values of each dimension in ascending order, (D, S), over a limited number of samples, evenly spaced.
 
     >>> ordered_values(torch.tensor([[2.0, 0.0], [1.0, 5.0]])).tolist()
     [[1.0, 2.0], [0.0, 5.0]]

@@ -32,7 +32,7 @@ class ToldApart(Record):
 
 
 class AlteredInput(Record):
-    """Pictures that are like those of training but for one change, which brings their channels back when it is undone.
+    """Pictures that differ from those of training by one change; undoing it restores the distribution of channels.
 
     Attributes:
         change: what was done to them, in words; two where either explains it.

@@ -298,7 +298,7 @@ class StreamingCovariance:
         return without_rounding(lambda_D, self.mean_square)
 
     def floor(self, largest: float, *, dtype: torch.dtype = torch.float32) -> float:
-        r"""The level below which nothing of the spectrum can be told: rounding of features, or of their covariance.
+        r"""The level below which the spectrum is not known: rounding of features, or of their covariance.
 
         .. math:: \max\Big( D\, \epsilon_{64}\, \lambda_1,\; \frac{\ln 2}{18} \epsilon^2 \,
             \frac{\overline{|z|^2}}{D} \Big)

@@ -42,7 +42,7 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
     place (``isotropic_spectrum``). Counting from the largest, the first direction has vanished that lies a decade
     below the one before it, or two decades below the one a 32nd of all directions before, and has at most a hundredth
     of the mean variance; or that has at most a millionth of it. All behind it have vanished, too. A smooth fall, as of
-    a power law, is no collapse, however long it is.
+    a power law, is not collapse, however long it is.
 
     Source: directclr2022, section 3, whose figures show such steps; the limits are ours (docs/diagnosis-reference.md).
 
@@ -70,7 +70,7 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
 
 
 def _first_step(decades_R: Tensor, is_small_R: Tensor) -> int:
-    """How many directions stand before the first step; all where there is none."""
+    """How many directions precede the first step; all of them without a step."""
     num, window = len(decades_R), max(2, len(decades_R) // 32)
     found = [num]
     for reach, limit in ((1, STEP), (window, SLOPE)):
@@ -108,7 +108,7 @@ def isotropic_band(num_samples: int, num_dims: int) -> tuple[Tensor, Tensor]:
     of the law by the width of Tracy and Widom's. In draws of 20 to 2,000 samples in 2 to 300 dimensions 99 % of the
     values lie inside (the tests ask for 95 %).
 
-    Source: marchenko1967; johnstone2001, whose scale of the largest value stands for both ends.
+    Source: marchenko1967; johnstone2001, whose scale of the largest value is used for both ends.
 
     >>> low, high = isotropic_band(1000, 1)
     >>> bool(low[0] < 1 < high[0])
@@ -146,7 +146,7 @@ METRICS = (
         name="vanished",
         title="Vanished directions",
         short="vanished directions",
-        definition="How many of the directions that so many samples resolve carry nothing: their variance lies a "
+        definition="How many of the directions that the samples resolve carry nothing: their variance lies a "
         "decade or more below the direction before, against isotropic features of the same shape, and below a "
         "hundredth of the mean. Any such direction is dimensional collapse.",
         source="directclr2022",

@@ -1,1 +1,1 @@
-"""The training loop and what it stands on: the engine, optimisers, checkpoints, progress."""
+"""The training loop and its parts: the engine, optimisers, checkpoints, progress."""

@@ -105,7 +105,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
     """Write ``step-*`` under a temporary name, flush, rename; then drop all but the newest ``keep`` up to this step.
 
     A checkpoint of the same step and content is left as it is. Older ones are dropped only once the new one is
-    committed; later ones (damaged, or training would have gone on from there) stay until training reaches them.
+    committed; later ones (damaged, or training would have continued from there) stay until training reaches them.
 
     Args:
         folder: the run's checkpoint folder; one process at a time may save there.
@@ -123,7 +123,7 @@ def save_checkpoint(folder: Path, snapshot: Snapshot, *, keep: int, stays: Colle
     target = folder / folder_name(snapshot.position.step)
     temporary, dropped = (folder / f".{target.name}{end}" for end in (UNFINISHED, DROPPED))
     try:
-        # Also of this very step: `_write` makes the folder anew.
+        # Also of this very step: `_write` makes the folder again.
         remove_unfinished(folder)
         seals = _write(temporary, snapshot)
         if not _is_same(target, seals):
@@ -262,7 +262,7 @@ def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:
 
 def _commit(temporary: Path, target: Path, dropped: Path) -> None:
     """Give a finished folder its name, which lasts once the folder above is flushed."""
-    # A folder cannot be renamed onto one that is not empty; it stands aside until the new one has its name.
+    # A folder cannot be renamed onto one that is not empty; it is moved aside until the new one has its name.
     if target.exists():  # damaged, or of another content
         target.rename(dropped)
     try:
@@ -290,7 +290,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _plain_state(path: Path) -> dict[str, Any]:
-    """``state.json`` of a checkpoint, unpacked but for the optimiser's state.
+    """``state.json`` of a checkpoint, unpacked, except for the optimiser's state.
 
     Raises:
         OSError: it cannot be read.
@@ -308,7 +308,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _is_same(target: Path, seals: dict[str, Seal]) -> bool:
-    """Whether a checkpoint stands there that verifies and holds the same tensors."""
+    """Whether that checkpoint exists, verifies and holds the same tensors."""
     # Not the state file: its facts (versions, threads) may differ where the state of training is the same.
     known = read_manifest(target)
     if known is None or any(known.get(name) != seals[name] for name in (MODEL, OPTIMIZER, AVERAGE)):

@@ -20,7 +20,7 @@ from counterpoint.core.files import Seal, sha256_of, write_file
 FORMAT = 2
 MANIFEST = "MANIFEST.json"
 PREFIX = "step-"
-MAX_MANIFEST_BYTES = 1 << 16  # what is larger is no manifest, and is not read into memory
+MAX_MANIFEST_BYTES = 1 << 16  # what is larger is not a manifest, and is not read into memory
 
 # What JSON has no word for is an object with one key that begins with $; dictionaries with such keys become pairs.
 
@@ -157,7 +157,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def _wrong_names(folder: Path, known: set[str]) -> str | None:
-    """Say which file is missing, does not belong there, or is no file."""
+    """Say which file is missing, does not belong there, or is not a file."""
     with os.scandir(folder) as entries:
         found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}  # a link may lead anywhere
     if missing := sorted(known - set(found)):

@@ -105,7 +105,7 @@ class Engine:
 
     def update(self, *, clip: float | None) -> Update:
         """Look at the gradient on all ranks, clip it, step, and clear it. One that is not finite changes nothing."""
-        # Once, before the first update: DDP itself tells of such a parameter a step later, and by number.
+        # Once, before the first update: DDP itself reports such a parameter a step later, by number.
         if self._is_first_update and isinstance(self.module, DistributedDataParallel):
             check_all_used(self.method, self._world_size)
         self._is_first_update = False
@@ -152,7 +152,7 @@ class Engine:
     def _with_copies(self, method: nn.Module) -> nn.Module:
         """A copy on each rank, whose gradients are averaged.
 
-        After the first step DDP sorts its buckets anew, and with them the order in which more than two ranks are
+        After the first step DDP sorts its buckets again, and with them the order in which more than two ranks are
         summed: the first step of a resumed run would differ in the last bit. With ``find_unused_parameters`` it keeps
         the order. Buffers are equal on all ranks by themselves: normalisation is synced, a queue holds all samples.
         """
@@ -166,7 +166,7 @@ class Engine:
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    """A copy: training goes on while a checkpoint is written."""
+    """A copy: training continues while a checkpoint is written."""
     return whole_tensor(tensor.detach()).to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 

@@ -1,4 +1,4 @@
-r"""What becomes of a gradient: scaled for float16, measured, clipped, used for a step, and cleared.
+r"""The steps of a gradient: scaled for float16, measured, clipped, used for a step, and cleared.
 
 Length of the whole gradient over all parameters :math:`p`, which clipping compares with its limit :math:`c`:
 
@@ -68,7 +68,7 @@ class LossScale:
 
 @dataclass(frozen=True)
 class Update:
-    """What became of one update; the same on every rank.
+    """The result of one update; the same on every rank.
 
     Attributes:
         gradient_norm: length of the whole gradient before clipping; infinite or NaN where it is not finite.
@@ -147,7 +147,7 @@ def apply_update(gradients: Gradients, optimizer: Optimizer, *, clip: float | No
     # Both in float64 on the host; hypot does not overflow where a sum of squares would.
     length = math.hypot(*gradients.norms) / scale.value
     is_finite = all(math.isfinite(norm) for norm in gradients.norms)
-    # While a lower scale may help, a gradient that is not finite is no fault of a parameter.
+    # While a lower scale may help, a gradient that is not finite is not a fault of a parameter.
     culprit = None
     if not is_finite and not (scale.is_active and scale.value > LOWEST):
         norms = zip(gradients.names, gradients.norms, strict=True)
@@ -170,7 +170,7 @@ def check_all_used(method: nn.Module, num_ranks: int) -> None:
     """Require a gradient for every trained parameter, as averaging over ranks needs it.
 
     Raises:
-        TrainingError: a parameter has none; it is named, and nothing has been updated.
+        TrainingError: a parameter without a gradient; it is named, and nothing has been updated.
     """
     unused = [name for name, p in method.named_parameters() if p.requires_grad and p.grad is None]
     if unused:

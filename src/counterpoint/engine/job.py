@@ -80,6 +80,6 @@ class TrainingJob:
         return frozenset() if epochs == "none" else frozenset(epoch * each for epoch in epochs)
 
     def is_due(self, step: int) -> bool:
-        """Whether a checkpoint is asked for after so many steps, wherever in an epoch that is."""
+        """Whether a checkpoint is due after this number of steps, anywhere in an epoch."""
         every = self.settings.engine.checkpoint_steps
         return (every != "none" and step % every == 0) or step in self.lasting_steps

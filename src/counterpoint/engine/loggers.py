@@ -76,7 +76,7 @@ class TensorBoardLogger:
 class WandbLogger:
     """Each record to Weights & Biases, without an account: offline, unless ``WANDB_MODE`` says otherwise.
 
-    A resumed run goes on under the id of the run. Runs that were offline are sent by ``wandb sync --append``.
+    A resumed run continues under the id of the run. Runs that were offline are sent by ``wandb sync --append``.
 
     Args:
         folder: the run.
@@ -105,7 +105,7 @@ def _step_of(record: Record) -> int:
 
 
 def _wandb_run(folder: RunFolder) -> Any:
-    """A run of Weights & Biases, new or gone on with, that shows our settings."""
+    """A run of Weights & Biases, new or continued, that shows our settings."""
     import wandb  # deferred: only where it is asked for  # pyright: ignore[reportMissingImports]
 
     config = read_yaml_mapping(folder.resolved) if folder.resolved.exists() else {}
@@ -117,7 +117,7 @@ def _wandb_run(folder: RunFolder) -> Any:
             name=folder.path.name,
             config=config,
             mode=os.environ.get("WANDB_MODE", "offline"),  # pyright: ignore[reportArgumentType]
-            resume="allow",  # goes on under an id that is known, else begins
+            resume="allow",  # continues under an id that is known, else begins
             settings=wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True),
         )
     except (wandb.Error, ValueError) as error:

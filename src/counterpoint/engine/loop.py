@@ -1,4 +1,4 @@
-"""The training loop: a function of (job, position), so that it can stop and go on at any step, on one rank or many."""
+"""The training loop: a function of (job, position), so that it can stop and continue at any step, on all ranks."""
 
 import math
 import shlex
@@ -51,7 +51,7 @@ class EpochLog:
 
 @dataclass
 class LoopState:
-    """Where the loop stands.
+    """The position of the loop.
 
     Attributes:
         position: how far training has come.
@@ -74,7 +74,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     Args:
         job: what to train.
         reporter: shows progress.
-        resume: go on from the newest checkpoint that verifies.
+        resume: continue from the newest checkpoint that verifies.
 
     Returns:
         The weights of the method by name, on the CPU.
@@ -91,11 +91,11 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
     job.method.train()
     state = _restore(job, reporter) if resume else LoopState()
     if not resume:
-        # Step 0, too: a run that is stopped in its first epoch goes on from there, and its first step can be
+        # Step 0, too: a run that is stopped in its first epoch continues from there, and its first step can be
         # replayed.
         _save(job, state)
     showing = reporter.training(job.num_epochs, job.loader.order.batches_per_epoch, state.position.step, job.unit)
-    # Every step seeds torch's generator; the caller's numbers go on after the run as if there had been none.
+    # Every step seeds torch's generator; the caller's numbers continue after the run as if there had been none.
     with torch.random.fork_rng(_devices(job)), stop_on_signals() as stop, showing as display:
         while state.position.epoch < job.num_epochs:
             _run_epoch(job, state, display, stop)
@@ -106,7 +106,7 @@ def run_training(job: TrainingJob, reporter: Reporter, *, resume: bool = False) 
 
 
 def replay_step(job: TrainingJob, restored: Snapshot) -> StepRecord:
-    """Take the step that follows a checkpoint, and say what came of it. Nothing is written.
+    """Take the step that follows a checkpoint, and return its result. Nothing is written.
 
     Args:
         job: the run, not set up yet.
@@ -197,7 +197,7 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
 
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
-    """Append to the metrics and the timings, and tell the loggers; returns what of that went wrong."""
+    """Append to the metrics and the timings, and tell the loggers; returns the errors."""
     append_line(job.folder.metrics, record.metrics())
     append_line(job.folder.timings, record.timings())
     figures = {**record.metrics(), **record.timings()}
@@ -286,7 +286,7 @@ def _restore(job: TrainingJob, reporter: Reporter) -> LoopState:
         raise RunError(f"the ranks do not see the same checkpoints in {job.folder.checkpoints}; use a shared folder")
     on_all_ranks(lambda: check_run(job.folder, restored.path, restored.snapshot.facts.get(RUN)))
     for problem in restored.damaged:
-        reporter.say(f"damaged checkpoint passed over: {problem}")
+        reporter.say(f"damaged checkpoint skipped: {problem}")
     log = _load(job, restored.snapshot)
     position = restored.snapshot.position
     # Lines that were written after this checkpoint are of steps that will be taken again.

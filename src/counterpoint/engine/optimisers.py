@@ -135,7 +135,7 @@ class LARS(Optimizer):
         w \leftarrow w - \mathrm{lr}\; v.
 
     Source: you2017, Eq. 6 (the rate) and Algorithm 1. Differs from Algorithm 1 in the place of the learning rate,
-    which stands outside of the momentum as in torch's SGD and in all released code of the methods here; where
+    which is applied outside of the momentum as in torch's SGD and in all released code of the methods here; where
     the rate is constant the two are the same. Where w or g is zero the ratio is 1: Eq. 6 would keep zero weights zero
     for ever. Scaling a loss changes no step of an adapted layer without decay.
 
@@ -237,7 +237,7 @@ def _check(**values: float) -> None:
     """Refuse what cannot be a rate, a momentum, a decay or a trust coefficient."""
     for name, value in values.items():
         may_be_zero = name in ("momentum", "weight_decay")
-        # The range is half-open: 1e-300 as its lower end stands for > 0. NaN compares false and is refused.
+        # The range is half-open: 1e-300 as its lower end means > 0. NaN compares false and is refused.
         low, high = (0.0 if may_be_zero else 1e-300), (1.0 if name == "momentum" else float("inf"))
         if not low <= value < high:
             allowed = f"{'>= 0' if may_be_zero else '> 0'} and {'< 1' if name == 'momentum' else 'finite'}"

@@ -133,7 +133,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
     failure: Exception | None = None
     try:
         outcome.append(body())
-    except Exception as error:  # whatever it is, the others must hear of it
+    except Exception as error:  # of any kind: the other ranks must know of it
         failure = error
     # First all hear of it, then each raises: a rank that left now would let the others wait for it.
     texts = gather_texts("" if failure is None else _words(failure))
@@ -178,7 +178,7 @@ def on_first_rank(body: Callable[[], Any]) -> None:
     if rank() == 0:
         try:
             body()
-        except Exception as error:  # whatever it is, the others must hear of it
+        except Exception as error:  # of any kind: the other ranks must know of it
             failure = error
     text = broadcast_text("" if failure is None else _words(failure))
     if failure is not None:

@@ -18,10 +18,10 @@ LINES_PER_RUN = 20  # epochs that get a plain line when there is no terminal
 
 
 class _LastingConsole(Console):
-    """Falls silent where nobody reads any more, instead of ending the run as rich does."""
+    """Stops writing when the reader has closed the stream, instead of ending the run as rich does."""
 
     def on_broken_pipe(self) -> None:
-        """The reader of standard error is gone (`| head`, a closed terminal): training goes on."""
+        """The reader of standard error is gone (`| head`, a closed terminal): training continues."""
         self.quiet = True
         # What is written later, such as Python's own flush at its end, would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
@@ -41,7 +41,7 @@ class Reporter:
     def say(self, text: str) -> None:
         """Show one line of plain text. What cannot be shown (a full disk behind standard error) ends no run."""
         try:
-            self._console.print(Text(shown(text)))  # Text: brackets in a path are no markup
+            self._console.print(Text(shown(text)))  # Text: brackets in a path are not markup
         except OSError:
             self._console.quiet = True
 

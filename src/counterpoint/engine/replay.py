@@ -133,12 +133,12 @@ def record_step(folder: Path, record: StepRecord, *, device: str = "cpu") -> str
     if kept.machine == now:
         return (
             f"step {record.step} is not repeated bit for bit ({', '.join(changed)}) by the same machine and torch: "
-            "the data are read otherwise, as tall pictures in files are since 0.3.0; the run goes on, but is not the "
-            "one that an uninterrupted run would have been"
+            "the data are read differently, as tall pictures in files are since 0.3.0; the run continues, but is not "
+            "the one that an uninterrupted run would have been"
         )
     return (
         f"this machine does not repeat step {record.step} bit for bit: {', '.join(changed)}; then {kept.machine}; now "
-        f"{now}; the run goes on, but is not the one that an uninterrupted run would have been"
+        f"{now}; the run continues, but is not the one that an uninterrupted run would have been"
     )
 
 
@@ -150,7 +150,7 @@ def read_step(folder: Path, step: int) -> KeptStep | None:
         record = StepRecord(**{**known, "first_ids": tuple(known["first_ids"])})
         kept = KeptStep(record, MachineFacts(**values["machine"]))
         _ = float.fromhex(record.loss), float.fromhex(record.gradient_norm)
-    # A damaged record is none: the next run over this step writes it anew.
+    # A damaged record counts as missing: the next run over this step writes it again.
     except (RunError, KeyError, TypeError, ValueError, AttributeError):
         return None
     return kept if kept.record.step == step else None

@@ -20,7 +20,7 @@ class Schedule:
         s_t = \frac{\max(0, h \lfloor t / h \rfloor - W - P)}{C} \quad (t \ge W).
 
     The last step of warm-up has the peak, and no step the rate 0. h = 1 is the cosine per step, h = steps of an epoch
-    the cosine per epoch, f = 1 a constant. A cosine shorter than the run goes on as torch's ``CosineAnnealingLR`` does:
+    the cosine per epoch, f = 1 a constant. A shorter cosine continues as torch's ``CosineAnnealingLR`` does:
     after C steps the rate rises again, and after 2C it is back at the peak.
 
     Source: goyal2017, section 2.2 (warm-up); loshchilov2017, Eq. 5 (cosine, without restarts).

@@ -45,7 +45,7 @@ def take_step(
     Args:
         job: the run, its engine set up.
         batch: this rank's samples of the step.
-        position: where the run stands before the step.
+        position: of the run before the step.
         asked: exit code that a signal has asked this rank for so far; 0 for none.
 
     Raises:

@@ -33,7 +33,7 @@ from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, rebuilt
 from counterpoint.runs.training import train
 
 AUTO = "auto"
-# Parameters, and the settings that they stand for.
+# Parameters, and the settings that they set.
 SETTINGS: Mapping[str, str] = {
     "method": "method",
     "encoder": "encoder",
@@ -59,7 +59,7 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     ``fit`` is ``cp.train`` on all samples that it is given, with the same names and meanings: what is left at ``auto``
     is chosen for the data. The fitted estimator holds the encoder in memory and needs no file. It can be pickled as
-    scikit-learn's estimators are, and a pickle runs code of whoever wrote it: to give an encoder away, or to keep it,
+    scikit-learn's estimators are, and loading a pickle runs code of its author: to give an encoder away, or to keep it,
     use the run folder (``out``) and ``cp.load``, which unpickles nothing.
 
     Args:
@@ -279,7 +279,7 @@ def _without_torch(values: Any, name: str) -> Any:
 
 @contextmanager
 def _run_folder(out: str | Path | None) -> Iterator[Path]:
-    """The run folder that is asked for, or a temporary one."""
+    """The requested run folder, or a temporary one."""
     if out is not None:
         yield Path(out)
         return
@@ -287,7 +287,7 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
         try:
             yield Path(folder) / "run"
         except InterruptedRunError as error:
-            # As any other work in Python that Ctrl-C stops: there will be nothing to go on with.
+            # As any other work in Python that Ctrl-C stops: there will be nothing to continue with.
             raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
 
 

@@ -25,7 +25,7 @@ def balanced(score: Score, labels_N: Tensor) -> Score:
 
     Args:
         score: an accuracy.
-        labels_N: of the labelled samples; a class that has none there can never be right and counts as 0.
+        labels_N: of the labelled samples; a class without labelled samples can never be right and counts as 0.
     """
     absent = sorted(score.classes.keys() - set(labels_N.tolist()))
     settings = {**score.settings, "classes": len(score.classes)}

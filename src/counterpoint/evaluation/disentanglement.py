@@ -1,4 +1,4 @@
-"""Whether single dimensions of a code stand for single factors that generated the data: MIG."""
+"""Whether single dimensions of a code encode single factors that generated the data: MIG."""
 
 # N samples, D dimensions of the code, F factors, B bins, V values of a factor, G groups of samples, R tables of counts
 
@@ -39,7 +39,7 @@ class FactorInformation:
 
         .. math:: \frac{1}{F} \sum_f \frac{I(z_{1(f)}; v_f) - I(z_{2(f)}; v_f)}{H(v_f)}
 
-        with the two dimensions that tell most about each factor. 1: each factor stands in one dimension, which tells
+        with the two dimensions that tell most about each factor. 1: each factor is in one dimension only, which tells
         all of it; 0: in none, or in two alike.
 
         Source: chen2018, Eq. 6.
@@ -122,7 +122,7 @@ def _numbered(factor_N: Tensor) -> tuple[Tensor, int]:
 def _information(left_N: Tensor, num_left: int, num_groups: int, right_N: Tensor, num_right: int) -> Tensor:
     """Mutual information of two numbered variables in nats: of all samples, then without each group of several.
 
-    Numbers of the left one in a group stand behind those in the group before.
+    Numbers of the left one in a group follow those of the previous group.
     """
     # int32 halves the time that int64 takes, as does one histogram of pairs instead of one of each.
     joint = torch.bincount(left_N * num_right + right_N, minlength=num_groups * num_left * num_right)

@@ -63,7 +63,7 @@ def frozen(known: Labelled, protocol: str) -> Frozen:
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Samples that frozen classifiers are asked about.
+    """Queries of frozen classifiers.
 
     Attributes:
         store: holds them.
@@ -252,7 +252,7 @@ class Clean:
         sets: its features.
         known: their labelled samples and queries, by name.
         queries: positions of the queries.
-        metrics: those that were asked for.
+        metrics: those requested.
     """
 
     subject: Subject
@@ -272,7 +272,7 @@ class Clean:
 
     @property
     def protocol(self) -> str:
-        """Of the frozen classifier: the linear probe, unless the vote alone was asked for."""
+        """The frozen classifier: the linear probe, unless only the vote was requested."""
         names = {metric.name for metric in self.metrics}
         return KNN if KNN in names and PROBE not in names else PROBE
 
@@ -288,7 +288,7 @@ class Clean:
         return LabelledSamples(sources[len(sources) - 1].store, self.queries - start, labels[self.queries])
 
 
-# Sources that frozen classifiers are asked about, with what is known of them.
+# Sources of queries for frozen classifiers, with their facts.
 Ood = Sequence[tuple[Source, LabelledSamples]]
 
 
@@ -304,7 +304,7 @@ def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) ->
     chosen_orders(asked.selection)
     needs_encoder = [f"--{name}" for name in ("corruptions", "ood") if getattr(asked, name)]
     if needs_encoder and subject.is_features:
-        raise UsageError(f"{needs_encoder[0]} needs the encoder; features are all that is known")
+        raise UsageError(f"{needs_encoder[0]} needs the encoder; only features were given")
     if asked.corruptions:
         if subject.source.kind != "images":
             raise DataError(f"corruptions are of pictures; {subject.source.name} holds vectors")
@@ -321,7 +321,7 @@ def open_ood(subject: Subject, asked: EvaluationSettings, reporter: Reporter) ->
 
 
 def in_conditions(clean: Clean, ood: Ood, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
-    """Every figure that was asked for beside those on clean queries."""
+    """Every requested figure beside those on clean queries."""
     figures = _under_corruptions(clean, asked, reporter) if asked.corruptions else []
     for source, found in ood:
         figures += _elsewhere(clean, source, found, reporter)

@@ -190,7 +190,7 @@ def _place_of(subject: Subject, asked: EvaluationSettings) -> Path | None:
 def _earlier_rows(
     record: EvaluationRecord, path: Path, subject: Subject, asked: EvaluationSettings, reporter: Reporter
 ) -> list[EvaluationRow]:
-    """Rows of an earlier record that stay: of the same encoder and split, where their metric was not asked for."""
+    """Rows of an earlier record that stay: of the same encoder and split, whose metric was not requested."""
     try:
         values = read_derived(subject.folder, path) if path.exists() else {}
     except StaleFileError as error:  # of another run, or of other weights
@@ -238,7 +238,7 @@ def _how(subject: Subject) -> str:
     held_out, status = float(subject.settings.source.holdout), subject.folder.read_status()
     share = f"{held_out or DEFAULT_HOLDOUT:.0%} of each class"
     if not subject.is_own_data:
-        return f"other data than trained on; {share} are queries"
+        return f"not the data of training; {share} are queries"
     if held_out == 0:
         learned = "with" if METHODS[subject.settings.method].needs_labels else "without"
         return f"{share} are queries; the encoder has seen them in training, {learned} labels"

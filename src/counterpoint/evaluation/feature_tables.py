@@ -210,7 +210,7 @@ def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:
 
 
 def _prune(base: Path, *, keep: Path) -> None:
-    """Remove the tables that nobody used for longest while all of them take more than ``MOST_BYTES``."""
+    """Remove the least recently used tables until the rest take at most ``MOST_BYTES``."""
     with contextlib.suppress(OSError):  # another process may be at the same
         folders = sorted((path for path in base.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
         sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in folders}

@@ -194,7 +194,7 @@ def _is_of_torch(module: nn.Module) -> bool:
 
 def blank_encoder(backbone: nn.Module, encoder: Encoder) -> Encoder:
     """An untrained network as it is, on the device of the encoder that prepares its input."""
-    # Its representation alone is used; an untrained projector is no baseline of anything.
+    # Its representation alone is used; an untrained projector is not a baseline of anything.
     card = replace(encoder.card, projector="none", nonnegative="none", d0=None)
     return Encoder(card, copy.deepcopy(backbone), nn.Identity()).to(encoder.device)
 
@@ -330,7 +330,7 @@ def view_pairs(
 
 
 def evenly_spaced(positions_N: Tensor, at_most: int) -> Tensor:
-    """At most so many of some positions, from everywhere: samples of one class often lie together.
+    """A limited number of some positions, from everywhere: samples of one class often lie together.
 
     >>> evenly_spaced(torch.arange(9), 3)
     tensor([0, 4, 8])

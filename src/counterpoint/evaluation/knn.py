@@ -26,7 +26,7 @@ QUERY_CHUNK = 256  # at most; one thread takes a chunk
 BANK_BLOCK = 32768  # at most; with a chunk of queries 32 MiB of similarities, in float64 twice that
 TILE = 192  # columns: tiles of 8 to 64 columns, and of 48, fit into it a whole number of times
 FEW_CHUNKS = 4  # of fewer, threads take blocks of the bank instead
-LEAST_BLOCKS, LEAST_BLOCK = 8, 4096  # so many blocks of a large bank, for threads, if they have so many rows
+LEAST_BLOCKS, LEAST_BLOCK = 8, 4096  # number of blocks of a large bank, for threads, and their smallest number of rows
 LEAST_GROUP = 4  # columns; of smaller groups the second search would be as long as one search of all
 
 
@@ -131,7 +131,7 @@ def largest(similarity_QN: Tensor, k: int) -> Neighbours:
     """
     if k == similarity_QN.shape[1]:
         return Neighbours(*similarity_QN.sort(dim=1, descending=True, stable=True))
-    # One more than asked for, which tells whether the last one has an equal that is left out.
+    # One more than needed, to see whether the last one has an equal that is left out.
     found = _topk(similarity_QN, k + 1)
     is_tied_Q = (found.similarity_QK[:, 1:] == found.similarity_QK[:, :-1]).any(dim=1)
     similarity_QK, columns_QK = found.similarity_QK[:, :k], found.positions_QK[:, :k]
@@ -177,7 +177,7 @@ def nearest_others(z_ND: Tensor, k: int) -> Neighbours:
             [1, 0]])
     """
     found = nearest(z_ND, z_ND, k + 1)
-    # A sample may stand behind its copies, or not among so many: the first k others are taken.
+    # A sample may rank below its copies, or outside of the list: the first k others are taken.
     is_self_NK = found.positions_QK == torch.arange(len(z_ND))[:, None]
     order_NK = is_self_NK.byte().argsort(dim=1, stable=True)[:, :k]
     return Neighbours(found.similarity_QK.gather(1, order_NK), found.positions_QK.gather(1, order_NK))
@@ -199,7 +199,7 @@ class Vote:
     temperature: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what is no vote."""
+        """Refuse what is not a vote."""
         check_positive(self.temperature, "temperature", hint="0.07 to 0.1 is usual")
         if self.k < 1:
             raise ValueError(f"k must be >= 1, got {self.k}; 20 and 200 are usual")
@@ -284,7 +284,7 @@ def _score(known: Labelled, vote: Vote) -> Score:
 
 
 def knn_score(known: Labelled) -> Score:
-    """Accuracy of the vote that was asked for."""
+    """Accuracy of the requested vote."""
     return known.once("knn", lambda: _score(known, Vote(known.k, known.temperature)))
 
 

@@ -101,7 +101,7 @@ class Fit:
         weight_CD: float64.
         intercept_C: float64.
         loss: L there.
-        slope: Euclidean norm of its gradient there, at most ``OPTIMALITY`` where the search has ended by itself.
+        slope: Euclidean norm of its gradient there, at most ``OPTIMALITY`` where the search has converged.
         steps: of L-BFGS.
     """
 

@@ -1,4 +1,4 @@
-"""Open what is to be judged, whatever it is: a run, an encoder trained elsewhere, or a file of features."""
+"""Open the subject of an evaluation: a run, an encoder trained elsewhere, or a file of features."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +83,7 @@ def one_checkpoint(subject: Subject, checkpoint: str | None) -> Subject:
     """A subject with its encoder as it was at a checkpoint; None takes the last state.
 
     Raises:
-        UsageError: no such checkpoint is kept, or all of them were asked for.
+        UsageError: no such checkpoint is kept, or all of them were requested.
     """
     if checkpoint is None or subject.folder is None:
         return subject
@@ -121,9 +121,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
         if getattr(look, name) is not None
     ]
     if samples.data is not None or given:
-        raise UsageError(
-            f"{['data', *given][samples.data is None]} goes with an encoder; features are all that is looked at"
-        )
+        raise UsageError(f"{['data', *given][samples.data is None]} goes with an encoder; only features were given")
     source = features_source(features, samples.labels, look, reporter)
     width = source.shape[0]
     card = _headless_card(FEATURES, "vectors", (width,), width, mean=(0.0,) * width, std=(1.0,) * width)
@@ -134,7 +132,7 @@ def _open_features(features: Any, samples: Samples, look: LookSettings, reporter
         return subject
     queries = features_source(samples.test_data, samples.test_labels, look, reporter, source.table)
     if queries.shape != source.shape:
-        raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both need as many")
+        raise DataError(f"{queries.name} has {queries.shape[0]} features and {source.name} {width}; both must be equal")
     return beside(subject, queries)
 
 
@@ -146,7 +144,7 @@ def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSe
     # Random weights are of no size; those of a file were trained at some.
     if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
         asked["image_size"] = side
-        reporter.say(f"images are brought to {side} px, the size {encoder} was made for; see --source.image-size")
+        reporter.say(f"images are resized to {side} px, the size {encoder} was made for; see --source.image-size")
     source = open_samples(data, asked, labels, reporter)
     known = build_foreign(encoder, source.shape, weights=look.weights)
     for remark in known.remarks:

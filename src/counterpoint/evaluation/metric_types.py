@@ -45,7 +45,7 @@ class Labelled:
     Attributes:
         bank_ND: features of labelled samples; for a metric ``in_parts`` perhaps ``StoredRows``.
         labels_N: their classes, int64, from 0.
-        queries_QD: features of the samples that are asked about.
+        queries_QD: features of the queries.
         labels_Q: their classes.
         k: neighbours that vote.
         temperature: of their votes.
@@ -55,8 +55,8 @@ class Labelled:
         factors_MF: where the data were generated: the value of each factor by its number, of the bank's samples and
             then of the queries.
         views: features of two views of some of the queries, row by row.
-        class_names: of all classes, for records; empty where they have none.
-        once: what has been computed of these features; a changed copy begins anew.
+        class_names: of all classes, for records; empty for classes without names.
+        once: what has been computed of these features; a changed copy begins again.
     """
 
     bank_ND: Tensor
@@ -82,7 +82,7 @@ def check_known(bank_ND: Rows, labels_N: Tensor, queries_QD: Tensor) -> None:
     """Require labelled features and queries that a classifier can take.
 
     Raises:
-        TypeError: anything that is no dense floating tensor, or two precisions.
+        TypeError: anything that is not a dense floating tensor, or two precisions.
         ValueError: rows that are not finite (the first are named), shapes that do not fit, or samples without a label.
     """
     check_bank(bank_ND, labels_N)
@@ -101,7 +101,7 @@ def check_bank(bank_ND: Rows, labels_N: Tensor) -> None:
 
 
 def check_queries(queries_QD: Tensor, num_features: int) -> None:
-    """The part of ``check_known`` that is about the queries, for a bank of so many features."""
+    """The part of ``check_known`` that is about the queries, for a bank with this number of features."""
     check_features(queries_QD, "queries", min_rows=1)
     if queries_QD.shape[1] != num_features:
         raise ValueError(f"queries must have as many features as the bank, {num_features}, got {queries_QD.shape[1]}")
@@ -150,7 +150,7 @@ def wilson(correct: int, total: int) -> Proportion:
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A figure that is no share of the queries, with its 95 % interval where it has one."""
+    """A figure that is not a share of the queries, with its 95 % interval where it has one."""
 
     value: float
     low: float | None = None
@@ -176,7 +176,7 @@ def row_of(features: str, protocol: str, score: Score, class_names: Sequence[str
     """A score as the record of an evaluation has it.
 
     Args:
-        features: what it is a figure of.
+        features: from which the figure was computed.
         protocol: a metric's name, perhaps with a condition (``core.metric``).
         score: the figure.
         class_names: of all classes; empty leaves the shares of the classes out.

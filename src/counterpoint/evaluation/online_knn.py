@@ -1,4 +1,4 @@
-"""kNN accuracy on held-out samples while training goes on: a measurement that leaves no trace in the run."""
+"""kNN accuracy on held-out samples while training continues: a measurement that leaves no trace in the run."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -93,7 +93,7 @@ class EpochKNN:
 
     @property
     def _labels(self) -> Tensor:
-        """Class numbers; -1 everywhere where the source has none."""
+        """Class numbers; all are -1 for a source without labels."""
         labels = self.source.labels
         return torch.full((len(self.source),), -1) if labels is None else labels
 
@@ -111,7 +111,7 @@ def vote_accuracy(bank: tuple[Tensor, Tensor], queries: tuple[Tensor, Tensor]) -
 
     Args:
         bank: features (n, d) and classes (n,) of the samples that vote, n >= ``NEIGHBOURS``.
-        queries: features and classes of those that are asked about.
+        queries: features and classes of the queries.
     """
     predicted = knn_predict(*bank, queries[0], Vote(NEIGHBOURS))
     return int((predicted == queries[1]).sum()) / len(queries[1])

@@ -148,15 +148,15 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
 def _measurable(
     chosen: Sequence[Metric], subject: Subject, asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
 ) -> tuple[Metric, ...]:
-    """The metrics that have what they need; of those that were asked for by their names all must.
+    """The metrics that have what they need; all metrics that were requested by name must have it.
 
     Raises:
         UsageError: a metric that was named lacks something.
     """
     name = Path(subject.source.name).name
     lacking = {
-        "factors": f"needs factors, {name} has none" if subject.source.factors is None else "",
-        "views": "" if subject.has_views else f"needs views, {name} has none",
+        "factors": f"needs factors, and {name} has no factors" if subject.source.factors is None else "",
+        "views": "" if subject.has_views else f"needs views, and {name} has no views",
         "corruptions": "" if asked.corruptions else "needs --corruptions",
     }
     for metric in chosen:

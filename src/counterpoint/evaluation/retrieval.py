@@ -27,7 +27,7 @@ def retrieved_hits(
     says cosine.
 
     Args:
-        queries_QD: features of the samples that are asked about.
+        queries_QD: features of the queries.
         labels_Q: their classes, from 0.
         bank_ND: features of the samples that are searched.
         labels_N: their classes.

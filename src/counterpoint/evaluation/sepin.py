@@ -76,7 +76,7 @@ def contrastive_sepin(
     Args:
         z0_ND: features of the first views.
         z1_ND: of the second views, row by row of the same samples.
-        temperature: tau > 0; the paper's formula has none.
+        temperature: tau > 0; the paper's formula has no temperature.
         num_negatives: M samples drawn once, of which each anchor leaves itself out; None for all. The time is
             N x M x D.
         seed: of the negatives.

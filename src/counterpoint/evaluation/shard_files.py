@@ -2,10 +2,10 @@
 
 FOLDER/plan.json               what the table is of, and which rows each shard has; nothing in it depends on processes
 FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector
-FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it stands for "done"
+FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it means "done"
 FOLDER/manifest.json           the plan and all shards: written once all are there
 
-Of one plan all files are the same bytes, whoever writes them. Loads without torch.
+Files of one plan have the same bytes, independent of the process that writes them. Loads without torch.
 """
 
 # N rows, D features
@@ -96,7 +96,7 @@ class ShardFolder:
         return self.path / f"shard-{number:06d}.parquet"
 
     def record(self, number: int) -> ShardRecord | None:
-        """What is written of a shard; None where it is not done, or nobody can tell, as the record is damaged.
+        """The record of a finished shard; None where it is not finished or its record is damaged.
 
         Raises:
             RunError: it is of another table.
@@ -126,7 +126,7 @@ class ShardFolder:
             seal = Seal(path.stat().st_size, sha256_of(path))
         except OSError as error:
             return f"{path} cannot be read: {error.strerror or error}"
-        return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: it has not the hash it had"
+        return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: its hash has changed"
 
     def write(self, number: int, block: ShardBlock) -> None:
         """Write a shard, then its record.
@@ -147,7 +147,7 @@ class ShardFolder:
         record = ShardRecord(**values, size=seals[0].size, content=seals[0].sha256, plan=self.plan)
         write_sealed(self.file(number).with_suffix(".json"), record.model_dump())
         if self.record(number) != record:
-            raise RunError(f"{self.file(number).with_suffix('.json')} reads otherwise than it was written")
+            raise RunError(f"{self.file(number).with_suffix('.json')} does not read back as it was written")
 
     def finish(self) -> list[int]:
         """Write the manifest if all shards are there, and return the numbers of those that are missing."""

@@ -14,14 +14,14 @@ from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 PAIRED_BOOTSTRAP, PAIRED_T, WELCH_T = "paired bootstrap", "paired t test", "Welch's t test"
 NUM_RESAMPLES = 10_000
 CHUNK = 1 << 22  # counts of resamples in memory at once
-MAX_SEEDS = 1000  # beyond which nobody trains
+MAX_SEEDS = 1000  # upper limit: more runs are not practical
 ROUNDING = 1e-9  # of figures, relative
 
 
 def paired_bootstrap(
     first_Q: ArrayLike, second_Q: ArrayLike, *, num_resamples: int = NUM_RESAMPLES, seed: int = 0
 ) -> Difference:
-    r"""Compare two means over the same queries: queries are drawn anew, with replacement, each with both its values.
+    r"""Compare two means over the same queries: queries are drawn again, with replacement, each with both its values.
 
     The interval lies between the 2.5 % and 97.5 % quantiles of the resampled differences d*, and
 
@@ -132,7 +132,7 @@ def power(effect: float, num_seeds: int, *, is_paired: bool) -> float:
 def _standard_error(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> tuple[float, float]:
     """Standard error of the difference of means, and its degrees of freedom; 0 where nothing can be said."""
     if is_paired and len(first) != len(second):
-        raise ValueError(f"paired seeds must be as many on both sides, got {len(first)} and {len(second)}")
+        raise ValueError(f"paired seeds must have the same number on both sides, got {len(first)} and {len(second)}")
     sides = [np.subtract(first, second)] if is_paired else [np.asarray(first), np.asarray(second)]
     if min(map(len, sides)) < 2:
         return 0.0, 0.0

@@ -28,7 +28,7 @@ from counterpoint.nn.encoders import initial_encoder
 from counterpoint.nn.foreign import build_foreign
 from counterpoint.nn.trained import Encoder, EncoderCard
 
-DEFAULT_HOLDOUT = 0.2  # where nobody held anything out
+DEFAULT_HOLDOUT = 0.2  # of the samples, if the data have no held-out part
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Subject:
     """An encoder beside the samples it is judged on.
 
     Attributes:
-        name: what it is called.
+        name: shown in tables and messages.
         encoder: trained, here or elsewhere; of features from anywhere it changes nothing.
         source: the samples.
         split: which of them were held out of training (for other data: held out of the bank).
@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def queries(self) -> Source | None:
-        """The samples that are asked about, where they are a source of their own and no part of a split."""
+        """The queries, if they are a separate source and not a part of a split."""
         return self.sources[1] if len(self.sources) > 1 else None
 
     @property
@@ -128,7 +128,7 @@ def open_queries(
     part: Mapping[str, Any],
     reporter: Reporter,
 ) -> Source:
-    """Open samples that are asked about.
+    """Open the queries.
 
     Args:
         opens: how the encoder takes samples that are not its own.

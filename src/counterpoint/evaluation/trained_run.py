@@ -37,7 +37,7 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
     """Settings of a run with every ``auto`` filled in.
 
     Raises:
-        UsageError: the file is missing, unreadable, or holds what is no setting.
+        UsageError: the file is missing, unreadable, or holds what is not a setting.
         RunError: it was changed after it was written, or is of another run.
     """
     values = read_yaml_mapping(folder.resolved)
@@ -45,7 +45,7 @@ def read_resolved(folder: RunFolder) -> TrainSettings:
     check_run(folder, folder.resolved, run_named_in(text))
     if not is_unchanged(text, must_be_sealed=folder.marker.is_file()):
         raise RunError(
-            f"{folder.resolved} was changed after it was written; what differs says: counterpoint resume "
+            f"{folder.resolved} was changed after it was written; to see what differs: counterpoint resume "
             f"{shlex.quote(str(folder.path))}"
         )
     return settings_of(values, str(folder.resolved))
@@ -55,13 +55,13 @@ def recorded_values(folder: RunFolder) -> dict[str, Any]:
     """What ``resolved.yaml`` holds, as plain values; nothing where it is missing or damaged.
 
     Raises:
-        RunError: the disk refuses to read it, so that nobody knows what it holds.
+        RunError: the disk refuses to read it, so that its content is unknown.
     """
     try:
         return read_yaml_mapping(folder.resolved)
     except UsageError as error:
         cause = error.__context__
-        # None: it is no regular file. ELOOP: it is a link to itself.
+        # None: it is not a regular file. ELOOP: it is a link to itself.
         if isinstance(cause, OSError) and cause.errno not in (None, errno.ENOENT, errno.ELOOP):
             raise RunError(f"{folder.resolved} cannot be read: {cause.strerror}") from None
         return {}
@@ -75,9 +75,9 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
         origin: where that is.
 
     Raises:
-        UsageError: a value is no setting, or one is missing that every run has.
+        UsageError: a value is not a setting, or one is missing that every run has.
     """
-    # resolved.yaml also says why each setting is what it is.
+    # resolved.yaml also holds the reason for each setting.
     values.pop("reasons", None)
     settings = build(TrainSettings, _with_later_settings(values), origin)
     for name in ("epochs", "batch_size", "source.holdout", "optim.learning_rate"):  # which never stay auto
@@ -87,7 +87,7 @@ def settings_of(values: dict[str, Any], origin: str) -> TrainSettings:
 
 
 def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a run; what 0.1.0 did not record stands as 0.1.0 did it."""
+    """Settings of a run; settings that 0.1.0 did not record get its behaviour."""
     values.pop("pretrained_weights", None)  # which 0.2.0 had
     source = values.get("source")
     if isinstance(source, dict) and source.get("altered") == "skip":  # which 0.2.0 had
@@ -97,7 +97,7 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
         values.setdefault("stem", "small")
     if isinstance(engine, dict):
         engine.pop("backend", None)  # there were two engines, which gave the same bits
-        engine.pop("average", None)  # of the weights, which is no more; the encoder has what it was trained to
+        engine.pop("average", None)  # of the weights, which was removed; the encoder has what it was trained to
         engine.pop("sync_norm", None)
         num_parts, size = engine.pop("accumulate", 1), values.get("batch_size")
         if isinstance(num_parts, int) and isinstance(size, int):  # what the loss saw was one of so many parts

@@ -178,7 +178,7 @@ READERS: Mapping[str, Callable[[Path], Columns]] = {
 
 
 def columns_table(path: Path, look: PartSettings, reporter: Reporter, plan: ColumnPlan | None = None) -> Table:
-    """The rows of a file of columns as vectors, by the plan of another one if given; how they were made is said."""
+    """The rows of a file of columns as vectors, by the plan of another one if given; with the encoding in words."""
     asked = look.model_dump(include={"label_column", "drop_columns"}, exclude_none=True)
     source = open_columns(path, SourceSettings(**asked), reporter.bar, plan=plan)
     reporter.say(f"{path}: {source.notes['source.columns']}")

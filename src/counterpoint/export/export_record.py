@@ -1,4 +1,4 @@
-"""What an export is asked, and what it is: its files, and how far each answers as torch does. Loads without torch."""
+"""The request and the result of an export: its files, and how far each differs from torch. Loads without torch."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -111,7 +111,7 @@ def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:
     tensor([0.0500, 0.5000])
     """
     if found_ND.shape != expected_ND.shape:
-        raise RunError(f"it answers {tuple(found_ND.shape)} where torch answers {tuple(expected_ND.shape)}")
+        raise RunError(f"it returns {tuple(found_ND.shape)} where torch returns {tuple(expected_ND.shape)}")
     scale_N = expected_ND.abs().amax(dim=1)
     return (found_ND - expected_ND).abs().amax(dim=1) / torch.where(scale_N == 0, 1.0, scale_N)
 
@@ -241,7 +241,7 @@ def export(
 
 
 def _originals(subject: Subject, data: Any, names: Sequence[str]) -> dict[int, Tensor]:
-    """Pictures (3, h, w) as their files hold them, by the position of their name; none of what is no file."""
+    """Pictures (3, h, w) as their files hold them, by the position of their name; none of what is not a file."""
     place = data if data is not None or subject.settings is None else subject.settings.data
     if subject.source.kind != "images" or not isinstance(place, str | Path) or place == ARRAY:
         return {}
@@ -258,7 +258,7 @@ def _originals(subject: Subject, data: Any, names: Sequence[str]) -> dict[int, T
 
 
 def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
-    """The formats that were asked for.
+    """The requested formats.
 
     Raises:
         UsageError: none, or an unknown one.
@@ -275,7 +275,7 @@ def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
 def _write_all(
     work: _Work, names: Sequence[str], reporter: Reporter, *, skips: bool
 ) -> tuple[list[ExportedFormat], dict[str, str]]:
-    """Every format that was asked for, and what could not be made."""
+    """Every requested format, and what could not be made."""
     chosen = list(FORMATS) if skips else [name for name in FORMATS if name in names]
     if "folder" in chosen and "safetensors" not in chosen:
         chosen.insert(chosen.index("folder"), "safetensors")  # the folder's weights

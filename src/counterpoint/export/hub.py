@@ -39,7 +39,7 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = False, a
             repo_id=repository, folder_path=place, commit_message="Upload an encoder", allow_patterns=ours
         )
     except Exception as error:  # the hub's library raises those of several others
-        raise RunError(f"the hub did not take {repository}: {first_line(error)}") from None
+        raise RunError(f"the hub refused {repository}: {first_line(error)}") from None
     return str(done)
 
 

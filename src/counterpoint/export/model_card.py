@@ -43,7 +43,7 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
         licence: of the weights, if the user gave one.
     """
     status, settings, card = folder.read_status(), read_resolved(folder), encoder.card
-    # An evaluation is of the last state; nothing is told of another one.
+    # An evaluation is of the last state; another state gets no figures.
     evaluation, findings = _judged(folder) if exported.checkpoint is None else (None, None)
     rows = [row for row in evaluation.rows if row.figure is not None] if evaluation else []
     is_images, formats = card.kind == "images", {each.name: each for each in exported.formats}
@@ -114,7 +114,7 @@ def _judged(folder: RunFolder) -> tuple[EvaluationRecord | None, Findings | None
 
 
 def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
-    """What somebody would set to train it again."""
+    """The settings that train it again."""
     optim, values = settings.optim, settings.model_dump()
     return [
         ["method", settings.method],

@@ -126,9 +126,10 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
         raise
     except Exception as error:  # torch raises classes of private modules
         told = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        raise UsageError(
-            f"ONNX cannot express this encoder: {first_line(told)}; export it as safetensors, or change the module"
-        ) from None
+        remedy = "export it as safetensors, or change the module"
+        if network.is_images and torch.__version__ < (2, 8):
+            remedy = f"torch {torch.__version__} follows no pictures of any size: install a newer one (2.11 does)"
+        raise UsageError(f"ONNX cannot express this encoder: {first_line(told)}; {remedy}") from None
     return _opened(network, path)
 
 
@@ -153,7 +154,7 @@ def _opened(network: ServedNetwork, path: Path) -> Answer:
 
 
 def _describe(model: Any, network: ServedNetwork) -> None:
-    """Take the names of this machine's source files out of the graph, and say what it is."""
+    """Remove the names of this machine's source files from the graph, and add its description."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         for node in graph.all_nodes():
             node.metadata_props.clear()
@@ -168,7 +169,7 @@ def _program_of(network: ServedNetwork) -> Any:
     dims = torch.export.Dim
     names = {0: dims("batch"), 1: dims("height"), 2: dims("width")}
     dynamic = names if network.is_images else {0: names[0]}
-    # Two blank samples whose size is nobody's: no extent is taken for another one, or for 1.
+    # Two blank samples of an unusual size: no extent is confused with another one, or with 1.
     example = torch.zeros(2, network.in_shape[0])
     if network.is_images:
         channels, height, width = network.in_shape

@@ -84,7 +84,7 @@ class PairMask:
         anchor_labels_N: int64 (n,) or None; only keys of another label count.
         key_labels_M: int64 (m,), given together with ``anchor_labels_N``.
         keeps_same_label: only keys of the anchor's own label count instead.
-        is_ragged: some anchors exclude fewer keys than others; -1 stands for none.
+        is_ragged: some anchors exclude fewer keys than others; -1 means no key.
     """
 
     excluded_NE: Tensor | None = None  # distinct: `linear` subtracts each of them

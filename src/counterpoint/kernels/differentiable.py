@@ -237,7 +237,7 @@ class GradientTangent(PerSlice):
     def backward(ctx: Any, *upstream: Tensor | None) -> Any:
         """Linear in the direction, and symmetric; for anything else a third derivative would be needed."""
         num_moved = sum(value is not None for value in ctx.saved_tensors[-NUM_TERMS:])  # one function per tensor
-        # All but the direction: if backward goes on to one of those, it asks for a third derivative.
+        # All but the direction: if backward continues to one of those, it asks for a third derivative.
         if any(_is_wanted(function) for function, _ in ctx.next_functions[:-num_moved]):
             raise RuntimeError(_NO_THIRD)
         held = ctx.saved_tensors[:-NUM_TERMS]
@@ -265,7 +265,7 @@ _NO_FORWARD_TWICE = (
 
 
 def _is_wanted(function: Any) -> bool:
-    """Whether the running backward pass goes on to a node; if that cannot be known, it is taken to."""
+    """Whether the running backward pass continues to a node; if that cannot be known, it is taken to."""
     if function is None:
         return False
     try:

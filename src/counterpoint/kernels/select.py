@@ -60,7 +60,7 @@ class Choice:
 
     @property
     def kernel(self) -> PairReduction:
-        """The implementation; a fused program that nobody asked for has one to fall back on."""
+        """The implementation; a fused program that was chosen automatically has a fallback."""
         if self.is_asked_for or not self.name.startswith("triton"):
             return CATALOGUE[self.name]
         functions = ("reduce", "gradient", "reduce_tangent", "gradient_tangent")
@@ -138,7 +138,7 @@ def fused(inputs: torch.dtype | None, what: str) -> Choice:
     """The fused program for inputs of a dtype, or tiles where it did not start before.
 
     Args:
-        inputs: half precision in which products may be made; anything else stands for float32.
+        inputs: half precision in which products may be made; anything else means float32.
         what: first words of the reason.
     """
     precision = torch.get_float32_matmul_precision()
@@ -150,7 +150,7 @@ def fused(inputs: torch.dtype | None, what: str) -> Choice:
 
 
 def note(choice: Choice) -> Choice:
-    """Tell whoever records choices."""
+    """Add a choice to all recordings."""
     for record in _records.get():
         if choice not in record:
             record.append(choice)
@@ -161,7 +161,7 @@ def note(choice: Choice) -> Choice:
 def recording() -> Iterator[list[Choice]]:
     """Collect the distinct choices made inside the block."""
     record: list[Choice] = []
-    # Enclosing blocks go on recording: a choice is told to each of them.
+    # Enclosing blocks continue recording: each of them gets the choice.
     with holding(_records, (*_records.get(), record)):
         yield record
 

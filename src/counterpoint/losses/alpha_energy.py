@@ -114,7 +114,7 @@ class EnergyProblem:
 
     def partners(self, z_VD: Tensor) -> Tensor:
         """Each vector's positive, or what belongs to it."""
-        # A swap of the two halves: its own inverse, hence its own transpose.
+        # A swap of the two halves: its own inverse, so its own transpose.
         return z_VD.roll(self.num_samples, 0)
 
 

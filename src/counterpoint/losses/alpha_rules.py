@@ -124,7 +124,7 @@ class Entropy(_RowByRow):
         """See ``AlphaRule``."""
         if self.epsilon == 0:
             return torch.softmax(-cost_BM / self.temperature, dim=1)  # Eq. 6
-        # The first form of Eq. 25: epsilon stands alone, without e^(-d_i^2 / tau), which may underflow.
+        # The first form of Eq. 25: epsilon is alone, without e^(-d_i^2 / tau), which may underflow.
         u_BM = (own_B[:, None] - cost_BM) / self.temperature
         return shares_with_slack(u_BM, u_BM.new_full((len(u_BM),), math.log(self.epsilon)))  # Eq. 25
 
@@ -216,7 +216,7 @@ class Square(_RowByRow):
         """See ``AlphaRule``."""
         # Held: mu moves with the least cost, and alpha does not.
         excess_BM = cost_BM - cost_BM.detach().amin(dim=1, keepdim=True)  # infinite where a pair does not count
-        # The support is held: it is constant but for costs at the level itself, where alpha is 0 on both sides.
+        # The support is held: it is constant except for costs at the level itself, where alpha is 0 on both sides.
         is_active_BM = excess_BM < water_level(excess_BM.detach(), self.temperature)
         num_active_B1 = is_active_BM.sum(1, keepdim=True).to(cost_BM.dtype)
         mean_B1 = torch.where(is_active_BM, excess_BM, 0.0).sum(1, keepdim=True) / num_active_B1
@@ -287,11 +287,11 @@ class Direct(_RowByRow):
 
 @dataclass(frozen=True)
 class FixedInverse(_RowByRow):
-    r"""The released code's stand-in for r_gamma: the multiplier mu is set to tau instead of solved for.
+    r"""The released code's replacement for r_gamma: the multiplier mu is set to tau instead of solved for.
 
     .. math:: \alpha_j = \frac{(d_j^p + \tau)^{-e}}{\sum_k (d_k^p + \tau)^{-e}}, \qquad d_j^p = c_j^{p/2}
 
-    Differs from ``InversePower``, the paper's rule: e stands for 1 / gamma, and as mu does not grow with the number of
+    Differs from ``InversePower``, the paper's rule: e is 1 / gamma, and as mu does not grow with the number of
     negatives, alpha stays far from uniform. It is the exact minimiser over the simplex of
     :math:`\sum_j \alpha_j e \log(d_j^p + \tau) + \sum_j \alpha_j \log \alpha_j`.
 
@@ -324,7 +324,7 @@ class FixedInverse(_RowByRow):
         """See ``AlphaRule``."""
         is_out_BM = torch.isinf(cost_BM)
         log_BM = torch.log(distance_power(cost_BM, is_out_BM, self.exponent) + self.temperature)
-        # A softmax of logarithms is the normalised power, which by itself may leave float32.
+        # A softmax of logarithms is the normalised power, which alone may leave float32.
         return torch.softmax((-self.power * log_BM).masked_fill(is_out_BM, -math.inf), dim=1)
 
 

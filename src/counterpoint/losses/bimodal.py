@@ -148,7 +148,7 @@ class CrossModal(ContrastiveLoss):
 
 def _scores(x_ND: Tensor, y_ND: Tensor, scale: Tensor, own: slice) -> PairScores:
     """Similarities less that of the anchor's own pair: own x along the rows, all y along the columns."""
-    # The gap form: the positive is 0 in every row and column, and stands as the 1 in log(1 + x).
+    # The gap form: the positive is 0 in every row and column, and is the 1 in log(1 + x).
     minus_own_N = -scale * (x_ND * y_ND).sum(1)
     own_A1 = torch.arange(len(x_ND), device=x_ND.device)[own, None]  # the positive's column
     terms = ScoreTerms(x_ND[own], y_ND, scale, row_own_N=minus_own_N[own], column_own_M=minus_own_N)
@@ -165,7 +165,7 @@ def _picked(scores: PairScores) -> Tensor:
 class LogitScale(nn.Module):
     """A positive factor.
 
-    Learned, it is exp of the parameter ``log``, a scalar of torch's default dtype. Nothing bounds it by itself: an
+    Learned, it is exp of the parameter ``log``, a scalar of torch's default dtype. It has no bound of its own: an
     optimiser may overshoot, so call ``limit_`` after each step, as open_clip does (which also keeps the factor above
     1; that matters only where it starts below).
 
@@ -203,7 +203,7 @@ class LogitScale(nn.Module):
 
     @property
     def value(self) -> float:
-        """The factor as it stands."""
+        """The present factor."""
         return self.start if self.log is None else math.exp(float(self.log.detach()))
 
     @torch.no_grad()

@@ -39,7 +39,7 @@ class BinaryContrast(ContrastiveLoss):
 
     .. math:: L = \frac{1}{T_P} \sum_{n} p(C_{nn'}/\tau) + \frac{1}{T_N} \sum_{n} \sum_{m \ne n, n'} q(C_{nm}/\tau)
 
-    Sums are over all 2N vectors; n' is the other view of n, which is no negative of n. There are T_P = 2N positives
+    Sums are over all 2N vectors; n' is the other view of n, which is not a negative of n. There are T_P = 2N positives
     and T_N = 2N(2N - 2) negatives.
 
     Args:
@@ -176,7 +176,7 @@ def MIOv1(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     .. math:: L = \frac{1}{2N} \sum_{n=1}^{2N} \ln(1 + e^{-C_{nn'}/\tau})
         + \frac{1}{2N(2N-2)} \sum_{n=1}^{2N} \sum_{m \ne n, n'} \ln(1 + e^{C_{nm}/\tau})
 
-    N samples, 2N vectors; n' is the other view of n; C is the cosine. The positive is no negative of its anchor.
+    N samples, 2N vectors; n' is the other view of n; C is the cosine. The positive is not a negative of its anchor.
 
     Use it beside version 3, to see what each of the paper's two steps changes.
 
@@ -239,7 +239,7 @@ def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
     majorise-minimise, as the paper has it. The mean of exponentials is taken in the log domain, so that it is exact
     wherever it is a number of the dtype at all; equal unit vectors leave float32 below a temperature of about 0.012.
 
-    Use it where each pair should count by itself, whatever the other pairs of its anchor are (method ``mio``).
+    Use it where each pair should count separately from the other pairs of its anchor (method ``mio``).
 
     Source: mio2021, Eq. 17 (whose last line lacks 1/T_P and 1/T_N) and 18.
 

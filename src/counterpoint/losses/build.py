@@ -9,8 +9,8 @@ from counterpoint.losses import CATALOGUE
 from counterpoint.losses.alpha_rules import RULES
 from counterpoint.losses.loss import Loss
 
-SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are no options
-EXAMPLES = {"loss": "infonce"}  # of arguments without a default that a name can stand for
+SHARED = frozenset({"temperature", "epsilon", "negatives"})  # settings that are not options
+EXAMPLES = {"loss": "infonce"}  # values for arguments without a default, in examples
 
 
 def parameters_of(name: str) -> Mapping[str, inspect.Parameter]:
@@ -44,7 +44,7 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
         name: as in the catalogue.
         common: settings that many losses share (temperature, epsilon, negatives); those it does not take are left out.
         options: settings of this loss; ``rule`` of alpha-cl and ``loss`` of a wrapper go by name. Where a rule goes by
-            name, its own settings stand beside it.
+            name, its own settings are given beside it.
 
     Raises:
         UsageError: an unknown name.
@@ -57,7 +57,7 @@ def build_loss(name: str, common: Mapping[str, Any], options: Mapping[str, Any])
     '[x + 0.5]_+'
     """
     known = parameters_of(name)
-    # What the rule takes which stands among the options by name, and the loss does not.
+    # Options of the rule, by name, that the loss itself does not have.
     rule = RULES.get(str(options.get("rule"))) if "rule" in known else None
     taken = {} if rule is None else inspect.signature(rule).parameters
     own_rule = {key: value for key, value in options.items() if key in taken and key not in known}

@@ -226,7 +226,7 @@ class GeneralizedContrastive(Loss):
     ) -> Tensor:
         """See ``Loss.forward``; ``step`` (0 to 2**32 - 1) numbers the draws."""
         vectors = self._vectors(z0, z1, labels, part)
-        # Eq. 20: the anchor counts as its own positive, and 1/k stands in h_i.
+        # Eq. 20: the anchor counts as its own positive, and 1/k is part of h_i.
         # log(1 + e^(h_i - s_ij)) over the positives j, h_i being the log-mean-exp over the negatives
         scores = vectors.scores(-1.0 / self.temperature, vectors.same_label(itself=True), self._level(vectors, step))
         return (reduce(scores, SOFTPLUS).rows_N / vectors.num_same()).mean()
@@ -280,7 +280,7 @@ class GeneralizedContrastive(Loss):
     def class_level(self) -> LogOfSum:
         """See ``Loss.class_level``; k and the pool of negatives are the loss's own.
 
-        Lemma 1 of imbalanced2026 as it stands: each positive's term is convex in the gaps and increasing in each, so
+        Lemma 1 of imbalanced2026 applies here: each positive's term is convex in the gaps and increasing in each, so
         that Jensen's inequality puts the means of the gaps into it, and no product with a positive exceeds 1; the mean
         over positives keeps both.
         """

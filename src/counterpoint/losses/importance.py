@@ -43,7 +43,7 @@ class AlphaCL(ContrastiveLoss):
         stream: work on blocks of anchors, so that no matrix of all pairs exists; ``auto`` where the rule can.
 
     Raises:
-        TypeError: ``rule`` is no rule.
+        TypeError: ``rule`` is not a rule.
         ValueError: unknown negatives, or a rule that cannot stream asked to.
 
     Alpha held fixed gives a gradient and no Hessian: a second derivative raises a RuntimeError. Unchanged by permuting
@@ -146,7 +146,7 @@ class AlphaCL(ContrastiveLoss):
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.pairing.normalize)
         z_VD, dtype = torch.cat([z0, z1]), z0.dtype
         if not self.pairing.normalize:
-            # Distances of long vectors that lie close cancel in |a|^2 + |k|^2 - 2<a, k>: hence float64, and
+            # Distances of long vectors that lie close cancel in |a|^2 + |k|^2 - 2<a, k>: so float64, and
             # no common mean.
             z_VD = z_VD.double()
             z_VD = z_VD - z_VD.detach().mean(0)

@@ -68,7 +68,7 @@ def require(is_met: Tensor, complain: Callable[[], None], words: str) -> None:
 def gathering(function: Callable[[], Tensor]) -> Tensor:
     """Call a function and settle all its conditions, and those of losses inside it, in one read.
 
-    Where one is not met the call begins anew by ways that take any rows; what then does not hold is named.
+    Where one is not met the call begins again by ways that take any rows; what then does not hold is named.
     """
     # A loss inside a loss: the outer call settles.
     if _gathered.get() is not None:
@@ -102,7 +102,7 @@ def _tried(function: Callable[[], Tensor]) -> tuple[Tensor, list[Condition]]:
 def may_begin_anew(like: Tensor) -> bool:
     """A way that is right for ordinary rows only may be tried: ``gathering`` takes another if a condition fails."""
     is_open = _gathered.get() is not None and not _is_careful.get() and not is_captured(like)
-    # Under a transform no condition is read; of several processes one alone would begin its collectives anew.
+    # Under a transform no condition is read; of several processes one alone would begin its collectives again.
     return is_open and not is_transformed() and world_size() == 1
 
 

@@ -21,7 +21,7 @@ class LabelledVectors:
         class_M: class of each vector, numbered from 0.
         counts_C: vectors of each class in the whole batch, both views counted; there may be empty ones at the end.
         labels_C: the label of each class; sample numbers where no labels were given.
-        index_A: where the anchors stand among all vectors.
+        index_A: positions of the anchors among all vectors.
         is_whole: all vectors are anchors, in their order.
     """
 

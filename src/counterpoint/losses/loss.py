@@ -1,4 +1,4 @@
-"""What every loss answers: its value, what a curve is read with, and what it is."""
+"""What every loss answers: its value, the reference values of its curve, and its description."""
 
 # N samples per view, D features
 
@@ -89,7 +89,7 @@ class Loss(nn.Module, ABC):
     uses_labels: bool = False
     draws_by_step: bool = False
     domain_error: str = ""
-    why_no_class_level: str = "its value is no expectation over an anchor and its negatives"
+    why_no_class_level: str = "its value is not an expectation over an anchor and its negatives"
     _call: str
 
     def __new__(cls, *arguments: Any, **named: Any) -> Self:
@@ -219,7 +219,7 @@ def _call_text(build: Callable[..., Any], arguments: Sequence[Any], named: Mappi
 
 
 def _savable(value: Any) -> Any:
-    """A copy of a tensor made in inference mode, which autograd cannot save for what else has a gradient."""
+    """A copy of a tensor made in inference mode, which autograd cannot save for tensors with a gradient."""
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 

@@ -211,7 +211,7 @@ class PairLoss(ContrastiveLoss):
         with torch.no_grad():
             blocks = blocks_of(both_2ND, self.pairing, self.psi)
             entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block.scores, self.psi.function)])
-            # Rounding is kept within what so many negatives can reach.
+            # Rounding is kept within the range that this number of negatives can reach.
             return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
 
     def chance(self, n: int) -> float:

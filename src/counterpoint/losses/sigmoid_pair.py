@@ -205,7 +205,7 @@ class _AllPairs:
 
         def of_first(rows: slice) -> tuple[Tensor, ...]:
             u_HN = torch.addmm(bias, own_rows(scaled_ND, rows), y_ND.t(), out=own_rows(weight_NN, rows))
-            # The own pair of row h of the block stands in column rows.start + h.
+            # The own pair of row h of the block is in column rows.start + h.
             u_HN.diagonal(rows.start).neg_()
             loss_H = softplus(u_HN).sum(1)
             if not wants_gradient:

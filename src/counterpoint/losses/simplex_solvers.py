@@ -14,8 +14,8 @@ from torch import Tensor
 from counterpoint.losses.inputs import can_read, seen
 
 MAX_STEPS = 128  # each step halves the residual or the bracket; a handful do in practice
-# Taken where nobody can look whether they were enough. The water level needs one step for each key that leaves alone,
-# hence n steps only for costs that differ by a factor of n!: 30 for 30 decades. The multiplier needed at most 8.
+# Numbers of steps where convergence cannot be checked. The water level needs one step for each key that leaves alone,
+# so n steps only for costs that differ by a factor of n!: 30 for 30 decades. The multiplier needed at most 8.
 UNSEEN_STEPS, UNSEEN_LEVELS = 16, 32
 
 
@@ -164,10 +164,10 @@ def inverse_powers(e_BM: Tensor, gamma: float) -> Tensor:
 
 
 def _num_steps(like: Tensor, most: int, unseen: int) -> int:
-    """How many steps to try: as many as may be needed where the last can be told, else enough ones."""
+    """How many steps to try: at most those needed if convergence can be checked, else enough."""
     return most if can_read(like) else min(most, unseen)
 
 
 def _holds(is_done_B: Tensor) -> bool:
-    """All rows are known to be done; where nobody can tell, every step is taken."""
+    """Whether all rows are known to be done; where this cannot be known, every step is taken."""
     return can_read(is_done_B) and bool(seen(is_done_B.all(), False))

@@ -122,7 +122,7 @@ class SupCon(Loss):
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         r"""A value that no embedding of n samples can go below, whatever their labels: that of NT-Xent.
 
-        Split an anchor's 2n - 1 others into one that stands for the mean m_i of its positives and the rest. By Jensen's
+        Split an anchor's 2n - 1 others into one that represents the mean m_i of its positives and the rest. By Jensen's
         inequality :math:`L_i \ge \log(1 + (2n-2) e^{R_i - m_i})`, where R_i is the mean over the rest, and again over
         anchors. The mean of m_i is at most 1/tau; the sum of all vectors has a length >= 0, so that the mean of
         R_i - m_i is at least -n/(n-1)/tau. Non-negative vectors have R_i >= 0, and it is at least -1/tau.

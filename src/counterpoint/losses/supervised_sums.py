@@ -4,7 +4,7 @@ r"""SupCon over vectors in the order of their classes, with a gradient whose wei
 
 A positive's weight is :math:`p_{ip} - 1/|P(i)|`, a small difference of large numbers in a trained batch. Multiplied
 with vectors first, the two would leave their rounding errors behind, so they are subtracted before. In the order of
-classes positives stand next to each other, and most tiles hold none.
+classes positives are next to each other, and most tiles hold none.
 
 An only positive, the partner, is taken out of the sum over exponentials, as InfoNCE does with the other view: loss and
 gradient then keep their digits however small they are.
@@ -35,7 +35,7 @@ class Classes:
     Attributes:
         class_V: class of each vector, rising.
         anchor_A: places of the anchors, rising; None if all vectors are.
-        partner_A: place of each anchor's only positive; its own where it has none or several.
+        partner_A: place of each anchor's only positive; its own place if it has no positive or several.
         num_positives_A: |P(i)|.
         weight_A: g_i, 0 for anchors without a positive.
         scale: s, 1 / temperature.
@@ -168,7 +168,7 @@ def _total(log_sum_A: Tensor, z_VD: Tensor, classes: Classes) -> Tensor:
 
 
 def _partner_score(z_VD: Tensor, classes: Classes) -> Tensor:
-    """Score of each anchor's only positive; with itself where it has none or several."""
+    """Score of each anchor's only positive; with itself if it has no positive or several."""
     return classes.scale * row_dots(classes.of_anchors(z_VD), z_VD.index_select(0, classes.partner_A))
 
 

@@ -43,7 +43,7 @@ class HardNegatives(ContrastiveLoss):
         TypeError: another kind of loss.
         ValueError: beta < 0 or not finite.
 
-    Unchanged by whatever leaves the wrapped loss unchanged.
+    Has the invariances of the wrapped loss.
 
     >>> from counterpoint.losses.infonce import InfoNCE
     >>> z = torch.eye(2)  # all negatives are equally hard
@@ -132,7 +132,7 @@ class HardNegatives(ContrastiveLoss):
 
     def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
         """lse((1 + beta) u) - lse(beta u) + log K for each anchor, first view before second."""
-        # In the log domain throughout: e^((1 + beta) u) by itself may overflow.
+        # In the log domain throughout: e^((1 + beta) u) alone may overflow.
         sharp_A = self._log_sums(z0, z1, 1 + self.beta, part)
         return sharp_A - self._log_sums(z0, z1, self.beta, part) + math.log(self.num_negatives(len(z0)))
 
@@ -223,7 +223,7 @@ class SparsityPenalty(Loss):
         return self.loss.chance(n) + (self.weight if self.normalize else 0.0)
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
-        """The inner loss's: no l1 norm is negative, and zero vectors have none."""
+        """The inner loss's floor: an l1 norm is at least 0, which zero vectors reach."""
         return self.loss.floor(n, nonnegative=nonnegative)
 
 

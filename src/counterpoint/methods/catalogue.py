@@ -41,7 +41,7 @@ class MethodEntry:
         queue_size: past keys that are kept; None has no queue.
         predictor_share: hidden width of the predictor over the encoder's; None has no predictor.
         needs_labels: the method learns from labels.
-        published: what the runs of its paper have that this has not by itself, and the recipe that has it; empty where
+        published: settings of its paper's runs that are not the default here, and the recipe with them; empty where
             there is none.
     """
 
@@ -69,7 +69,7 @@ class MethodEntry:
 
     @property
     def sentence(self) -> str:
-        """What it is, and where its paper trains it in another way."""
+        """Its description, and where its paper trains it in another way."""
         return f"{self.summary}; the paper: {self.published}" if self.published else self.summary
 
     def features_for(self, width: int) -> int:
@@ -139,7 +139,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         queue_size=4096,  # for CIFAR; 65536 on ImageNet
     ),
     "byol": MethodEntry(
-        summary="predict what a slowly moving encoder makes of the other view; no negatives",
+        summary="predict the other view's embedding by a slowly moving encoder; no negatives",
         source="grill2020, section 3",
         wiring="predictive",
         loss="regression",
@@ -164,7 +164,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         predictor_share=0.25,  # 2048-512-2048
     ),
     "barlow-twins": MethodEntry(
-        summary="features of two views should correlate one to one, and each say something else",
+        summary="features of two views correlate one to one, and different features do not correlate",
         source="zbontar2021",
         loss="barlow-twins",
         projector_layers=3,
@@ -173,7 +173,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         features_share=4.0,
     ),
     "vicreg": MethodEntry(
-        summary="views agree, every feature varies, and no two features say the same",
+        summary="views agree, every feature varies, and no two features are correlated",
         source="bardes2022",
         loss="vicreg",
         projector_layers=3,
@@ -199,7 +199,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         temperature=0.07,  # learned from there
     ),
     # ncl2024, section 6 and G.6, trains both losses with and without a projector and calls neither the default. Both
-    # have none here: the classifier sees the representation, and the two losses are compared on one architecture.
+    # have no head here: the classifier sees the representation, and the two losses are compared on one architecture.
     "supervised": MethodEntry(
         summary="cross-entropy with labels on both views, to compare with",
         source="ncl2024, section 6",
@@ -226,7 +226,7 @@ def method_named(name: str) -> MethodEntry:
     """The method of a name.
 
     Raises:
-        UsageError: there is none; the nearest name is told.
+        UsageError: no such method; the message has the nearest name.
     """
     if name not in CATALOGUE:
         raise unknown_name("method", name, CATALOGUE)

@@ -33,7 +33,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands between a representation and the loss.
+    """The parts between a representation and the loss.
 
     Attributes:
         projector: maps representations (n, width) to what the output map takes.
@@ -73,7 +73,7 @@ def encode(backbone: nn.Module, projector: nn.Module, samples: Tensor, chunks: C
     """
     if chunks is None:
         return projector(backbone(samples))
-    # Made anew at each call, so that it holds what the method holds now and no parameter has two names.
+    # Made again at each call, so that it holds what the method holds now and no parameter has two names.
     encoder = nn.Sequential(backbone, projector)
     return GradientCache(encoder, chunks.size, allow_batch_norm=chunks.allow_batch_norm)(samples)
 

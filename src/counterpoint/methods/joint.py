@@ -199,7 +199,7 @@ class Classification(OneEncoder):
         """The loss of embeddings, as ``forward`` has it.
 
         Raises:
-            ValueError: no labels, or one that is no class.
+            ValueError: no labels, or one that is not a class.
         """
         if labels is None:
             raise ValueError("labels must be given: a supervised method learns from nothing else")

@@ -79,7 +79,7 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
     New weights (predictor, queue, classifier, second encoder) follow from the seed alone, whatever was built before.
 
     Args:
-        settings: resolved; what is still ``auto`` is as the method has it.
+        settings: resolved; what is still ``auto`` is the method's default.
         parts: encoder, projector and what is known of the data.
 
     Raises:
@@ -113,12 +113,12 @@ def build_method(settings: TrainSettings, parts: MethodParts) -> Wiring:
 def _check_data(method: str, entry: MethodEntry, parts: MethodParts) -> None:
     if entry.needs_labels and not parts.num_classes:
         raise UsageError(
-            f"method {method} learns from labels, and the data have none; name them with --source.labels, or use "
+            f"method {method} learns from labels, and the data have no labels; name them with --source.labels, or use "
             "--method simclr"
         )
     if entry.wiring == "cross-modal" and parts.second_shape is None:
         raise UsageError(
-            f"method {method} learns from pairs of two kinds, and the data have none; use paired data, or --method "
+            f"method {method} learns from pairs of two kinds, and the data have no pairs; use paired data, or --method "
             "simclr"
         )
     if entry.wiring != "cross-modal" and parts.second_shape not in (None, parts.in_shape):
@@ -152,7 +152,7 @@ def loss_of(
     """The loss of the settings; the method's own options hold for its own loss.
 
     Args:
-        settings: resolved; what is still ``auto`` is as the method has it.
+        settings: resolved; what is still ``auto`` is the method's default.
         own: the user's own loss, of which a copy is returned; None for one of the catalogue.
         num_classes: classes of the data; 0 without labels.
         further: options that the wiring knows.
@@ -176,7 +176,7 @@ def loss_of(
     options = (dict(entry.options) if name == entry.loss else {}) | asked.options | dict(further or {})
     loss = build_loss(name, common, options)
     if loss.uses_labels and not num_classes:
-        raise ValueError("it learns from labels, and the data have none; name them with --source.labels")
+        raise ValueError("it learns from labels, and the data have no labels; name them with --source.labels")
     return loss
 
 
@@ -190,7 +190,7 @@ def _queue(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> M
     loss_of(settings, parts.loss, num_classes=parts.num_classes)  # refuses what the plain loss refuses
     given: dict[str, Any] = {
         "temperature": entry.temperature if settings.temperature == "auto" else settings.temperature,
-        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is no part of the denominator
+        "epsilon": 0.0 if asked.name == "dcl" else asked.epsilon,  # DCL: the positive is not a part of the denominator
     }
     unusable = set(asked.options) - set(given)
     if unusable:

@@ -87,7 +87,7 @@ def save_classifier(
 
 
 def is_classifier_sound(folder: RunFolder) -> bool:
-    """Whether the classifier of a run is undamaged; a run without one has none that could be damaged."""
+    """Whether the classifier of a run is undamaged; True for a run without a classifier."""
     if not folder.classifier_weights.exists() and not folder.classifier_card.exists():
         return True
     try:
@@ -98,7 +98,7 @@ def is_classifier_sound(folder: RunFolder) -> bool:
 
 
 def load_classifier(folder: RunFolder, num_features: int) -> Classifier | None:
-    """The classifier of a run; None where it has none, as runs of other methods and of earlier versions.
+    """The classifier of a run; None for runs of other methods and of earlier versions.
 
     Args:
         folder: the run.

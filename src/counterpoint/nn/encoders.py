@@ -180,7 +180,7 @@ def own_copy(module: nn.Module) -> nn.Module:
     except Exception as error:  # whatever a foreign module holds, its user should see in one line
         raise UsageError(
             f"the encoder {type(module).__name__} cannot be copied ({first_line(error)}), and training works on a copy "
-            "of it; build it afresh, and without what copy.deepcopy refuses (open files, locks, tensors with a history)"
+            "of it; build it again, and without what copy.deepcopy refuses (open files, locks, tensors with a history)"
         ) from None
 
 

@@ -87,7 +87,7 @@ def _solo(name: str, stem: str) -> nn.Module:
 
 
 def _timm_habit(name: str) -> Habit:
-    """From timm's record of the weights that the name stands for."""
+    """Read the weights that the name selects from timm's record."""
     found = check_timm_name(name).get_pretrained_cfg(name)
     return Habit(tuple(found.mean), tuple(found.std), found.input_size[-1]) if found else Habit()
 
@@ -263,7 +263,7 @@ def fill_known(
     fitted = fit_weights(module, tensors, origin, name)
     remarks = [*fitted.remarks, *([f"{stem} stem"] if stem else [])]
     if fitted.is_respelled and stem == "small" and name in CATALOGUE:
-        remarks.append("its first convolution pads by 1, which no file says; solo-learn's by 2: solo-learn:resnet18")
+        remarks.append("its first convolution pads by 1, which no file records; solo-learn's by 2: solo-learn:resnet18")
     mean = habit_of(name).mean
     if name.startswith(TIMM_PREFIX) and "." not in name and mean:
         remarks.append(
@@ -324,7 +324,7 @@ def _best_plan(name: str, plans: list[Plan], tensors: Mapping[str, Tensor] | Non
     """The plan that has most of its weights in a file; the first where none has more."""
     if tensors is None or len(plans) == 1:
         return plans[0]
-    with torch.device("meta"):  # names and shapes are all that is asked for
+    with torch.device("meta"):  # only names and shapes are needed
         return max(plans, key=lambda plan: share_of(_built(name, 0, plan), tensors))
 
 

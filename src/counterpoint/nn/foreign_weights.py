@@ -173,7 +173,7 @@ class FittedWeights:
 
 @dataclass(frozen=True)
 class Match:
-    """Which tensors of a file stand for which weights of a module, under one prefix and in one spelling."""
+    """Which tensors of a file belong to which weights of a module, under one prefix and in one spelling."""
 
     prefix: str
     keys: Mapping[str, str]  # the file's names by the module's; with the same shape
@@ -306,7 +306,7 @@ def _part_of_another(match: Match, left: list[str]) -> str | None:
 
 
 def _blocks_around(name: str) -> list[tuple[str, str]]:
-    """The numbered blocks that hold a weight, and its name in each: of at least two words, as a layer is no block."""
+    """The numbered blocks that hold a weight, and its name in each: of at least two words; a layer is not a block."""
     return [(name[: found.end(1)], name[found.end() :]) for found in re.finditer(r"\.(\d+)\.(?=[^.]+\.)", name)]
 
 

@@ -143,7 +143,7 @@ def layers_of(encoder: Encoder, samples: Tensor) -> tuple[Layer, ...]:
 
     Sequences of modules are taken apart, other modules that hold modules (residual blocks, transformer blocks) are one
     layer. Of layers in a row that give the same, such as the last of a backbone and the representation, the last one
-    stands for all, with the kind of the first.
+    represents all, with the kind of the first.
 
     Args:
         encoder: in evaluation mode.
@@ -166,7 +166,7 @@ def layers_of(encoder: Encoder, samples: Tensor) -> tuple[Layer, ...]:
     for name in names:
         layer = Layer(name, kinds[name], found[name].shape[1], used.get(name, False))
         last = found[chain[-1].name] if chain else None
-        # The same, but for the order in which means are taken.
+        # The same, except for the order in which means are computed.
         if last is not None and last.shape == found[name].shape and torch.allclose(last, found[name], 1e-6, 1e-12):
             before = chain.pop()
             layer = Layer(name, before.kind, layer.num_dims, before.is_pooled)

@@ -31,10 +31,10 @@ class Method(nn.Module, ABC):
         Args:
             view0: first view of each sample, (n, ...).
             view1: second view, same samples in the same order; of another modality for paired data.
-            labels: class numbers (n,), -1 where unknown; None where the data have none. Only supervised methods
+            labels: class numbers (n,), -1 where unknown; None for data without labels. Only supervised methods
                 look at them.
             step: number of the call in the course of the run, the same on all ranks; losses that draw at random draw
-                anew for each.
+                again for each.
 
         Returns:
             Scalar tensor in float32 at least.

@@ -104,7 +104,7 @@ class ResidualBlock(nn.Module):
 
 
 def draw_kernels(module: nn.Module, initial: str) -> None:
-    """Draw the kernels of a network anew; ``uniform`` leaves those that torch drew.
+    """Draw the kernels of a network again; ``uniform`` leaves those that torch drew.
 
     Source: he2015, Eq. 10, with the fan-out, as torchvision has it; goyal2017, section 5.1 (the last scale of a
     residual branch begins at 0, so that each block begins as its shortcut).

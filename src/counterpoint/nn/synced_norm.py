@@ -194,7 +194,7 @@ def replace_norms(module: nn.Module) -> nn.Module:
                 f"layer {name} ({type(layer).__name__}) normalises over the batch in its own way, which cannot be "
                 "synced over ranks; train in one process, or use GroupNorm or LayerNorm"
             )
-    # One replacement per layer: a layer that stands in two places stays one.
+    # One replacement per layer: a layer that is used in two places stays one.
     replaced = {layer: SyncedBatchNorm(layer) for layer in layers.values()}
     for parent in list(module.modules()):
         for name, child in list(parent._modules.items()):  # named_children leaves out a layer's second place

@@ -19,7 +19,7 @@ MOST_GROUPS, PER_GROUP, PER_ROW = 24, 4, 12
 MOST_CLASSES = 60
 ANSWERS = {
     "good": "Yes",
-    "note": "Yes, with something to know",
+    "note": "Yes, with notes",
     "warning": "Yes, but look at the warnings first",
     "severe": "Not as it is",
 }
@@ -27,16 +27,16 @@ ANSWERS = {
 
 def render_audit(found: Audit) -> Markup:
     """Render the page."""
-    said = [_observation(each, found) for each in found.observations]
-    findings = join(said) if said else element("p", "Nothing to remark.", class_="reading")
+    cards = [_observation(each, found, is_first=at == 0) for at, each in enumerate(found.observations)]
+    findings = element("div", cards, class_="cards") if cards else element("p", "Nothing to remark.", class_="reading")
     contents, cue = _contents(found), max(found.cues, key=lambda each: each.skill, default=None)
     parts = [
         PageSection("found", "Findings", "What should be known before training?", findings),
         PageSection("there", "Contents", "What is there?", contents, f"{found.facts[0]}.", is_open=False),
     ]
     if cue is not None:
-        told = f"{cue.name} alone tells {percent(cue.accuracy)}, chance {percent(cue.majority)}."
-        parts.append(PageSection("cues", "Shortcuts", "What gives the answer away?", _cues(found), told, is_open=False))
+        told = f"By {cue.name} alone {percent(cue.accuracy)} are right, by chance {percent(cue.majority)}."
+        parts.append(PageSection("cues", "Shortcuts", "Are there shortcuts?", _cues(found), told, is_open=False))
     verdict = PageSection("verdict", "Verdict", "Can it be trained on?", _verdict(found))
     facts = f"{found.passport.num_good:,} of {found.passport.num_found:,} samples can be used"
     facts += f"; compared with {hide_folders(found.against)}" if found.against else ""
@@ -73,7 +73,7 @@ def _widths(found: Audit) -> Markup | None:
 
 
 def _told_by(found: Audit) -> Markup | None:
-    """What tells the classes without the content, beside chance."""
+    """What predicts the classes without the content, beside chance."""
     known = [cue for cue in found.cues if cue.accuracy is not None]
     if not known:
         return None
@@ -81,7 +81,7 @@ def _told_by(found: Audit) -> Markup | None:
     rows = [
         IntervalRow(cue.name, [(cue.low or 0.0, cue.accuracy or 0.0, cue.high or 0.0, Style("c1"))]) for cue in known
     ]
-    title = "What tells the class, though it is no content"
+    title = "What predicts the class without its content"
     axis = percent_axis("right, in held-out folds", [0.0, *ends])
     group, words = IntervalGroup("", rows), ChartText(title, "")
     chance = max(cue.majority or 0.0 for cue in known)
@@ -104,7 +104,8 @@ def _histogram(title: str, axes: tuple[str, str], edges: Sequence[float], height
     return figure(title, "", draw, HALF, None)
 
 
-def _observation(each: Observation, found: Audit) -> Markup:
+def _observation(each: Observation, found: Audit, *, is_first: bool) -> Markup:
+    """A finding with its pictures under its title; the worst one is open."""
     title = element("h3", badge(each.level), " ", prose(each.title))
     # Groups are named below their pictures.
     named = ("group: ", "and ") if found.pictures and each.groups else ()
@@ -112,7 +113,8 @@ def _observation(each: Observation, found: Audit) -> Markup:
     more = len(each.groups) - MOST_GROUPS if named else 0
     told = [*([f"and {more} more"] if more > 0 else []), *told]
     lines = [element("p", prose(printable(line)), class_="note") for line in told]
-    return join(title, _pictures(each, found), lines)
+    parts = [element("summary", title), _pictures(each, found), lines]
+    return element("details", parts, class_=f"card level-{each.level}", open=is_first)
 
 
 def _pictures(each: Observation, found: Audit) -> Markup | None:
@@ -138,7 +140,7 @@ def _group(group: DuplicateGroup, found: Audit) -> Markup | None:
     return element(
         "article",
         title,
-        element("div", pictures, class_=f"thumbs per-row-{PER_GROUP}"),
+        element("div", pictures, class_=f"thumbs per-row-{len(members)}"),
         element("ul", told, class_="facts"),
         class_="concept",
     )
@@ -184,7 +186,7 @@ def _cues(found: Audit) -> Markup:
         for cue in found.cues
     ]
     note = (
-        "Share of held-out pictures whose class is told by this alone, in three folds, beside the share of the largest "
+        "Share of held-out pictures whose class this alone predicts, in three folds, beside the share of the largest "
         "class; of crops, the share whose other crop has the nearest colours, beside chance."
     )
     table = data_table("Shortcuts", ["by", "right", "95 % interval", "by chance", "pictures"], rows)

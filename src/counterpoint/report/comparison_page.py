@@ -45,7 +45,7 @@ def render_comparison(comparison: Comparison) -> Markup:
 def _answer(comparison: Comparison) -> Markup:
     real = [row for row in comparison.rows if row.verdict == "yes"]
     verb = "is" if len(comparison.rows) == 1 else "are"
-    counted = f"{len(real)} of {count(len(comparison.rows), 'difference')} {verb} told from chance."
+    counted = f"{len(real)} of {count(len(comparison.rows), 'difference')} {verb} beyond chance."
     items = [element("li", _sentence(row)) for row in real]
     return join(element("p", counted, class_="lede"), element("ul", items, class_="top-findings") if items else None)
 

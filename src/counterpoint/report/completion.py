@@ -44,7 +44,7 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
     if not verbs or folder.encoder_card.exists():
         return {}
     status = folder.read_status().status
-    why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` goes on with it."
+    why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` continues it."
     return dict.fromkeys(verbs, why)
 
 
@@ -69,7 +69,7 @@ def _make(verb: str, run: Run, *, quiet: bool) -> str:
     try:
         {"evaluate": evaluate, "diagnose": diagnose}[verb](run, quiet=quiet)
     except (CounterpointError, OSError) as error:
-        # Missing data or labels are no reason for no page: it says so where the result would stand.
+        # Missing data or labels do not prevent the page: it says so in place of the result.
         Reporter(quiet=quiet).say(f"{verb} {run.path.name} is not possible, the page says why: {first_line(error)}")
         return f"This was not possible: {first_line(error)}"
     return ""

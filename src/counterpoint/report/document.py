@@ -66,7 +66,7 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection
     Args:
         kind: its styles and script.
         title: of the browser's window.
-        top: what stands above the sections.
+        top: shown above the sections.
         parts: the sections, in their order.
 
     Returns:
@@ -79,7 +79,7 @@ def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection
 
 
 def plain_header(brand: str, title: str, facts: str) -> Markup:
-    """What stands above the sections of a page without a script.
+    """The part above the sections of a page without a script.
 
     Args:
         brand: the line above the title: what made the page.
@@ -132,7 +132,7 @@ def _is_earlier(kind: PageKind, target: Path) -> bool:
     if not target.is_file():  # a device or a pipe is not ours, and reading it might not end
         return False
     with target.open("rb") as stream:
-        # The tag stands within the first lines of the head; a large foreign file need not be read.
+        # The tag is within the first lines of the head; a large foreign file need not be read.
         return kind.generator.encode() in stream.read(4096)
 
 
@@ -142,8 +142,8 @@ def _content_hash(content: str) -> str:
 
 
 def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
-    """Write the head: the policy that forbids every request stands before anything it governs."""
-    # Hashes hold for these very characters: what is hashed here must be what stands between the tags.
+    """Write the head: the policy that forbids every request comes before anything that it governs."""
+    # Hashes hold for exactly these characters: the hashed text must equal the text between the tags.
     style = Markup("\n".join(_asset(name) for name in kind.styles))
     scripts = "none" if script is None else _content_hash(script)
     # Hashes instead of 'unsafe-inline': text that became markup by mistake could still run and style nothing.

@@ -22,13 +22,13 @@ def render_evaluation(found: "Evaluation | SeedEvaluation") -> Markup:
     """Render the page."""
     record = EvaluationRecord.model_validate(fit(found.record.model_dump()))
     run = RunRecord(name=printable(found.name), order=0, card=RunStatus(status="finished"), evaluation=record)
-    parts = [PageSection("figures", "Figures", "What is it good for?", evaluation_section([run]))]
+    parts = [PageSection("figures", "Figures", "How accurate is it?", evaluation_section([run]))]
     if seeds := found.seed_table():
-        words = "Intervals are Student's over the seeds, in the drawing, too. A figure that all have alike has none."
+        words = "Intervals are Student's over the seeds, in the drawing, too. A figure equal in all has none."
         content = join(element("p", words, class_="note"), data_table("Figures of each seed", seeds[0], seeds[1:]))
         parts.append(PageSection("seeds", "Seeds", "How much depends on the seed?", content))
     if found.remarks():
         said = [element("li", hide_folders(words)) for words in found.remarks()]
-        parts.append(PageSection("beside", "Beside", "What can it be held against?", element("ul", said)))
+        parts.append(PageSection("beside", "Beside", "What can it be compared with?", element("ul", said)))
     header = plain_header("Counterpoint evaluates", run.name, hide_folders(found.samples))
     return document(EVALUATION_PAGE, f"Counterpoint: {run.name}", header, parts)

@@ -103,7 +103,7 @@ def _check(folders: Sequence[Path]) -> None:
 
 
 def _page(runs: Sequence[RunRecord], step: int) -> Markup:
-    """Render the page with every section shrunk by so many steps, as far as it can be."""
+    """Render the page with every section shrunk by a number of steps, as far as possible."""
     drawn = [_drawn(section, runs, step) for section in all_sections()]
     parts = [part for part in drawn if part.content]  # a section without content has nothing to say of these runs
     title = f"Counterpoint report: {', '.join(run.name for run in runs)}"
@@ -117,8 +117,9 @@ def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSectio
         return PageSection(section.name, section.title, section.question, content)
     told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
     tagged = [element("span", run_tag(run.name, run.order), " ", words) for run, words in zip(runs, told, strict=True)]
-    answer = told[0] if len(set(told)) == 1 else join(tagged)  # what holds for all is said once
-    is_open = any(section.opens(run) for run in runs)
+    answer = told[0] if len(set(told)) == 1 else join(tagged)  # a text that all share is written once
+    # Of several runs the first screen has the comparison; each open section would be as high as all runs together.
+    is_open = len(runs) == 1 and section.opens(runs[0])
     return PageSection(section.name, section.title, section.question, content, answer, is_open)
 
 

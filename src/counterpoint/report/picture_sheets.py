@@ -17,7 +17,7 @@ from counterpoint.report.run_record import RunRecord
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)
 SMOOTH_FROM = 24  # pixels; smaller pictures are enlarged with hard edges: nothing is there to smooth
 WEBP_QUALITY = 60  # of pictures that are shrunk once more
-ONE_QUALITY = 82  # of a picture by itself
+ONE_QUALITY = 82  # of a single picture
 LOSSLESS_SIDE = 16  # below this a PNG is as small as anything
 EDGE = 0.01  # of a picture that is cut off, where an enlarged one would take on the colours of those beside it
 
@@ -39,7 +39,7 @@ class PicturePlaces:
 
         Args:
             place: on the sheet.
-            title: what it is.
+            title: shown above the picture.
             words: what else is known of it.
         """
         row, column = divmod(place, self.sheet.columns)

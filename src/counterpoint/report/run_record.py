@@ -263,7 +263,7 @@ def _with_printable_names(known: Collection) -> Collection:
 
 
 def _read_arrays(folder: RunFolder) -> Arrays:
-    """Read the arrays; a missing file, or a missing array in it, is no error."""
+    """Read the arrays; a missing file, or a missing array in it, is not an error."""
     path = folder.arrays
     if not path.exists():
         return Arrays()
@@ -271,8 +271,8 @@ def _read_arrays(folder: RunFolder) -> Arrays:
         # Findings of version 0.1.0 have no seal of the arrays.
         seal = read_derived(folder, folder.findings).get("arrays") if folder.findings.exists() else None
         if (seal is not None or folder.run_id is not None) and seal != {"sha256": sha256_of(path)}:
-            raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it anew")
-        # A pickle could run code of whoever wrote the folder. Members are read, and found damaged, within this block.
+            raise RunError(f"{path} was changed after it was written; counterpoint diagnose writes it again")
+        # A pickle could run code of the folder's author. Members are read, and found damaged, within this block.
         with open_regular(path) as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
     except RunError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from counterpoint.core.markup import Markup, element, hide_folders, join, printable
+from counterpoint.core.markup import Markup, element, hide_folders, join, printable, prose
 from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.picture_sheets import data_address
@@ -20,7 +20,7 @@ MAX_GROUPS = 300
 
 
 def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
-    """Render the page, with pictures small enough for so many bytes; at the end without any."""
+    """Render the page, with pictures small enough for a number of bytes, if need be without any."""
     page = Markup()
     for side in (*SIDES, 0):
         addresses = {} if side == 0 else {name: data_address(each, side) for name, each in found.pictures.items()}
@@ -32,16 +32,16 @@ def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> M
 
 def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
     facts = " · ".join(hide_folders(fact) for fact in found.facts.values())
-    reading = element("p", " ".join(hide_folders(words) for words in found.reading), class_="note")
+    reading = element("p", prose(" ".join(hide_folders(words) for words in found.reading)), class_="note")
     if isinstance(found, Copies):
         header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
         groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
         content = join(_copies_words(found), element("div", groups, class_="groups"))
-        parts = [PageSection("copies", "Near-duplicates", "What is there more than once?", join(content, reading))]
+        parts = [PageSection("copies", "Near-duplicates", "Which samples occur twice or more?", join(content, reading))]
         return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
     header = plain_header("Counterpoint searches", printable(found.run), facts)
     asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
-    parts = [PageSection("hits", "Hits", "What is most alike, and why?", join(asked, reading))]
+    parts = [PageSection("hits", "Hits", "What is most similar, and why?", join(asked, reading))]
     return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
 
 

@@ -11,7 +11,7 @@ ABSENT = "not measured"
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Write a number with so many significant digits; whole numbers keep all of theirs.
+    """Write a number with a number of significant digits; whole numbers keep all digits.
 
     >>> number(61.234), number(1437), number(0.00001234), number(-3.1), number(None)
     ('61.2', '1,437', '1.23×10⁻⁵', '−3.1', 'not measured')
@@ -73,7 +73,7 @@ def interval(low: float | None, high: float | None, unit: Unit = "share") -> str
     """
     if low is None or high is None:
         return ""
-    # The sign of the unit stands once, at the end.
+    # The sign of the unit is written once, at the end.
     return f"{figure_of(unit, low).removesuffix(NO_BREAK + '%')} to {figure_of(unit, high)}"
 
 

@@ -24,11 +24,11 @@ from counterpoint.evaluation.metric_types import accuracy, row_of
 from counterpoint.evaluation.protocol import MIN_QUERIES
 from counterpoint.evaluation.subject import Subject
 
-MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and that are asked about
+MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and queries
 MOST_FITTED = 4000  # of the bank, that a probe is fitted to
 WIDEST = 512  # dimensions of raw input up to which its components are exact
 MOST_CLASSES = 500  # evenly spaced; a probe of 10,000 classes of two samples takes minutes, and tells no more
-FEW = 1000  # labelled samples up to which each is asked about in turn, rather than a fifth of them
+FEW = 1000  # labelled samples up to which each is a query in turn, rather than a fifth of them
 NUM_FOLDS = 5
 NEAREST, FEWEST_NEAREST, TEMPERATURE = 20, 5, 0.1
 
@@ -42,7 +42,7 @@ class AskedSamples:
     Attributes:
         positions: of all that are looked at.
         labels_M: their classes.
-        num_bank: of these, the first so many answer, the others are asked about; None where each is asked about in
+        num_bank: of these, the first are the bank, the others are queries; None where each is a query in
             turn, by leaving it out.
     """
 
@@ -52,7 +52,7 @@ class AskedSamples:
 
     @property
     def asked(self) -> slice:
-        """Those that are asked about, among the positions."""
+        """The queries, among the positions."""
         return slice(self.num_bank or 0, None)
 
     @property
@@ -75,9 +75,9 @@ def chosen_samples(labels_N: Tensor, split: Split, *, each: bool = True) -> Aske
     """Labelled samples to measure accuracies with, evenly spaced where there are many, as are their classes.
 
     Args:
-        labels_N: of all samples, -1 where one has none.
+        labels_N: of all samples, -1 without a label.
         split: bank and queries.
-        each: whether few samples are all asked about in turn, whatever the split.
+        each: whether few samples are all queries in turn, independent of the split.
     """
     classes = labels_N[labels_N >= 0].unique()
     is_asked_N = torch.isin(labels_N, evenly_spaced(classes, MOST_CLASSES))

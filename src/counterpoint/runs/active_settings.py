@@ -1,4 +1,4 @@
-"""Which settings have an effect in a run, and which have none: those are refused where someone gave them.
+"""Which settings have an effect in a run; settings without an effect are refused if they were given.
 
 A setting without effect keeps its default, is not filled in, and is absent from ``resolved.yaml``.
 """
@@ -39,7 +39,7 @@ class Facts:
     """What decides which settings have an effect.
 
     Attributes:
-        settings: as far as they are known; what is ``auto`` is as the method has it.
+        settings: as far as they are known; ``auto`` is the method's default.
         shape: of one sample; None before the data are open.
         num_ranks: processes that train together.
     """
@@ -80,7 +80,7 @@ class Facts:
         return plan_views(self.settings.views)
 
     def lacks_loss_setting(self, name: str) -> str | None:
-        """Why a setting that many losses share has none here."""
+        """Why a setting that many losses share has no effect here."""
         if name in self.loss_takes:
             return None
         if self.loss == CUSTOM:
@@ -91,14 +91,14 @@ class Facts:
         return f"loss {self.loss} takes {taken}"
 
     def lacks_part(self, attribute: str, part: str) -> str | None:
-        """Why a setting of a part that some methods have has none here."""
+        """Why a setting of a part that some methods have has no effect here."""
         if getattr(self.method, attribute) is not None:
             return None
         owners = [name for name, method in METHODS.items() if getattr(method, attribute) is not None]
         return f"it has no {part}; {' and '.join(owners)} {'have' if len(owners) > 1 else 'has'} one"
 
     def needs_form(self, setting: str, *others: str) -> str | None:
-        """Why a setting of ``source`` that only some forms of data read has none here."""
+        """Why a setting of ``source`` that only some forms of data read has no effect here."""
         form, forms = form_of(self.settings.data), (*forms_that_read(setting), *others)
         return None if form is None or form in forms else f"the data are {form}; it is for {', '.join(forms)}"
 
@@ -107,7 +107,7 @@ def check_choices(settings: TrainSettings) -> None:
     """Refuse unknown names, and settings without effect, before any data are read.
 
     Raises:
-        UsageError: a name is unknown (the nearest is told), or a setting would change nothing.
+        UsageError: a name is unknown (the message has the nearest), or a setting would change nothing.
     """
     method = method_named(settings.method)
     if settings.encoder not in (AUTO, CUSTOM):
@@ -129,7 +129,7 @@ def idle_settings(settings: TrainSettings, shape: tuple[int, ...] | None = None)
         shape: of one sample, where the views are filled in, too.
     """
     facts = Facts(settings, shape, world_size())
-    # Before the data are open, nobody knows whether they are pictures.
+    # Before the data are open, it is unknown whether they are pictures.
     rules = RULES if shape is None else {**RULES, **(VECTOR_RULES if len(shape) == 1 else IMAGE_RULES)}
     rules = {**RULES, **OWN_VIEW_RULES} if settings.views.preset == CUSTOM else rules
     return {path: why for path, rule in rules.items() if (why := rule(facts)) is not None}
@@ -302,7 +302,7 @@ def levers_of(settings: TrainSettings, kind: Kind) -> frozenset[Lever]:
         "epochs": True,
         "batch": not is_large,
         "representation": projector != "none" or settings.output.d0 != "all",
-        "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has none by design
+        "projector": projector != "mlp" and method.d0_share is None,  # DirectCLR has no projector by design
         "narrow": projector == "mlp" and is_narrow,
         "features": projector in ("linear", "mlp"),
         "loss options": bool(settings.loss.options),

@@ -129,10 +129,10 @@ def compare_classes(
         UsageError: no run, no labels, or a loss that theory does not cover.
     """
     if is_encoder(run) or (isinstance(run, str | Path) and Path(run).is_file()):
-        raise UsageError(f"{run} is no run folder; only a run has a loss and proportions to compare with")
+        raise UsageError(f"{run} is not a run folder; only a run has a loss and proportions to compare with")
     asked = LookSettings(checkpoint=checkpoint)
     judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
-    question = class_question(judged)  # first: what theory does not cover is said before anything is encoded
+    question = class_question(judged)  # first: cases outside of the theory are reported before anything is encoded
     z_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key_of(judged.encoder) if asked.cache else None)
     return _compared(judged, z_ND.embedding, question, tolerance)
 
@@ -142,7 +142,7 @@ def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, 
 
     Args:
         z_ND: features.
-        labels_N: class numbers, -1 where a sample has none.
+        labels_N: class numbers, -1 for a sample without a label.
         class_names: by number.
 
     >>> z, labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1, -1])

@@ -92,7 +92,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """An evaluation with what it is of: a run's folder, or the file.
+    """An evaluation with the path of its subject: a run's folder, or the file.
 
     ``method`` is what runs of other seeds have in common.
     """
@@ -140,7 +140,7 @@ def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRe
     """What an evaluation found; ``command`` makes it again."""
     record = read_record(EvaluationRecord, values, str(file))
     if not record.rows:
-        raise RunError(f"{file} is no evaluation; make one with: {command}")
+        raise RunError(f"{file} is not an evaluation; make one with: {command}")
     if record.split.query_fingerprint is None:
         raise RunError(
             f"{file} does not keep which queries were right, so it cannot be compared in pairs; evaluate again with: "

@@ -43,7 +43,7 @@ class Compared:
 
     Attributes:
         metric: its name.
-        features: what it is a figure of.
+        features: from which the figure was computed.
         unit: of the figure.
         first: name of the first side.
         second: name of the second one.
@@ -99,7 +99,7 @@ class Comparison:
         sides: what was compared.
         rows: by pair of sides, then metric, then features.
         split: the queries.
-        alike: metrics and features that every run has alike, query by query; they are no part of the table.
+        alike: metrics and features that every run has alike, query by query; they are not part of the table.
     """
 
     sides: tuple[Side, ...]
@@ -114,7 +114,7 @@ class Comparison:
 
     @property
     def queries(self) -> str:
-        """What the runs were asked about."""
+        """The queries of the runs."""
         how = f" ({self.split.how})" if self.split.how else ""
         return f"{self.split.num_queries or 0:,} queries of {self.split.source}{how}"
 
@@ -160,8 +160,8 @@ class Comparison:
         ]
         if any(len(side.seeds) == 1 for side in self.sides):
             words.append(
-                "With one run a side, differences are of these encoders: another seed may give others. How many seeds "
-                "would tell is known once there are at least two a side (train again with another --seed)."
+                "With one run a side, differences are of these encoders: another seed may give others. The number "
+                "of seeds needed is known once there are at least two a side (train again with another --seed)."
             )
         words += self._seed_words()
         untested = [row.name for row in self.rows if row.over_samples is None]
@@ -171,18 +171,18 @@ class Comparison:
         words += [f"{row.name}, {row.first} and {row.second}: {row.remark}." for row in self.rows if row.remark]
         if self.alike:
             alike = "; ".join(f"{metric} of {features}" for metric, features in self.alike)
-            words.append(f"Left out, since all runs have it alike: {alike}.")
+            words.append(f"Left out, since it is the same in all runs: {alike}.")
         return words
 
     def _seed_words(self) -> list[str]:
-        """How many seeds would tell what was not told over seeds."""
+        """How many seeds would decide differences that are undecided over seeds."""
         open_ones = [row for row in self.rows if row.over_seeds and not row.over_seeds.is_told_apart]
         if not open_ones:
             return []
         several = len(self.sides) > 2
         needed = [
             f"{row.name}{f' ({row.first}, {row.second})' if several else ''} "
-            f"{row.seeds_needed if row.seeds_needed is not None else 'more than anybody trains'}"
+            f"{row.seeds_needed if row.seeds_needed is not None else 'too many to be practical'}"
             for row in open_ones
         ]
         return [

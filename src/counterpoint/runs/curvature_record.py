@@ -108,7 +108,7 @@ class HessianSpectrum:
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
-            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it anew") from None
+            raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it again") from None
 
     def __str__(self) -> str:
         first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")
@@ -135,14 +135,14 @@ class HessianSpectrum:
         found = self.last
         if not found.has_negative_curvature:
             return (
-                "no direction was found along which the loss curves down; that is no proof that there is none. The "
+                "no direction was found along which the loss curves down; that is not proof that there is none. The "
                 f"gradient has length {found.gradient_norm:.2g}."
             )
         down = found.signs.below
         words = (
             f"the loss curves down along at least {down.at_least:,} ({LEVEL:.0%}: {_count(down)}) of "
             f"{self.num_parameters:,} directions (eigenvalues down to {found.smallest[0].value:.3g} or less), so these "
-            "weights are no local minimum of it. A strict saddle has such a direction and a gradient of zero: the "
+            "weights are not a local minimum. A strict saddle has such a direction and a gradient of zero: the "
             f"gradient has length {found.gradient_norm:.2g}"
         )
         # From below: the largest eigenvalue is no smaller than the Ritz value.

@@ -91,7 +91,7 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
         job: what to train; its run folder exists and is held by the first rank.
         assembled: what the job was made of.
         reporter: shows progress.
-        is_resumed: go on from the newest checkpoint.
+        is_resumed: continue from the newest checkpoint.
 
     Raises:
         RunError: something cannot be written or read.
@@ -182,7 +182,7 @@ def _update_alone(folder: RunFolder, reporter: Reporter, *, is_done: bool, **cha
         # The disk that failed before fails again: what the user must hear is the first cause, which is on its way.
         if is_done:
             raise
-        reporter.say(f"{error}; it may still say that the run goes on")
+        reporter.say(f"{error}; it may still say that the run continues")
 
 
 def _peak_memory_mb() -> float | None:

@@ -38,7 +38,7 @@ LARS: Mapping[str, Any] = {"name": "lars", "weight_decay": 1e-4, "trust": 0.02, 
 
 @dataclass(frozen=True)
 class FineTuned:
-    """A fine-tuned encoder and what it is worth.
+    """A fine-tuned encoder and its accuracies.
 
     Attributes:
         run: its run, with the classifier.
@@ -106,7 +106,7 @@ def fine_tune(
     Raises:
         UsageError: a setting is wrong, or several ranks were started.
         DataError: no labels, or queries of classes that the data do not have; before any step.
-        RunError: ``subject`` is no finished run, or the new folder cannot be written.
+        RunError: ``subject`` is not a finished run, or the new folder cannot be written.
         TrainingError: a step cannot be taken.
     """
     if read_ranks(os.environ).world_size > 1:
@@ -149,7 +149,7 @@ def _beginning(subject: Run | str | Path | nn.Module, data: Any, labels: Any) ->
         if data is None:
             before = read_resolved(known.folder)
             data, labels = before.data if known.data is None else known.data, known.labels if labels is None else labels
-            # Nothing held out of training without labels is no answer for training with them.
+            # A holdout of 0 that was resolved without labels does not hold for training with labels.
             settings["source"] = {**before.source.model_dump(), "holdout": before.source.holdout or "auto"}
         if load_encoder(known.folder, known.encoder).card.table is not None:
             settings["source"] = {**settings.get("source", {}), "columns": str(known.path)}
@@ -171,7 +171,7 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
 
 
 def _recipe(asked: TrainSettings, views: dict[str, Any], num_train: int) -> dict[str, Any]:
-    """The papers' settings where nobody asked for others: a whole section is the user's once its first word is."""
+    """The papers' settings by default; a section of which the user set one word is the user's as a whole."""
     epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
     batch = usual_batch(num_train)[0] if asked.batch_size == "auto" else asked.batch_size
     recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}

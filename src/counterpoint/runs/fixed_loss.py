@@ -34,7 +34,7 @@ class FixedLoss:
         at: the loss around some weights (the ``state_dict`` of the run's method).
         inputs: both views.
         num_parameters: trained weights.
-        loss_name: what it is called.
+        loss_name: shown in tables and messages.
         floor: a value that it cannot go below; None where that is not known.
         remarks: what is to be known, in sentences.
         batch_norm: whose statistics BatchNorm uses: batch, frozen, or none.
@@ -123,7 +123,7 @@ def check_second_derivative(loss: Loss) -> None:
     """Require a loss that has a Hessian.
 
     Raises:
-        UsageError: it has none; says why, and which option has one.
+        UsageError: it has no Hessian; the message says why, and which option has one.
     """
     if loss.card.second_derivative.startswith("none"):
         raise UsageError(f"{loss.card.name} has no Hessian: {loss.card.second_derivative.removeprefix('none, ')}")

@@ -98,7 +98,7 @@ def _gap(training: Pair | None, held_out: Pair | None) -> dict[str, float]:
         (unit_rows(first.double()) * unit_rows(second.double())).sum(dim=1) for first, second in (training, held_out)
     ]
     gap = float(cosines[0].mean() - cosines[1].mean())
-    # welch1947, with so many degrees of freedom that the normal quantile serves.
+    # welch1947, with enough degrees of freedom that the normal quantile serves.
     error = Z_95 * math.sqrt(sum(float(each.var()) / len(each) for each in cosines))
     return {"gap": gap, "low": gap - error, "high": gap + error}
 

@@ -107,7 +107,7 @@ def hessian_spectrum(
 
 
 def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
-    """The checkpoints that are asked for, oldest first; the newest stands for the run, and an older one is named."""
+    """The checkpoints that are asked for, oldest first; the newest represents the run, and an older one is named."""
     if checkpoint is not None:
         known = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
         return [known[step] for step in steps_asked(folder, checkpoint)]

@@ -93,7 +93,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         return _diagnose_subject(judged, asked, threshold, reporter)
     part = asked.part if data is not None else {}
     if others := look.keys() - part.keys():
-        raise UsageError(f"{min(others)}= goes with a run; features are all that is looked at")
+        raise UsageError(f"{min(others)}= goes with a run; only features were given")
     if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
         raise UsageError(
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
@@ -111,7 +111,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
     source = judged.source
     if not judged.has_views:
         reporter.say(
-            "the run's views are your own and not at hand: no alignment is measured; pass Run(path, views=...)"
+            "the run's views are your own and not available: no alignment is measured; pass Run(path, views=...)"
         )
     layers, layer_arrays = read_layers(judged, reporter) if asked.layers else (None, {})
     with reporter.bar("diagnosing", 3) as advance:
@@ -122,7 +122,7 @@ def _diagnose_subject(judged: Subject, asked: DiagnosisSettings, threshold: floa
         advance()
         findings = _judged(evidence, embedding_ND, concepts, threshold)
         findings = findings.model_copy(update={"layers": layers})
-        # A record of other samples, labels or weights would stand for the run in its report.
+        # A record of other samples, labels or weights would represent the run in its report.
         if judged.folder is not None and judged.is_own_record:
             keep_for_page(judged.folder, source, findings, known, layer_arrays)
         advance()

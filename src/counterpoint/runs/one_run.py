@@ -152,14 +152,14 @@ def _assemble(
 
 
 def _way(folder: RunFolder, start: Start) -> str:
-    """Whether to go on with what stands in the folder, to replace it, or to begin; raises before the data are read."""
+    """Whether to resume the run in the folder, to replace it, or to begin; raises before the data are read."""
     if is_beginning(folder) or not folder.path.exists():
         return BEGIN
     launch = None
     with contextlib.suppress(RunError):
         launch = folder.read_status().launch
     if folder.is_ours and (start.resume or is_restart(start.placement, launch)):
-        open_run(folder.path)  # damage is told, and what repairs it
+        open_run(folder.path)  # reports damage, and what repairs it
         return GO_ON
     check_free(folder, overwrite=start.overwrite)
     return REPLACE

@@ -1,6 +1,6 @@
 """Recipes: the settings of a published table as data, one file per data set and encoder. Loads without torch.
 
-A recipe is a part of a config. What stands beside it in a config or on the command line wins, and what it leaves open
+A recipe is a part of a config. Settings beside it in a config or on the command line win, and what it leaves open
 is chosen for the data as ever. Files lie in a folder for each paper, ``runs/recipes/BIBKEY/NAME.yaml``.
 """
 
@@ -42,7 +42,7 @@ class RecipeFile(Settings):
     Attributes:
         paper: key of the bibliography.
         summary: one line, ``DATA, ENCODER: what``.
-        extends: name of a file whose settings, departures and arms this one goes on from.
+        extends: name of a file whose settings, departures and arms this one continues from.
         reproduces: tables and figures of the paper.
         follows: whose configuration it is, with file and line or section; of the extended file where empty.
         departures: from the paper and its code, one sentence each.
@@ -66,7 +66,7 @@ class Recipe:
 
     Attributes:
         name: of the file, or of file and arm.
-        file: that it stands in, without its suffix.
+        file: that holds it, without its suffix.
         paper: key of the bibliography.
         summary: one line.
         reproduces: tables and figures of the paper.
@@ -109,13 +109,13 @@ def recipe_named(name: str) -> Recipe:
         name: as ``counterpoint list recipes`` has it.
 
     Raises:
-        UsageError: there is none of the name; the nearest is told.
+        UsageError: no recipe has the name; the message has the nearest one.
 
     >>> recipe_named("mio-cifar10-resnet18").settings["optim.learning_rate"]
     0.06
     """
     for path in _files():
-        # mio-cifar10-resnet18-simclr stands in mio-cifar10-resnet18.yaml.
+        # mio-cifar10-resnet18-simclr is in mio-cifar10-resnet18.yaml.
         if f"{name}-".startswith(f"{path.stem}-") and name in (found := _recipes_of(path)):
             return found[name]
     # Not all names, of which there are many.
@@ -188,7 +188,7 @@ def _recipes_of(path: Path) -> dict[str, Recipe]:
     below = [_read(place) for place in _files() if place.stem == file.extends]
     files = [*below, file]
     follows = next((each.follows for each in reversed(files) if each.follows), "")
-    # Data and encoder, with which the summary of the file begins and those of its arms go on.
+    # Data and encoder, with which the summary of the file begins and those of its arms continue.
     setting = "".join(file.summary.partition(": ")[:2]) if ": " in file.summary else ""
     found = {}
     for arm in ("", *file.arms):

@@ -98,7 +98,7 @@ def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:
         "labels are known, so an honest evaluation is possible" if has_labels else "no labels: everything is trained on"
     )
     resolution.fill("source.holdout", lambda: (HOLDOUT if has_labels else 0.0, reason))
-    # Folders are resized as they are read; an array is what it is.
+    # Folders are resized as they are read; an array keeps its size.
     side = source_side(source.shape)
     if source.kind == "images" and settings.source.image_size not in ("auto", side):
         raise UsageError(f"source.image_size resizes folders only; {source.name} holds images of {source.shape[1]} px")
@@ -190,7 +190,7 @@ def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | Non
     # By the preset's numbers: blur_sigma, for example, has no effect where nothing is blurred.
     resolution.idle = idle_settings(resolution.settings, source.shape)
     for name, value in filled_in:
-        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now: the loop goes on
+        resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now
     if own is not None:
         own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pixels is None else pixels)
     return resolution

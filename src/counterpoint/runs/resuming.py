@@ -28,14 +28,14 @@ from counterpoint.nn.trained import is_saved
 _OF_ENGINE = ("workers", "checkpoint_every", "checkpoint_steps", "checkpoint_at", "keep", "knn_every")
 HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENGINE, "tensorboard", "wandb"))})
 
-# Where a run lies, and the name of settings that are recorded one by one: no value by itself.
+# Where a run lies, and the name of settings that are recorded one by one: not a value of its own.
 NAMES = ("out", "recipe")
 # Settings of earlier versions that weights depend on, with the value that changes nothing.
 NO_MORE = (("engine", "average", "none"), ("engine", "accumulate", 1), ("optim", "layer_decay", 1.0))
 
 
 def continued_settings(folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings) -> TrainSettings:
-    """Settings with which a run goes on: its own, and of those asked for the harmless ones.
+    """Settings with which a run continues: its own, and of those asked for the harmless ones.
 
     Args:
         folder: the run.
@@ -79,7 +79,7 @@ def differing_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> d
 
 
 def recorded_settings(folder: RunFolder) -> TrainSettings:
-    """Settings with which a run goes on: those of ``resolved.yaml``, held against the newest sound checkpoint.
+    """Settings with which a run continues: those of ``resolved.yaml``, compared with the newest sound checkpoint.
 
     Args:
         folder: the run, which this process holds.
@@ -116,7 +116,7 @@ def recorded_settings(folder: RunFolder) -> TrainSettings:
 
 
 def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -> str:
-    """Require that a run goes on with the samples that it began with, and with settings that give the same weights.
+    """Require that a run continues with the samples that it began with, and with settings that give the same weights.
 
     Args:
         folder: the run.
@@ -133,15 +133,15 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
     status, facts = readable_status(folder), _facts(folder)
     began = facts.get("data") if status is None else status.data_fingerprint
     if began is None:
-        raise RunError(f"{folder.status} is damaged, and no checkpoint is left to go on from; start with --overwrite")
+        raise RunError(f"{folder.status} is damaged, and no checkpoint is left to use; start with --overwrite")
     if fingerprint != began:
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
     if "resolved" not in facts:
         return ""
-    for section, name, usual in NO_MORE:  # nothing would go on with them
+    for section, name, usual in NO_MORE:  # nothing would continue with them
         if facts["resolved"].get(section, {}).get(name, usual) != usual:
             path = f"{section}.{name}"
-            raise UsageError(f"{folder.path} has {path}, which is no more; it can be used, and not gone on with")
+            raise UsageError(f"{folder.path} has {path}, which was removed; it can be used, but not resumed")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
     # What had no effect in the run, and what its version did not know, was "auto" to it.
@@ -176,13 +176,13 @@ def repair(folder: RunFolder, first_status: RunStatus, reporter: Reporter) -> No
         if not path.exists() and memory is not None and memory.position.epoch:
             reporter.say(f"{path} is missing: the figures of {memory.position.epoch} epochs are lost")
         elif problem := change_of_lines(folder, path, memory):
-            raise RunError(f"{path} is damaged: {problem}; no weight depends on it: move it away to go on without it")
+            raise RunError(f"{path} is damaged: {problem}; no weight depends on it: move it to continue without it")
 
 
 def change_of_lines(folder: RunFolder, path: Path, then: Memory | Snapshot | None) -> str:
-    """What is wrong with a log, held against a checkpoint; empty if nothing is."""
+    """Errors of a log that a checkpoint shows; empty without errors."""
     lines = read_lines(path)
-    # Times are no part of a checkpoint, which has the same bytes wherever it is computed.
+    # Times are not part of a checkpoint, which has the same bytes wherever it is computed.
     if lines.problem or then is None or path != folder.metrics:
         return lines.problem
     step, kept = then.position.step, then.facts.get("figures")
@@ -210,7 +210,7 @@ def readable_status(folder: RunFolder) -> RunStatus | None:
             return None  # two against one
     raise StaleFileError(
         f"{memory.path} is of another run ({memory.facts.get(RUN)}) than {folder.status} ({status.run_id}); put the "
-        "run's own back, or remove it: counterpoint resume goes on from the one before"
+        "run's own back, or remove it: counterpoint resume continues from the one before"
     )
 
 
@@ -225,7 +225,7 @@ def threads_of_begin(folder: RunFolder, settings: TrainSettings, reporter: Repor
     """Within, as many threads as a run on the CPU began with, where the machine has them: they decide the last bits.
 
     Args:
-        folder: the run, which goes on.
+        folder: the run, which continues.
         settings: its own.
         reporter: hears of another number than this process has.
     """

@@ -1,4 +1,4 @@
-"""What is said of a run as it begins or goes on: `run.json`, `config.yaml`, `resolved.yaml`, and a few lines."""
+"""What is recorded of a run at its begin or resumption: `run.json`, `config.yaml`, `resolved.yaml`, and a few lines."""
 
 import contextlib
 import datetime
@@ -87,7 +87,7 @@ def keep_changes(folder: RunFolder, settings: TrainSettings, resolution: Resolut
     """Write what was changed since the run began, and settings that cannot be read any more.
 
     Args:
-        folder: the run, which goes on.
+        folder: the run, which continues.
         settings: with which it does.
         resolution: of these settings.
     """
@@ -104,9 +104,9 @@ def _write_resolved(folder: RunFolder, resolution: Resolution, run_id: str | Non
     resolved = without_idle(resolution.settings, resolution.idle)
     reasons = resolution.reasons
     with contextlib.suppress(UsageError, TypeError):  # there is none yet, or none that can be read
-        # A setting that is filled in already gives no reason when the run goes on.
+        # A setting that is filled in already gives no reason when the run continues.
         reasons = {**dict(leaves(read_yaml_mapping(folder.resolved).get("reasons", {}))), **reasons}
-    # In the order of names: a run that goes on finds reasons in another order than one that begins.
+    # In the order of names: a run that continues finds reasons in another order than one that begins.
     text = dump_yaml({**resolved, "reasons": dict(sorted(reasons.items()))})
     write_text(folder.resolved, sealed_text(with_run(text, run_id)))
 
@@ -132,7 +132,7 @@ def banner(assembled: Assembled) -> list[str]:
     if remark := thread_remark(torch.get_num_threads()):
         lines.append(remark)
     if start is not None:
-        projector = "" if settings.projector.kind == "none" else "; the projector begins anew"
+        projector = "" if settings.projector.kind == "none" else "; the projector starts untrained"
         rest = "; the projector, too" if projector and "projector" in start.parts else projector
         lines.append(f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}")
     lines.append(_pairs(assembled))

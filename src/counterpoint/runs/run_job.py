@@ -83,7 +83,7 @@ def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
     is_nonnegative = assembled.settings.output.nonnegative != "none"
     chance = assembled.loss.chance(assembled.order.batch_size)
     floor = assembled.loss.floor(assembled.order.batch_size, nonnegative=is_nonnegative)
-    # Where collapse is the lowest loss (BYOL, SimSiam), what looks all alike is no level to come down from.
+    # Where collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
     has_chance = math.isfinite(chance) and chance > floor
     return chance if has_chance else None, floor if math.isfinite(floor) else None
 

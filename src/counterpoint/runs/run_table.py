@@ -37,7 +37,7 @@ class RunLine:
 
     Attributes:
         name: path below the folder that is listed.
-        status: done, running, stopped (resume goes on), failed or damaged.
+        status: done, running, stopped (resume continues), failed or damaged.
         pid: of the process that trains it.
         method: that it learns by.
         data: that it learns from.
@@ -190,7 +190,7 @@ def size_on_disk(path: Path) -> int:
         for name in names:
             try:
                 total += os.lstat(os.path.join(parent, name)).st_size
-            except OSError:  # a run that goes on drops its old checkpoints
+            except OSError:  # a run that continues drops its old checkpoints
                 continue
     return total
 

@@ -57,7 +57,7 @@ from counterpoint.runs.run_evidence import GatheredEvidence
 
 BLOCK = 512  # pictures decoded at once
 LOSSLESS_SIDE = 16  # up to which a PNG is as small as anything
-GROUND = 128  # grey beside a picture that is no square
+GROUND = 128  # grey beside a picture that is not a square
 MOST_SHEET_BYTES = 2_500_000  # in a page, 4/3 of it
 # Side and quality of the pictures, tried in this order until they fit.
 GRAINS = ((48, 75), (48, 60), (40, 60), (32, 60), (24, 50))
@@ -124,7 +124,7 @@ def principal_scores(unit_MD: Tensor) -> tuple[Tensor, Tensor]:
     values_K, vectors_DK = values_D.flip(0)[:num_kept].clamp(min=0), vectors_DD.flip(1)[:, :num_kept]
     largest_K = vectors_DK.gather(0, vectors_DK.abs().argmax(dim=0)[None])[0]
     scores_MK = centred_MD @ (vectors_DK * largest_K.sign())
-    # Rounding of equal features is no variance.
+    # Rounding of equal features is not variance.
     total = float(values_D.clamp(min=0).sum())
     is_constant = total <= 1e-10 * max(float(unit_MD.double().square().sum()), 1e-300)
     share_K = torch.zeros_like(values_K) if is_constant else values_K / total
@@ -163,7 +163,7 @@ def _dimensions(z_ND: Tensor, labels: Tensor | None, chosen_MD: Tensor, threshol
 
 
 def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_BYTES) -> Sheet:
-    """Small square pictures of some samples in one file of at most so many bytes, if the smallest ones fit.
+    """Small square pictures of some samples in one file of a limited number of bytes, if the smallest ones fit.
 
     Args:
         source: of images.
@@ -182,9 +182,9 @@ def picture_sheet(source: Source, rows: list[int], most_bytes: int = MOST_SHEET_
 
 
 def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
-    """Pictures (m, side, side, 3), uint8; what is no square lies on grey."""
+    """Pictures (m, side, side, 3), uint8; what is not a square lies on grey."""
     images = source.store.fetch(rows)
-    # Two channels or more than four have no colours that anybody knows: the first one, or three, are shown.
+    # Two channels or more than four have no known colours: the first one, or three, are shown.
     images = images[:, :3] if images.shape[1] >= 3 else images[:, :1].expand(-1, 3, -1, -1)
     images = shrunk_to_bytes(images, side)
     high, wide = images.shape[2:]

@@ -28,7 +28,7 @@ class SeedRow:
     """One figure over the seeds.
 
     Attributes:
-        features: what it is a figure of.
+        features: from which the figure was computed.
         protocol: the metric.
         settings: of the metric, those that all runs have alike.
         values: of each run, in the order of the seeds.
@@ -95,7 +95,7 @@ class SeedEvaluation:
         return EvaluationRecord(split=self.split, rows=tuple(row.mean_row for row in self.rows))
 
     def remarks(self) -> list[str]:
-        """What stands beside the figures: nothing, as pairs are compared run by run."""
+        """Text beside the figures: empty, as pairs are compared run by run."""
         return []
 
     def seed_table(self) -> list[list[str]]:
@@ -182,7 +182,7 @@ def _check(folder: RunFolder, runs: Mapping[int, RunFolder]) -> None:
         differing = differing_settings(own, read_resolved(other).model_dump(mode="json")).keys() - HARMLESS - {"seed"}
         if differing:
             raise RunError(
-                f"{first.path} and {other.path} differ in {', '.join(sorted(differing))}, so that no mean tells "
+                f"{first.path} and {other.path} differ in {', '.join(sorted(differing))}, so that no mean means "
                 "anything; compare them one by one (counterpoint compare)"
             )
 

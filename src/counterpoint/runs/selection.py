@@ -89,7 +89,7 @@ class Candidate:
     Attributes:
         name: of its run, with the step of a checkpoint.
         figures: by ``Ranker.name``.
-        faults: titles of severe findings that need no labels; an encoder with one stands behind all without.
+        faults: titles of severe findings that need no labels; an encoder with one ranks below all without.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Selection:
     num_labelled: int = 0
 
     def likely_best(self, ranker: Ranker) -> tuple[str, ...]:
-        """The first one by a figure, and those of which nobody can tell by these samples whether they are as good."""
+        """The best one by a figure, and those that these samples cannot tell from it."""
         alike = [each for each in self.candidates if bool(each.faults) == bool(self.candidates[0].faults)]
         ordered = sorted(alike, key=lambda each: each.figures[ranker.name].behind)
         return tuple(each.name for each in ordered if each is ordered[0] or not each.figures[ranker.name].is_told_apart)
@@ -187,7 +187,7 @@ FIGURES: Mapping[str, Callable[[Tensor, Pair], float]] = {
 
 @dataclass(frozen=True)
 class _Measured:
-    """An encoder with what it is ranked by.
+    """An encoder with the figures that rank it.
 
     Attributes:
         name: for the table.

@@ -1,4 +1,4 @@
-"""Train a run, or one for each of several seeds, and go on with them: what `cp.train` and `cp.resume` do.
+"""Train a run, or one for each of several seeds, and continue with them: what `cp.train` and `cp.resume` do.
 
 Runs of several seeds lie in one folder, and have the same samples and split.
 """
@@ -109,7 +109,7 @@ def train_from(
         asked: the settings.
         given: what is in memory.
         reporter: shows progress (on the first rank).
-        seeds: how many runs; None for one, which is no folder of several.
+        seeds: how many runs; None for one, which is not a folder of several.
         how: ``resume`` and ``overwrite``, as ``Start`` has them.
     """
     asked, given = with_named_parts(asked, given)
@@ -168,7 +168,7 @@ def resume_seeds(folder: RunFolder, *, quiet: bool = False) -> SeedRuns:
 def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, start: Start) -> SeedRuns:
     """Train a run for each of ``seed``, ``seed + 1``, ...
 
-    Finished seeds of a folder that is gone on with stay as they are, and those that have not begun begin with the
+    Finished seeds of a folder that is continued stay as they are, and those that have not begun begin with the
     settings of the others. Each run is held while it is trained, and their folder all the time.
     """
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or not 1 <= num_seeds <= MOST_SEEDS:
@@ -218,7 +218,7 @@ def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Sou
 
 
 def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings but for those at ``auto``, which ask for nothing where a run goes on."""
+    """Settings except those at ``auto``, which change nothing in a resumed run."""
     named = {name: value for name, value in asked.items() if value != "auto"}
     return {name: _without_auto(value) if isinstance(value, Mapping) else value for name, value in named.items()}
 
@@ -228,7 +228,7 @@ def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSett
 
 
 def _way(folder: RunFolder, start: Start) -> str:
-    """Whether to go on with the seeds in the folder, to replace them, or to begin."""
+    """Whether to continue with the seeds in the folder, to replace them, or to begin."""
     if not folder.holds_seeds or is_beginning_of_seeds(folder):
         return BEGIN
     if start.resume or is_restart(start.placement, folder.read_seeds().launch):

@@ -116,7 +116,7 @@ def open_given(settings: TrainSettings, given: Given, reporter: Reporter, weight
         settings: of the run.
         given: what is in memory.
         reporter: shows progress while a folder is read.
-        weights: that the encoder begins with; where nobody asked for a size, photographs are brought to theirs.
+        weights: the encoder's first weights; without a size in the settings, photographs are resized to theirs.
 
     Raises:
         UsageError: the run needs an array that was not passed.

@@ -118,7 +118,7 @@ def verify(run: Run | str | Path, *, quiet: bool = False) -> Verification:
     known = as_run(run, may_be_mixed=True)
     folder = known.folder
     status = _looked_at(folder.status.name, _status, folder)
-    if status.result == "failed":  # what the others are of cannot be told by it
+    if status.result == "failed":  # it cannot say which run the others belong to
         names = [path.name for path in (*list_checkpoints(folder.checkpoints), *folder.files) if path.exists()]
         why = f"{folder.status.name} is of another run"
         rest = [Check(name, "not checked", why) for name in names if name != folder.status.name]
@@ -145,7 +145,7 @@ def _status(folder: RunFolder) -> str:
         others.append(run_named_in(read_text(folder.resolved)))
     with contextlib.suppress(RunError):
         others.append(read_sealed(folder.encoder_card).get(RUN))
-    # A damaged file may hold anything where the id of a run stands.
+    # A damaged file may hold anything in place of the id of a run.
     votes = Counter([run_id, *(each if each is None else str(each) for each in others)])
     commonest, num_votes = votes.most_common(1)[0]
     if votes[run_id] < num_votes:
@@ -161,7 +161,7 @@ def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]
             num_bytes = sum(file.stat().st_size for file in path.iterdir())
             found.append(_Replayable(path, load_checkpoint(path), read_step(folder.checkpoints, step_of(path))))
         except (OSError, RunError) as error:
-            if path.exists():  # a run that goes on meanwhile drops old ones, at any moment
+            if path.exists():  # a run that continues meanwhile drops old ones, at any moment
                 yield Check(path.name, "failed", find_damage(path) or first_line(error))
             continue
         yield Check(path.name, "ok", f"every file matches its hash ({num_bytes / 1e6:.1f} MB)")
@@ -216,7 +216,7 @@ def _settings(folder: RunFolder, found: list[_Replayable]) -> str:
 
 
 def _threads(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """Whether a run on the CPU went on with another number of threads than it began with."""
+    """Whether a run on the CPU continued with another number of threads than it began with."""
     status = folder.read_status()
     began = status.num_threads
     others = sorted({each.snapshot.facts.get("num_threads", began) for each in found} - {began})
@@ -319,7 +319,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         job = open_job(run, reporter)
     except (UsageError, DataError) as error:
         yield Check("data", "not checked", first_line(error))
-        yield Check("replayed step", "not checked", "what the run needs is not at hand")
+        yield Check("replayed step", "not checked", "data or code of the run are not available")
         return
     except CounterpointError as error:
         yield Check("data", "failed", first_line(error))
@@ -333,7 +333,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
     # The newest; the last one of a run has no step after it.
     chosen = next((each for each in found if each.kept is not None), None)
     if chosen is None or chosen.kept is None:
-        why = "no step after a checkpoint was recorded: a run does so once it has gone on from one (engine.keep >= 2)"
+        why = "no step after a checkpoint was recorded: a run that continued from one does so (engine.keep >= 2)"
         yield Check("replayed step", "not checked", why if found else "no checkpoint verifies")
         return
     yield _replay(chosen.snapshot, chosen.kept, job)
@@ -343,7 +343,7 @@ def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
     """Take a recorded step again, with as many threads as it was taken with."""
     name, ranks = f"replayed step {kept.record.step}", snapshot.facts.get("world_size", 1)
     if ranks != 1:
-        return Check(name, "not checked", f"it was computed by {ranks} ranks together; their sums end in other bits")
+        return Check(name, "not checked", f"it was computed by {ranks} ranks together; the last bits of sums differ")
     try:
         with with_threads(kept.machine.threads):
             now = this_machine(job.engine.device.type)
@@ -356,6 +356,6 @@ def _replay(snapshot: Snapshot, kept: KeptStep, job: Any) -> Check:
         return Check(name, "ok", f"samples, loss, gradient norm and weights are the same bits ({now})")
     detail = f"{', '.join(changed)}; recorded with {kept.machine}, replayed with {now}"
     if kept.machine == now and job.unit == "images":
-        detail += "; since 0.3.0 tall pictures in files are resized otherwise"
+        detail += "; since 0.3.0 tall pictures in files are resized differently"
     is_repeatable = now == kept.machine and job.engine.device.type == "cpu"  # GPU kernels may add in any order
     return Check(name, "failed" if is_repeatable else "not checked", detail)

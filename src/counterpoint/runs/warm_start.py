@@ -97,7 +97,7 @@ class WarmStart:
             The same with the parts that took them, and without the weights.
 
         Raises:
-            UsageError: they do not fit the encoder; the first names are told.
+            UsageError: they do not fit the encoder; the message has the first names.
         """
         if self.tensors is None:  # a checkpoint follows
             return self
@@ -110,12 +110,12 @@ class WarmStart:
         fit_weights(encoder.backbone, part_of(self.tensors, "backbone"), origin, card.architecture)
         try:
             fit_weights(encoder.projector, part_of(self.tensors, "projector"), origin)
-        except UsageError:  # of another shape, or none: it begins anew
+        except UsageError:  # of another shape, or none: it starts untrained
             return known
         return replace(known, parts=("backbone", "projector"))
 
     def record(self) -> dict[str, Any]:
-        """Plain values for ``run.json`` and the facts of a checkpoint: enough to go on without the weights."""
+        """Plain values for ``run.json`` and the facts of a checkpoint: enough to continue without the weights."""
         assert self.statistics is not None
         mean, std = map(list, self.statistics)
         # Names only: a run folder may be given away.
@@ -167,7 +167,7 @@ def initial_encoder_of(run: Run) -> Encoder:
 
 
 def weights_of_begun(folder: RunFolder, settings: TrainSettings) -> WarmStart | None:
-    """What a run that goes on needs of the weights it began with: what it recorded, or before its first checkpoint all.
+    """What a resumed run needs of the weights it began with: what it recorded, or before its first checkpoint all.
 
     Args:
         folder: the run.

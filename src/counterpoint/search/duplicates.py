@@ -29,7 +29,7 @@ FETCHED = 512  # pictures at a time
 MOST_DRAWN = 2000  # pictures of a page
 BY_PIXELS = (
     "Two samples are near-duplicates by the rule of `counterpoint audit`: the same picture compressed, resized, a "
-    "little cropped, brighter, turned, mirrored, framed or marked. Each pair stands for itself; groups of more have "
+    "little cropped, brighter, turned, mirrored, framed or marked. Each pair is listed separately; groups of more have "
     "equal pixels. Look at them before you delete one."
 )
 BY_EMBEDDING = (

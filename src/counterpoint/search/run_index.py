@@ -47,7 +47,7 @@ class IndexedRun(Record):
         layer: that was indexed.
         data: name of the samples.
         fingerprint: hash of the samples.
-        files: in which the samples lie; empty where nobody knows them, or of arrays.
+        files: that hold the samples; empty where they are unknown, or for arrays.
         stamp: hash of the states that these files had.
         has_concepts: whether two samples are alike because of single dimensions that few samples activate.
     """
@@ -121,7 +121,7 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
 
     Raises:
         UsageError: an option is wrong.
-        RunError: the run has no encoder yet, is deleted or trained anew meanwhile, or is in use where the index must be
+        RunError: the run has no encoder yet, is deleted or retrained meanwhile, or is in use where the index must be
             built; or the index that is there is damaged, or of another run, checkpoint, layer or version; named.
         DataError: fewer than two samples.
     """
@@ -153,12 +153,12 @@ def open_run_index(run: Run | str | Path, data: Any, options: dict[str, Any], ve
             return RunIndex(asked.run, _about(index), index, opened, reporter)
     source = opened().source
     if len(source) < 2:
-        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
+        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is the query")
     asked = asked.model_copy(update={"data": source.name, "fingerprint": source.fingerprint})
     folder = _folder(known, asked, data, settings)
     index = None if settings.rebuild else _kept(folder, asked)
     if index is None:
-        with lock_run(known.path) as note:  # without it nobody deletes the run, trains it anew or builds an index
+        with lock_run(known.path) as note:  # prevents that others delete the run, train it again or build an index
             if note:
                 reporter.say(note)
             with same_run(known, weights):
@@ -187,7 +187,7 @@ def _layer(run: Run) -> str:
 
 
 def _kept(folder: Path, asked: IndexedRun) -> VectorIndex | None:
-    """The index that is there; None where it is of other samples, or without a fingerprint nobody can tell.
+    """The index that is there; None where it is of other samples, or where this is unknown without a fingerprint.
 
     Raises:
         RunError: it does not fit; named.
@@ -250,7 +250,7 @@ def weights_hash(run: Run) -> str:
 
 @contextmanager
 def same_run(run: Run, weights: str) -> Iterator[None]:
-    """Within, a run is read that may be deleted or trained anew meanwhile: then what was read of it counts for nothing.
+    """Within, a run is read that may be deleted or retrained meanwhile: what was read of it is then discarded.
 
     Raises:
         RunError: that happened.
@@ -262,7 +262,7 @@ def same_run(run: Run, weights: str) -> Iterator[None]:
         problem = error
     # A file that was there a moment ago: others may still be.
     if isinstance(problem, FileNotFoundError) or weights_hash(run) != weights:
-        raise RunError(f"{run.path} was deleted or trained anew while it was searched; search it again") from problem
+        raise RunError(f"{run.path} was deleted or trained again while it was searched; search it again") from problem
     if problem is not None:
         raise problem
 

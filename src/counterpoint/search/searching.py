@@ -45,10 +45,10 @@ RANDOM = (
 
 @dataclass(frozen=True)
 class Query:
-    """One thing that is asked about.
+    """One query.
 
     Attributes:
-        name: what it is called.
+        name: shown in tables and messages.
         vector_D: what is searched for.
         row: its place in the collection; None for what comes from elsewhere.
         sample: as ``data.stores`` give it, (c, h, w) or (d,); None for rows, which the collection holds.
@@ -150,10 +150,10 @@ def find_queries(known: RunIndex, asked: Any) -> list[Query]:
     """
     words = [asked] if isinstance(asked, str | Path | int) or hasattr(asked, "__array__") else list(asked)
     if not words:
-        raise UsageError("nothing is asked about: give a picture, a folder, a row or the name of a sample")
+        raise UsageError("there is no query: give a picture, a folder, a row or the name of a sample")
     queries = [query for word in words for query in _queries_of(known, word)]
     if len(queries) > MOST_QUERIES:
-        raise UsageError(f"at most {MOST_QUERIES:,} queries are answered in one call, got {len(queries):,}")
+        raise UsageError(f"at most {MOST_QUERIES:,} queries are allowed in one call, got {len(queries):,}")
     return queries
 
 
@@ -189,7 +189,7 @@ def _of_picture(known: RunIndex, path: Path) -> Query:
         # The same way as pictures of a folder are read.
         sample = decode_square(read_regular(path, MAX_ENCODED_BYTES), int(subject.opens.image_size))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is no picture that can be read: {first_line(error)}") from None
+        raise DataError(f"{path} is not a readable picture: {first_line(error)}") from None
     if subject.encoder.card.in_shape[0] == 1:
         sample = sample.float().mean(dim=0, keepdim=True).round().to(torch.uint8)
     return replace(_of_samples(known, sample[None], "")[0], name=str(path))
@@ -224,7 +224,7 @@ def _row(known: RunIndex, word: Any) -> int:
         return row
     if text in names:
         return names.index(text)
-    raise UsageError(f"{text!r} is no file, row or name of a sample of {known.about.data}{nearest(text, names)}")
+    raise UsageError(f"{text!r} is not a file, row or sample name of {known.about.data}{nearest(text, names)}")
 
 
 _LAST: dict[str, "Background"] = {}  # by the hashes of the index
@@ -232,7 +232,7 @@ _LAST: dict[str, "Background"] = {}  # by the hashes of the index
 
 @dataclass(frozen=True)
 class Background:
-    """What similarities of this collection are held against.
+    """What similarities of this collection are compared with.
 
     Attributes:
         pairs_P: cosines of random pairs of different rows, ascending.

@@ -1,4 +1,4 @@
-"""An index of vectors in a folder: built a block at a time, read back against its hashes, asked for nearest rows.
+"""An index of vectors in a folder: built a block at a time, read back against its hashes, searched for nearest rows.
 
 Similarity is the cosine. Every row is compared: a query takes about 10 ms for 10^5 rows of 128 on two cores, 82 ms for
 10^6, 0.67 s for 10^7. The similarities of the best are computed again in float64, so that copies get the same bits.
@@ -41,7 +41,7 @@ class IndexCard(Record):
         num_rows: of the table.
         width: dimensions.
         files: the hash ``sha256`` of every other file.
-        about: what is indexed, in the words of whoever built it.
+        about: what is indexed, as its builder describes it.
     """
 
     format: int
@@ -57,7 +57,7 @@ class VectorIndex:
 
     Attributes:
         folder: where it lies.
-        card: what it is.
+        card: description of the index.
         names: one per row.
         labels: class names, or None.
         table_ND: rows at unit length.

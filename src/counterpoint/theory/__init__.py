@@ -1,6 +1,6 @@
 """What a practitioner asks of theory: the optimal geometry, and thresholds.
 
-What only one paper needs stands in ``reproductions``; here are::
+Parts that only one paper needs are in ``reproductions``; here are::
 
     geometry   what a loss asks of classes, the best class means, and the certificate
     collapse   when minority classes merge, and what brings them apart

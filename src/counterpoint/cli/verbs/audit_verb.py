@@ -9,7 +9,7 @@ from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
 
-PLACE, SUMMARY = 4, "look at data before training: what they contain, what is wrong"
+PLACE, SUMMARY = 4, "check data before training: contents and problems"
 TEACH = """Check data before training: formats and sizes, broken files, classes and their counts, copies and near
 copies (also between training and test part), blank or unusual pictures, classes that colours or file formats
 reveal, and whether there are enough samples for a verdict.
@@ -24,7 +24,7 @@ SETTINGS = READ
 
 
 class AuditFlags(VerbFlags):
-    """What is looked at, and where the findings go."""
+    """The data, and the files for the findings."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
     against: str | None = option("other data to search for copies, such as a test set")
@@ -38,7 +38,7 @@ class AuditFlags(VerbFlags):
 
 
 def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
-    """Look, and print what was found."""
+    """Audit the data, and print the findings."""
     file = None if flags.json_file in (None, "-") else Path(flags.json_file)
     if file is not None:
         check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")

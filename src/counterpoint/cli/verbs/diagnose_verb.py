@@ -12,7 +12,7 @@ from counterpoint.core.run import as_run
 from counterpoint.core.terminal_text import shown_lines
 from counterpoint.core.user_files import is_file_or_shards, is_shard_folder
 
-NO_PAIRS = "pairs: not looked at, as that takes a run with one kind of samples and its views at hand"
+NO_PAIRS = "pairs: not measured, as this needs a run with one kind of samples and its views"
 FILES = (".npy", ".npz", ".csv", ".parquet")
 
 PLACE, SUMMARY = 40, "say whether a representation is healthy, and why not"
@@ -29,10 +29,10 @@ SETTINGS = CHOOSING
 
 
 class DiagnoseFlags(SubjectFlags, DiagnosisSettings):
-    """What is looked at, and what is printed."""
+    """The subject, and the output."""
 
     data: str | None = option(
-        "with a run: other samples, or the array it was trained on (default: its own); with features: what they are of"
+        "with a run: other samples, or the array it was trained on (default: its own); with features: their samples"
     )
     labels: str | None = option("file with one label per sample: .npy; for a run on a folder also .csv")
     views: str | None = option("with features: those of another view of the same samples, .npy")

@@ -30,7 +30,7 @@ class EmbedFlags(SubjectFlags, LookSettings):
     """What is embedded, and where the rows go."""
 
     data: str | None = option(
-        "samples to embed (default: the run's own); with --encoder they alone are given",
+        "samples to embed (default: the run's own); with --encoder the only argument",
         place="DATA",
     )
     out: str = option(".npz, .csv or .parquet; with --shards a folder", ...)

@@ -35,7 +35,7 @@ class ExportFlags(RunFlags, ExportSettings):
     out: str = option("folder to create", ...)
     data: str | None = option("samples for the comparison, if the run's own have moved or were an array")
     push_to_hub: str | None = option("OWNER/NAME of the Hugging Face Hub that the folder is then uploaded to")
-    private: bool = option("with --push-to-hub: a new repository is seen by its owner alone", False)
+    private: bool = option("with --push-to-hub: a new repository is private", False)
     overwrite: bool = option("replace an existing export", False)
     as_json: Json = False
 

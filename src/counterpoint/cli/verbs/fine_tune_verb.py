@@ -24,7 +24,7 @@ OFTEN = ("source.label_share",)
 
 
 class FineTuneFlags(VerbFlags):
-    """What is trained further, and on which queries it is asked."""
+    """What is trained further, and its queries."""
 
     run: str | None = option("run folder, or anything that --init of train accepts", place="RUN")
     weights: str | None = option("instead of a run, with --encoder: weights of any framework, as evaluate takes")

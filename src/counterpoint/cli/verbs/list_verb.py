@@ -41,7 +41,7 @@ class ListFlags(VerbFlags):
         "data, methods, encoders, losses, views, metrics, corruptions, checks, recipes or settings (default: all)",
         place="WHAT",
     )
-    name: str | None = option("of a recipe: all that it says", place="NAME")
+    name: str | None = option("of a recipe: all its settings", place="NAME")
     as_json: Json = False
 
 

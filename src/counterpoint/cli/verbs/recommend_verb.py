@@ -21,7 +21,7 @@ SETTINGS = READ
 
 
 class RecommendFlags(VerbFlags):
-    """For what a configuration is wanted, and where it goes."""
+    """The data, the goal, and the file for the configuration."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
     audit: str | None = option("what `audit DATA --json FILE` wrote (default: look again)")
@@ -38,7 +38,7 @@ class RecommendFlags(VerbFlags):
 
 
 def run(flags: RecommendFlags, settings: dict[str, Any]) -> None:
-    """Look, measure, write, and say what was written."""
+    """Audit, measure, write the config, and name it."""
     out = Path(flags.out)
     check_new_file(out, [".yaml", ".yml"], overwrite=flags.overwrite)
     from counterpoint.audit.recommending import recommend  # deferred: loads torch

@@ -8,7 +8,7 @@ from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 70, "one HTML file that shows what was learned"
 TEACH = """Write one self-contained HTML file from one or more run folders: verdict, curves, spectra, concept gallery,
-evaluation, configuration. A run that was not evaluated or diagnosed yet is so first. The file opens from disk, without
+evaluation, configuration. It evaluates and diagnoses runs first where needed. The file opens from disk, without
 a network, and can be mailed.
 
 examples:

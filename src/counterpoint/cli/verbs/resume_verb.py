@@ -17,14 +17,14 @@ examples:
 
 
 class ResumeFlags(RunFlags):
-    """How a run goes on."""
+    """How a run continues."""
 
     as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
 def run(flags: ResumeFlags) -> None:
-    """Go on, say whether the features are good, and name the run folder."""
+    """Continue, say whether the features are good, and name the run folder."""
     folder = RunFolder(Path(flags.run))
     if not folder.holds_seeds:
         open_run(folder.path, needs_status=False)

@@ -24,7 +24,7 @@ SETTINGS = CHOOSING
 
 
 class SearchFlags(RunFlags, LookSettings):
-    """What is asked, and where it is looked for."""
+    """The queries, and the samples to search."""
 
     queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
     k: int = option("hits per query", 10, flag="-k")

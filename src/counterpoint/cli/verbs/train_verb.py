@@ -26,7 +26,7 @@ is chosen for the data and written, with its reason, to RUN/resolved.yaml; a rec
 table (counterpoint list recipes). The last lines say whether the features are good (not with -q), and name the run
 folder."""
 SETTINGS = tuple(TrainSettings.model_fields)
-# Settings of sections that are given often, and stand in the help.
+# Settings of sections that are given often, and are shown in the help.
 OFTEN = (
     "source.labels", "source.image_size", "source.holdout", "views.preset", "projector.kind", "projector.features",
     "loss.name", "optim.name", "optim.learning_rate", "engine.device", "engine.precision", "engine.workers",

@@ -158,7 +158,7 @@ def brightness(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
     images = to_unit_float(images_BCHW)
     value = images.amax(1, keepdim=True)
     brighter = (value + strength.values[0]).clamp(max=1.0)
-    # Hue and saturation are ratios of channels, which a common factor keeps; black has none and becomes grey.
+    # Hue and saturation are ratios of channels, which a common factor keeps; black has no hue and becomes grey.
     return torch.where(value > 0, images * (brighter / torch.where(value > 0, value, 1.0)), brighter)
 
 

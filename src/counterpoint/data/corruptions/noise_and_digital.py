@@ -1,4 +1,4 @@
-"""Noise of a sensor in each channel of each pixel by itself; and what processing does to pictures.
+"""Noise of a sensor, independent in each channel of each pixel; and effects of processing on pictures.
 
 Gaussian noise, that of photons, and defective pixels; low contrast, elastic distortion, coarse pixels, and JPEG.
 """

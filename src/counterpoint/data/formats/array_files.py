@@ -59,7 +59,7 @@ def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceS
     if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != len(samples) or not factors.shape[1]:
         raise DataError(
             f"{path}: factors must be whole numbers of shape ({len(samples)}, factors), got {factors.dtype} of shape "
-            f"{factors.shape}; name the array otherwise if it is none of the factors that made the samples"
+            f"{factors.shape}; rename the array if it does not hold the factors that made the samples"
         )
     factors = factors.astype(np.int64)
     # Other factors of the same samples are other data.

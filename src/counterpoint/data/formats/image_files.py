@@ -1,6 +1,6 @@
 """Image files in any common format to square RGB tensors; nothing damaged passes as data.
 
-What decoding a picture takes in memory is told from its header, and threads share room for so many bytes.
+The memory that decoding a picture needs is known from its header, and threads share room for a number of bytes.
 """
 
 import io
@@ -121,7 +121,7 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     images: list[Path] = []
     others: list[Path] = []
     for directory, folders, files in os.walk(folder):
-        # In place: os.walk goes on with what this list then holds.
+        # In place: os.walk continues with what this list then holds.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         paths = [Path(directory) / name for name in files if not name.startswith(".")]
         images += [path for path in paths if path.suffix.lower() in SUFFIXES]
@@ -178,7 +178,7 @@ def to_square(image: Image.Image, side: int) -> Tensor:
     if image.size != (side, side):
         square = min(image.size)
         left, top = (image.width - square) / 2, (image.height - square) / 2
-        # Each axis by itself: since Pillow 13 the order of the two depends on the shape, and so do the bits.
+        # Each axis separately: since Pillow 13 the order of the two depends on the shape, and so do the bits.
         image = image.resize((side, image.height), CUBIC, (left, 0, left + square, image.height))
         image = image.resize((side, side), CUBIC, (0, top, side, top + square))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
@@ -231,7 +231,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def _is_turn_hidden(image: Image.Image) -> bool:
-    """Whether only decoding tells the orientation: a PNG may have it behind its pixels, where Pillow looks for it."""
+    """Whether only decoding shows the orientation: a PNG may have it behind its pixels, where Pillow looks for it."""
     return image.format == "PNG" and "exif" not in image.info
 
 

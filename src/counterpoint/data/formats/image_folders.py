@@ -90,7 +90,7 @@ def _find(path: Path, split: str) -> Listing:
     def class_of(file: Path) -> str | None:
         if classes is not None:
             return classes.get(file.name)
-        # Tiny ImageNet: train/CLASS/images/x.JPEG has a class, test/images/x.JPEG has none.
+        # Tiny ImageNet: train/CLASS/images/x.JPEG has a class, test/images/x.JPEG has no class.
         top, slash, _ = _name_in(path / split, file).partition("/")
         return top if slash and top != "images" else None
 

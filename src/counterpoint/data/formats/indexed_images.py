@@ -148,7 +148,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     good = [(image, row) for image, row in zip(images, rows, strict=True) if row.status == "ok"]
     names = tuple(image.name for image, _ in good)
     labels = labels_as_asked(settings.labels, names, lambda: listing.label([image for image, _ in good]))
-    # Hashes stand for the content: the fingerprint of a large set needs no second pass over its bytes.
+    # Hashes represent the content: the fingerprint of a large set needs no second pass over its bytes.
     parts = [b"%d\0" % side, *(fsencode(row.name) + bytes.fromhex(row.hash) for _, row in good)]
     if pixels is None:
         store = FileStore(tuple(image for image, _ in good), tuple(row.hash for _, row in good), side, listing.read)
@@ -233,8 +233,8 @@ def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Ro
         more = f" and {len(altered) - NUM_NAMED} more" if len(altered) > NUM_NAMED else ""
         listed = ", ".join(altered[:NUM_NAMED])
         raise DataError(
-            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {listed}{more}; bring "
-            "them back as they were, or take them as they are now with --source.altered reindex"
+            f"{len(altered)} of {len(rows)} samples in {name} changed since they were indexed: {listed}{more}; restore "
+            "them, or take them as they are now with --source.altered reindex"
         )
 
 

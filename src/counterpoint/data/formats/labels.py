@@ -20,7 +20,7 @@ from counterpoint.core.user_files import read_text
 from counterpoint.data.formats.npz_files import read_npy
 from counterpoint.data.stores import Located
 
-MISSING = frozenset(("", "-1", "-1.0", "nan", "<NA>"))  # what a label is, as text, where a sample has none
+MISSING = frozenset(("", "-1", "-1.0", "nan", "<NA>"))  # texts that mean "no label"
 MAX_DIGITS = 18  # of a label that is a whole number; int64 holds them
 
 
@@ -67,7 +67,7 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
 
 
 def is_missing(label: Any) -> bool:
-    """Whether a label says that a sample has none: None, NaN, pandas' NA, empty text or -1, also as text.
+    """Whether a label means that the sample has no label: None, NaN, pandas' NA, empty text or -1, also as text.
 
     >>> [is_missing(label) for label in (None, float("nan"), b"", -1.0, "-1", 0, "none")]
     [True, True, True, True, True, False, False]
@@ -79,7 +79,7 @@ def _numbered(known: np.ndarray, is_known_N: np.ndarray) -> Labels:
     """Number the labels of those samples that have one; the others get -1, and take no part in the numbering."""
     # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
     is_whole = known.dtype.kind == "f" and np.all(np.abs(known) < 2**53) and np.all(known == np.round(known))
-    if is_whole:  # beyond 2**53 neighbours are no longer told apart
+    if is_whole:  # beyond 2**53 neighbouring whole numbers are equal
         known = known.astype(np.int64)
     if known.dtype.kind not in "iubUSO":
         raise DataError(f"labels must be whole numbers or text, got dtype {known.dtype}")

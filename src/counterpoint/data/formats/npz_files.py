@@ -73,10 +73,10 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
-    """The array in a file of so many bytes; writable."""
+    """The array in a file of this many bytes; writable."""
     version = np.lib.format.read_magic(stream)
     if version not in HEADER_READERS:
-        raise ValueError(f"its header of version {version[0]} is none that NumPy writes for arrays of one kind")
+        raise ValueError(f"its header of version {version[0]} is not one that NumPy writes for arrays of one kind")
     with warnings.catch_warnings(action="ignore"):  # about odd numbers in damaged headers, and those of Python 2
         shape, _, dtype = HEADER_READERS[version](stream)  # a literal, of which nothing is run
     if dtype.hasobject:
@@ -92,7 +92,7 @@ def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:
     if array.dtype.kind == "U" and array.size:
         letters = array.reshape(-1, order="A").view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
         if letters.size and letters.max() > sys.maxunicode:
-            raise ValueError("its text has letters that do not exist")
+            raise ValueError("its text has invalid characters")
     return array
 
 
@@ -107,7 +107,7 @@ class _PieceReader(io.BufferedReader):
 
 @contextmanager
 def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive; what is wrong with it, also while it is read, is said in one line."""
+    """Open a zip archive; an error, also one while it is read, is reported in one line."""
     with _readable(path), _PieceReader(open_regular(path).detach()) as stream, zipfile.ZipFile(stream) as archive:
         yield archive
 

@@ -136,7 +136,7 @@ class _ArrayUnpickler(pickle._Unpickler):
             raise ValueError("it ends before its last step") from None
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for; it is looked up nowhere else."""
+        """The object of a name; it is looked up nowhere else."""
 
         def from_buffer(raw: Any, code: Any, shape: Any, order: Any) -> _Bytes:
             return _Bytes(self, _array(raw, shape, code, order=order))

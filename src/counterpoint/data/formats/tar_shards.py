@@ -74,7 +74,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if not images:
         first = f" ({remarks[0].name}: {remarks[0].reason})" if remarks else ""
         raise DataError(f"no images in the shards of {path}{first}")
-    # The label's field decides which labels are read, hence each field has an index of its own.
+    # The label's field decides which labels are read, so each field has an index of its own.
     listing = Listing(images, remarks=remarks, cached=cached, variant=variant)
     return open_listing(str(path), listing, settings, progress)
 
@@ -112,14 +112,14 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
     """Walk the headers of an archive in order, up to the first that is damaged; nothing is extracted.
 
     Yields:
-        Regular files, and what is no usable one: its name as far as it can be told, or its place, and why.
+        Regular files, and entries that are not usable: the name if it is known, or the place, and the reason.
 
     Raises:
         OSError: the archive cannot be read.
     """
     with open_regular(path) as stream:
         place, end = 0, os.fstat(stream.fileno()).st_size
-        # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there without a word.
+        # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there silently.
         with (
             suppress(tarfile.TarError, ValueError, LookupError, ArithmeticError),
             tarfile.open(fileobj=stream, mode="r:", tarinfo=CheckedHeader, errors="backslashreplace") as archive,
@@ -133,7 +133,7 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
 
 
 def _ending(path: Path, stream: BinaryIO, place: int, end: int) -> Iterator[Remark]:
-    """What lies where no header is: nothing is said of the end mark, two blocks of zeros, and its padding."""
+    """What lies where no header is: the end mark is not reported, two blocks of zeros, and its padding."""
     stream.seek(place)
     block, reach = stream.read(2 * BLOCK), f"bytes {place} to {end}"
     if any(block):
@@ -143,7 +143,7 @@ def _ending(path: Path, stream: BinaryIO, place: int, end: int) -> Iterator[Rema
     elif len(block) < 2 * BLOCK:
         yield Remark(str(path), "end", "the archive ends without an end mark: it may be cut off", is_lost=False)
     elif any(stream.read(MAX_BEHIND)):
-        reason = "behind the end mark; pack archives that were joined, or were damaged, again"
+        reason = "after the end mark; pack archives that were joined, or were damaged, again"
         yield Remark(str(path), reach, reason, is_lost=True)
 
 
@@ -159,7 +159,7 @@ def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:
     elif shown != name:
         reason = "its name is empty or has control characters"
     elif name.startswith("/") or "\\" in name or ".." in name.split("/"):
-        reason = "its name leads out of the archive"
+        reason = "its name points outside of the archive"
     if reason:
         return Remark(str(path), shown, reason, is_lost=False)
     return Located(name, path, header.offset_data, header.size)
@@ -239,7 +239,7 @@ FORMS = (
         "an image folder",
         (FOLDER,),
         open_shards,
-        # And no image: an archive beside the images it held is no shard.
+        # And no image: an archive beside the images it held is not a shard.
         lambda folder: bool(find_shards(folder)) and not list_files(folder)[0],
         ("max_bad", "altered"),
     ),

@@ -126,7 +126,7 @@ def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
     choose_split("dsprites-rendered", ("train",), settings.split)
     store = SpriteStore(render_tiles())
     factors = factors_at(torch.arange(len(store)))
-    # Tiles and factors stand for all images: these follow from both.
+    # Tiles and factors represent all images: these follow from both.
     return _source("dsprites-rendered", store, factors, [store.tiles], settings)
 
 

@@ -29,7 +29,7 @@ CHUNK = 64  # pictures drawn at once: their points stay in the processor's cache
 FINER = 2  # points along a pixel: edges are smooth
 # Streams of their own among the draws of ``core.counter_random``.
 PURPOSE_PICTURE, PURPOSE_GRAIN = 7 << 16, 8 << 16
-NUM_DRAWS, CLOUD = 7, 5  # and a coarse grid of so many points a side for each of three clouds
+NUM_DRAWS, CLOUD = 7, 5  # and a coarse grid of this many points a side for each of three clouds
 PERIODS = (6.0, 13.0)  # pixels after which a pattern repeats
 LARGEST_TURN = 0.06 * math.pi  # either way
 LEAST_CONTRAST = 0.4  # between the two grey levels, of 1

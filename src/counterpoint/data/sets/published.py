@@ -95,7 +95,7 @@ class PublishedSet:
         name: how the user names it.
         call: torchvision's call that gets it once, with ROOT to be filled in.
         num_classes: how many classes it has.
-        num_samples: published size of each split; the first split is what ``auto`` stands for.
+        num_samples: published size of each split; ``auto`` means the first split.
         parts: the parts of which a split consists, where it is not one of its own name.
         folder: holds the files, below the root.
         read_names: reads class names.

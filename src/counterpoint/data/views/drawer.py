@@ -59,7 +59,7 @@ class Decisions:
 
     Attributes:
         crop: how boxes are brought to the size of the image, flips included; None where the plan crops nothing.
-        is_flipped_B: mirrored left to right by itself.
+        is_flipped_B: mirrored left to right, drawn per image.
         is_moved_B: moved by their affine map.
         maps_B23: affine maps.
         is_jittered_B: colours jittered.

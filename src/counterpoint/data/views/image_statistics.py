@@ -1,4 +1,4 @@
-"""What pictures look like, as far as the choice of their views depends on it."""
+"""Statistics of pictures that decide the choice of their views."""
 
 # N pictures, C channels, H height, W width, P pixels, L grey levels
 
@@ -45,7 +45,7 @@ class Looks:
 
     def __str__(self) -> str:
         return (
-            f"of {self.num_pictures} pictures {self.grey_share:.0%} have no colour, and the middle one is plain in "
+            f"of {self.num_pictures} pictures {self.grey_share:.0%} have no colour, and the median one is blank in "
             f"{self.background:.0%} of its pixels"
         )
 

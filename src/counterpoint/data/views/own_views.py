@@ -1,4 +1,4 @@
-"""Views that are no preset: the user's own function, held to the promise that a view follows from its draws alone."""
+"""The user's own views: a function, checked for the promise that a view follows from its draws alone."""
 
 # N samples
 
@@ -75,7 +75,7 @@ class OwnViews:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return getattr(self.function, "__name__", type(self.function).__name__)
 
     def draw(self, samples: Tensor, draws: Draws) -> Tensor:
@@ -86,7 +86,7 @@ class OwnViews:
             draws: their random numbers.
 
         Raises:
-            UsageError: the function fails, or what it returns are no views.
+            UsageError: the function fails, or what it returns are not views.
         """
         # A copy: a function that changes its argument must not change the data.
         given = to_unit_float(samples).clone() if samples.ndim == 4 else samples.to(torch.float32, copy=True)
@@ -122,7 +122,7 @@ class OwnViews:
         """Try both views of a few samples, together and one alone.
 
         Raises:
-            UsageError: they are no views, or a sample's view depends on more than its draws.
+            UsageError: they are not views, or a sample's view depends on more than its draws.
         """
         samples = samples[:NUM_TRIED]
         ids_N = torch.arange(len(samples))

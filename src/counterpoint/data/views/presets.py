@@ -110,7 +110,7 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
 
 
 def filled(settings: ViewSettings) -> ViewSettings:
-    """The same settings with every ``auto`` replaced by the preset's number; views of the user's own have none."""
+    """The same settings with every ``auto`` replaced by the preset's number; the user's own views have no preset."""
     if settings.preset == CUSTOM:
         return settings
     return ViewSettings(preset=settings.preset, **asdict(plan_views(settings)))

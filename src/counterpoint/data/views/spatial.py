@@ -156,7 +156,7 @@ def _total(terms: Iterator[Tensor]) -> Tensor:
 
 Fill = Literal["black", "edge"]
 PADDING: dict[Fill, str] = {"black": "zeros", "edge": "border"}  # torch's words
-BLUR_REACH = 4.0  # a Gaussian is cut off at so many sigma
+BLUR_REACH = 4.0  # a Gaussian is cut off at this many sigma
 
 
 def affine_maps(angle_B: Tensor, shift_B2: Tensor, zoom_B: Tensor, shear_B2: Tensor, size: tuple[int, int]) -> Tensor:
@@ -210,7 +210,7 @@ def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis:
     radius = min(size - 1, max(1, math.ceil(BLUR_REACH * largest_sigma)))
     ratio_BO = torch.arange(radius + 1) / sigma_B[:, None]
     weight_BO = torch.exp(-0.5 * ratio_BO.square()) * (ratio_BO <= BLUR_REACH)
-    # Each distance but 0 stands for two pixels.
+    # Each distance but 0 means two pixels.
     weight_BO = weight_BO / (weight_BO[:, :1] + 2.0 * weight_BO[:, 1:].sum(dim=1, keepdim=True))
     weight_BO = weight_BO.to(images_BCHW.device, non_blocking=True)
     margins = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)

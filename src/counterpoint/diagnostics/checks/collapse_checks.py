@@ -116,11 +116,11 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
     # Silent dimensions of a non-negative map have a check of their own: neither alive nor lost.
     silent = embedding.dead_dims if evidence.is_nonnegative else 0
     alive, resolved = embedding.resolved - embedding.vanished, min(embedding.resolved, embedding.num_dims - silent)
-    if is_scaled(embedding):  # small numbers are no lost directions, which ``check_scales`` says
+    if is_scaled(embedding):  # small numbers are not lost directions, which ``check_scales`` says
         alive = max(alive, embedding.resolved - embedding.figures["standard_vanished"])
     count = max(resolved - alive, 0)
     share = count / max(resolved, 1)
-    step = embedding.figures.get("vanished_step")  # records of earlier versions have none
+    step = embedding.figures.get("vanished_step")  # missing in records of earlier versions
     is_cliff = step is None or step >= CLIFF
     level: Level = "good" if count == 0 else "note" if share <= FEW else "warning" if share <= MANY else "severe"
     if not is_cliff:

@@ -14,12 +14,12 @@ FEWEST_DIMS = 8  # of which one direction is not expected to carry most
 
 
 def is_neural_collapse(evidence: Evidence) -> bool:
-    """Whether about as many directions as classes less one are left, and the classes are told apart well."""
+    """Whether about (classes - 1) directions are left, and the classes are well separated."""
     classes, learned = evidence.classes, evidence.learned
     if classes is None or classes.within_share is None or learned is None or learned.low is None:
         return False
     embedding = evidence.places[EMBEDDING]
-    ratio = embedding.figures.get("participation_ratio")  # records of 0.1.0 have none
+    ratio = embedding.figures.get("participation_ratio")  # missing in records of 0.1.0
     most = OF_ALL * embedding.rank_ceiling if embedding.num_dims >= FEWEST_DIMS else embedding.num_dims
     return (
         len(classes.rows) >= 2

@@ -1,4 +1,4 @@
-"""What lies near what (two views of one sample, copies), and whom does the loss look at: few negatives, all, copies?
+"""Which samples are close (two views of one, copies), and which negatives have weight in the loss: few, all, copies?
 
 Limits were chosen on runs on digits and on the first set of faults (docs/diagnosis-reference.md).
 """
@@ -37,7 +37,7 @@ def check_related_views(evidence: Evidence) -> Finding | None:
     embedding = evidence.places[EMBEDDING]
     if embedding.overlap is None or is_full_collapse(embedding):
         return None
-    # Of the mean of so many uniform ranks, which unrelated views have.
+    # Of the mean of this many uniform ranks, which unrelated views have.
     error = (12 * min(embedding.num_samples, MOST_VIEWS)) ** -0.5
     is_moved = (embedding.moved_views or 0.0) > MOVED
     if not is_moved and embedding.overlap > CHANCE_OVERLAP + ERRORS * error:

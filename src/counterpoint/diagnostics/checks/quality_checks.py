@@ -1,4 +1,4 @@
-"""Is it good for anything: accuracies beside chance and beside baselines, and whether there is enough to judge by."""
+"""Quality: accuracies beside chance and baselines, and whether there are enough samples to judge."""
 
 from counterpoint.core.paired_shares import written_p
 from counterpoint.diagnostics import remedies
@@ -21,7 +21,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         return None
     better, worse = [gain for gain in known if gain.is_better], [gain for gain in known if gain.is_worse]
     level: Level = "warning" if worse and not better else "good" if better and not worse else "note"
-    shown = (better or worse or known)[0]  # whose figures stand beside the finding
+    shown = (better or worse or known)[0]  # whose figures are shown beside the finding
     baseline = shown.baseline
     assert baseline is not None
     words = answer(evidence.votes)
@@ -38,7 +38,7 @@ def check_gain(evidence: Evidence) -> Finding | None:
         text=" ".join(map(_in_pairs, known))
         + " Both p are corrected for there being two." * (len(known) > 1)
         + " Where raw input already separates the classes, learning has little to add."
-        + " Colours tell these classes: fewer queries are right by the grey pictures." * in_colour,
+        + " Colours separate these classes: fewer queries are right by the grey pictures." * in_colour,
         confirm="compare on more queries, and by class: counterpoint evaluate RUN",
         **remedies.advice(
             evidence,

@@ -1,4 +1,4 @@
-"""What says that samples are not as in training: held out from elsewhere, learned by heart, or altered since."""
+"""Signs that samples differ from those of training: another distribution, memorised samples, altered input."""
 
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.evidence import EMBEDDING, RAW_INPUT, Evidence

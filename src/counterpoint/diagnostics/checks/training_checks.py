@@ -19,7 +19,7 @@ def check_moved(evidence: Evidence) -> Finding | None:
     if moved is None or moved > HARDLY_MOVED:
         return None
     return Finding(
-        level="severe" if evidence.levers else "warning",  # nobody has tried to train an encoder from elsewhere
+        level="severe" if evidence.levers else "warning",  # the training of a foreign encoder is not our subject
         title=f"Training has hardly changed the encoder: its weights changed by {moved:.1g} of their norm"
         if moved
         else "The encoder is untrained: its weights are random",

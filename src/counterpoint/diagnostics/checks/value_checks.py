@@ -1,4 +1,4 @@
-"""What distorts every other figure, or is a matter of values and rows: outliers, copies, scales, ends, hubs, order.
+"""Faults of values and rows, which distort other figures: outliers, copies, scales, ends, hubs, order.
 
 Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis-reference.md).
 """

@@ -61,7 +61,7 @@ def lanczos(
     Args:
         product: of a symmetric matrix with a vector.
         start_P: of any length but zero, in the dtype and on the device of the products.
-        steps: at most so many products, >= 1; never more than P.
+        steps: largest number of products, >= 1; never more than P.
         advance: called after each product.
 
     Returns:

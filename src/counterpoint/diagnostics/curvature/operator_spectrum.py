@@ -1,4 +1,4 @@
-"""What is known of the spectrum of one Hessian: counts with two-sided bounds, extreme eigenvalues, trace, symmetry."""
+"""Estimates of the spectrum of one Hessian: counts with two-sided bounds, extreme eigenvalues, trace, symmetry."""
 
 # P parameters, M Lanczos steps
 
@@ -23,7 +23,7 @@ from counterpoint.diagnostics.curvature.spectrum_records import (
 
 LIMITS = {torch.float64: 1e-10, torch.float32: 1e-4}  # of the relative defect of symmetry
 ROUNDING = 1e-10  # of shares, through the eigenvectors of a small matrix
-FAR = 1e4  # a diagonal entry so many times larger than the others costs digits
+FAR = 1e4  # a diagonal entry this many times larger than the others costs digits
 SIMPLE = 16.0  # times its mean: more weight than one direction has but once in 16,000
 SETTLED = 1e-3  # a Ritz value counts as an eigenvalue where its residual is so small a share of the largest value
 
@@ -37,7 +37,7 @@ def operator_spectrum(
     top: int = 5,
     advance: Callable[[], object] = lambda: None,
 ) -> OperatorSpectrum:
-    """Run Lanczos from each probe and put together what its tridiagonal matrices say.
+    """Run Lanczos from each probe and combine the results of the tridiagonal matrices.
 
     Args:
         operator: the Hessian.

@@ -1,4 +1,4 @@
-"""What is known of the spectrum of a Hessian, as records that are written, read and shown. Loads without torch."""
+"""Estimates of the spectrum of a Hessian, as records that are written, read and shown. Loads without torch."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -53,7 +53,7 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
         flat, kept = ctx.saved_tensors[:NUM_TERMS], ctx.saved_tensors[NUM_TERMS:]
-        # Gradients are recorded in backward under create_graph only: the gradient is then computed anew, once.
+        # Gradients are recorded in backward under create_graph only: the gradient is then computed again, once.
         if not torch.is_grad_enabled():
             return None, None, *(None if part is None else upstream[0] * part for part in kept)
         # Zeros in place of the statistics of plain sums, which are not needed for their own derivatives.

@@ -8,7 +8,7 @@ Where all scores are known to lie close together, :math:`|u_{ij}| \le B`, one re
 (``tile_sums.common_reference``): no running maximum is needed, and one exponential :math:`e^{u_{ij} - c}` per pair
 serves both readings. Unit vectors at temperature 0.1 have B = 10 and c = 0, at 0.01 B = 100 and c = 45.
 
-Tiles are taken whole by one thread each, and what they add to is added in a fixed order: results are the same bits in
+Each tile is computed by one thread, and what they add to is added in a fixed order: results are the same bits in
 every call, for any number of threads.
 """
 

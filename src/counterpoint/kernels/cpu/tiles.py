@@ -1,4 +1,4 @@
-"""Cuts a score matrix into tiles: the only place that knows where a tile stands and which of its pairs count."""
+"""Cuts a score matrix into tiles: the only place that knows the position of a tile and which of its pairs count."""
 
 # N anchors, M keys, D features, H tile rows, W tile columns
 
@@ -110,7 +110,7 @@ class Tiles:
             is_self = self.scores.is_self
 
             def touched(place: Place) -> tuple[int, int]:
-                # What belongs to the rows, and to the columns; columns that are no rows have negative numbers.
+                # What belongs to the rows, and to the columns; columns that are not rows have negative numbers.
                 return place if is_self else (place[0], -1 - place[1])
 
             in_turn(self._places(), start, touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)

@@ -64,7 +64,7 @@ class _UnitVectors(NamedTuple):  # a third of the time of a frozen record, which
         return exponentials_(out_HW, self.reference)
 
     def find(self, loss: "_TwoViews | _OneSet", num_inputs: int, *, wants_gradient: bool) -> Found | None:
-        """Value, and gradient for the raw vectors, which came in so many parts; None where c is not exact."""
+        """Value, and gradient for the raw vectors, which came in several parts; None where c is not exact."""
         if common_reference(abs(self.scale), self.unit_VD.dtype) is None:
             return None
         unit_VD, num = self.unit_VD, self.unit_VD.shape[0]

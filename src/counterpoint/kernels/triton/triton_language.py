@@ -24,7 +24,7 @@ def is_interpreted() -> bool:
 def value(u, tiling: tl.constexpr):
     """Psi, for those that are summed."""
     if tiling.psi == "softplus":
-        # No exponential of a positive number, hence no overflow.
+        # No exponential of a positive number, so no overflow.
         return tl.maximum(u, 0.0) + log1p(tl.exp(-tl.abs(u)), tiling)
     elif tiling.psi == "sigmoid":
         return sigmoid(u)

@@ -192,7 +192,7 @@ class SlabSums:
 
 
 def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
-    """The pairs of some owners and some others, numbered anew."""
+    """The pairs of some owners and some others, renumbered."""
 
     def side(of: PairSide, place: slice) -> PairSide:
         return PairSide(of.vectors_CD[place], place.stop - place.start, _at(of.labels_C, place))

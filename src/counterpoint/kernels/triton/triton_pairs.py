@@ -1,9 +1,9 @@
 r"""Fused CUDA programs for the known psi: no tile of scores ever leaves the chip.
 
 Gradients of up to 256 features (128 in float32) are summed in registers, those of the anchors by one program and those
-of the keys by another, which computes the products anew: nothing is added atomically, and two runs give the same bits.
+of the keys by another, which computes the products again: nothing is added atomically, and two runs give the same bits.
 Where the anchors are the keys, :math:`\alpha_{ij} + \alpha_{ji}` follows from one product and two vectors, and nothing
-is computed anew. Above that, the weights of a slab of pairs are written out (64 MiB) and the matrix library multiplies
+is computed again. Above that, the weights of a slab of pairs are written out (64 MiB) and the matrix library multiplies
 them, in the same order in every run.
 
 The statistic is float32 for half-precision vectors too, as its rounding would be an error of every weight. Scale and
@@ -101,7 +101,7 @@ class TritonPairs:
 
         Raises:
             TypeError: vectors of a dtype that has no fused program.
-            ValueError: a device, psi or mask that has none.
+            ValueError: a device, psi or mask without a program.
         """
         launch = _launch(scores, psi)
         pairs = as_pairs(scores, psi, self._dtype(scores))

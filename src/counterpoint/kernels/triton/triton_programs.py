@@ -59,7 +59,7 @@ def places(first, size: tl.constexpr):
 
 @jit
 def counted(product_OK, pairs, place, near, tiling: tl.constexpr):
-    """Products times the factor; minus infinity at pairs that do not count. Most tiles have none and skip the test.
+    """Products times the factor; minus infinity at pairs that do not count. Most tiles skip the test.
 
     ``place`` is the tile's first owner and first other, ``near`` what ``excluded_range`` says of the owners.
     """
@@ -198,7 +198,7 @@ LN_2 = tl.constexpr(0.6931471805599453)
 def statistics(pairs, out, tiling: tl.constexpr):
     """Sum of psi, or log-sum-exp, of each owner over a span of others, in the first direction.
 
-    Where all scores are known to lie close together, their bound stands for the largest score.
+    Where all scores are known to lie close together, their bound replaces the largest score.
     """
     if pairs.bound is None:
         top_O, sum_O = summed(pairs, out.span, None, tiling)

@@ -5,7 +5,7 @@ r"""A pairwise loss of two views with exponential psi on a GPU: value and gradie
 Below some 10,000 samples a GPU waits for Python: each operation takes longer to be started than to be done. The general
 route starts about 80, this one 20: rows are scaled to unit length and pulled back by one program each
 (``triton_rows``), and the pairs are seen by the two that every loss has (``triton_programs``). Nothing is read before
-the value; rows of lengths that need care make it NaN, and ``losses.inputs.gathering`` then begins anew without this
+the value; rows of lengths that need care make it NaN, and ``losses.inputs.gathering`` then begins again without this
 route. Derivatives beyond the first are those of the general route.
 """
 

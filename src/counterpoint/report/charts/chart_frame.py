@@ -57,7 +57,7 @@ class Frame:
         return self.y_end - self.y.fraction(value) * (self.y_end - self.top)
 
     def axes(self) -> Markup:
-        """Draw grid, ticks and titles; the vertical axis' title stands level, above its ticks."""
+        """Draw grid, ticks and titles; the vertical axis' title is written horizontally above its ticks."""
         horizontal = [self._y_tick(value, label) for value, label in self.y.ticks]
         vertical = [self._x_tick(value, label) for value, label in self.x.ticks]
         baseline = element("path", d=f"M{coordinate(self.left)} {coordinate(self.y_end)}H{coordinate(self.x_end)}")

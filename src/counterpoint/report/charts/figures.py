@@ -17,7 +17,7 @@ def max_rows(num_runs: int) -> int:
 
 
 def panel_width(num_panels: int) -> float:
-    """Width at which each of so many panels is drawn on a wide screen."""
+    """Width at which each of several panels is drawn on a wide screen."""
     return {1: WIDE, 2: HALF}.get(num_panels, THIRD)
 
 

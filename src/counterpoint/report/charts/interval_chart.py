@@ -11,7 +11,7 @@ from counterpoint.report.charts.ticks import Axis
 STEP = 19.0  # between intervals of one row
 ROW_GAP = 9.0
 HEADING = 36.0
-NARROW = 480.0  # below this width, labels stand above their intervals
+NARROW = 480.0  # below this width, labels are written above their intervals
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> M
     is_above = span[0] < 20  # left of 14 in a narrow chart, of at least 24 in a wide one
     first = y + (22.0 if is_above else 0.0)
     centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
-    label = text(span[0] if is_above else 0, centre, row.label, class_="label")
+    label = text(span[0] if is_above else 0, centre, row.label, class_="label halo")
     return join(label, [_interval(item, axis, span, first + STEP * place) for place, item in enumerate(row.intervals)])
 
 

@@ -132,7 +132,7 @@ def _band(frame: Frame, band: Band) -> Markup:
 
 
 def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
-    # The last point of a line that is no gap.
+    # The last point of a line that is not a gap.
     points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
     ends = [known[-1] for known in points]
     wanted = [frame.py(y) for _, y in ends]

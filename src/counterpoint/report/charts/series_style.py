@@ -1,7 +1,7 @@
 """How a line, a point or a level looks: colour never carries meaning alone.
 
-On a page about one run, colour and dash tell the place (representation, embedding, untrained). On a page about several
-runs, colour tells the run, in every chart alike, and dash and marker tell the place. Colours are classes (``c1`` to
+On a page about one run, colour and dash mean the place (representation, embedding, untrained). On a page about several
+runs, colour means the run, in every chart, and dash and marker mean the place. Colours are classes (``c1`` to
 ``c6``, ``muted``) that the style sheet sets from Okabe and Ito's palette. The level of a verdict or of a finding is a
 word, a sign and a colour, always together.
 """

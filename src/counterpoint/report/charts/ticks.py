@@ -123,7 +123,7 @@ def tick_label(value: float, step: float) -> str:
 
 
 def evenly_chosen(length: int, at_most: int) -> Sequence[int]:
-    """Choose at most so many indices of a sequence, evenly, with both ends.
+    """Choose a limited number of indices of a sequence, evenly, with both ends.
 
     >>> list(evenly_chosen(5, 10)), list(evenly_chosen(101, 5))
     ([0, 1, 2, 3, 4], [0, 25, 50, 75, 100])

@@ -20,12 +20,12 @@ class Section:
     """One section of the page.
 
     Attributes:
-        place: sections stand in the order of their places.
+        place: sections are shown in the order of their places.
         name: its anchor.
         title: for the navigation.
         question: what it answers; its heading.
         fill: makes its content.
-        answer: the answer of a run in a few words, empty where it has none; None for a section that does not fold.
+        answer: the answer of a run in a few words, empty without an answer; None for a section that does not fold.
         opens: whether the section has something to say about a run that a reader should see at once.
         smaller: contents of fewer bytes, tried one after the other while the page is too large.
     """
@@ -40,7 +40,7 @@ class Section:
     smaller: Sequence[Fill] = ()
 
     def at(self, step: int) -> Fill:
-        """What makes its content, smaller by so many steps as far as it can be."""
+        """The function that makes its content, smaller by a number of steps as far as possible."""
         return (self.fill, *self.smaller)[min(step, len(self.smaller))]
 
 

@@ -27,7 +27,7 @@ def _words(run: RunRecord) -> str:
 
 
 def _absent(runs: Sequence[RunRecord]) -> list[Markup]:
-    """Why a run has no classes here: nobody diagnosed it, or there are no labels."""
+    """Why a run has no classes here: it was not diagnosed, or there are no labels."""
     notes = []
     for run in runs:
         if run.diagnosis is None:
@@ -49,13 +49,14 @@ def class_words(record: ClassRecord) -> list[str]:
     """
     words = [] if record.optimum is None else _distance_words(record.optimum)
     if record.within_share is not None:
-        tail = "" if record.optimum is None else "; the optimum has none there"
+        tail = "" if record.optimum is None else "; at the optimum none does"
         words.append(f"{percent(record.within_share)} of the variance lies within classes{tail}.")
     words += _rare_words(record)
     if record.num_unlabelled:
         words.append(f"{count(record.num_unlabelled, 'sample')} without a class are left out.")
     if record.why_no_optimum:
-        words.append(f"No optimum to compare with: {record.why_no_optimum}.")
+        why, *_ = record.why_no_optimum.split("; covered are")  # the list of all losses is longer than the answer
+        words.append(f"No optimum to compare with: {why}.")
     return words
 
 

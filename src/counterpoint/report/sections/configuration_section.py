@@ -12,7 +12,7 @@ from counterpoint.report.wording import count, duration, number
 
 MAX_SKIPPED = 50
 MAX_SETTINGS = 300
-ASKED, DEFAULT, UNKNOWN = "asked for", "default", "not known"
+ASKED, DEFAULT, UNKNOWN = "given", "default", "not known"
 
 
 def configuration_section(runs: Sequence[RunRecord]) -> Markup:
@@ -25,21 +25,21 @@ def configuration_section(runs: Sequence[RunRecord]) -> Markup:
 
 
 def why(run: RunRecord, name: str) -> str:
-    """Say why a setting has its value: the reason of an automatic choice, asked for, or default."""
+    """Say why a setting has its value: the reason of an automatic choice, given, or default."""
     if reason := run.reasons.get(name):
         return reason
     return UNKNOWN if run.asked is None else ASKED if name in run.asked else DEFAULT
 
 
 def _settings(runs: Sequence[RunRecord]) -> Markup:
-    """Set in the open what differs between the runs, or, of one run, what was asked for; fold the rest."""
+    """Show what differs between the runs, or, of one run, what was given; fold the rest."""
     # In the order of the first run that has it.
     names = list(dict.fromkeys(name for run in runs for name in run.settings))[:MAX_SETTINGS]
     if len(runs) == 1:
         shown = [name for name in names if why(runs[0], name) in (ASKED, UNKNOWN)]
-        words = f"{count(len(names), 'setting')}, {len(shown)} of them asked for."
+        words = f"{count(len(names), 'setting')}, {len(shown)} of them given."
         if runs[0].asked is None:
-            words = "config.yaml is missing: which settings were asked for is not known."
+            words = "config.yaml is missing: which settings were given is not known."
     else:
         shown = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
         words = f"{count(len(shown), 'setting')} {'differs' if len(shown) == 1 else 'differ'} between the runs."

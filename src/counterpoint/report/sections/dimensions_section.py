@@ -52,15 +52,15 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
 
 
 def dimension_words(run: RunRecord) -> str:
-    """Say how many dimensions are silent or stand for one class, and how often the others are active."""
+    """Say how many dimensions are silent or represent one class, and how often the others are active."""
     known, dims = run.samples, run.samples.dims
     silent, active = (dims.fires_D == 0).sum(), dims.fires_D[dims.fires_D > 0]
     words = f"Of {count(len(dims), 'dimension')} {number(int(silent))} {'is' if silent == 1 else 'are'} silent"
     if len(known.labels_N):
         own = dims.class_D[(dims.purity_D >= PURE) & (dims.class_D >= 0)]
         covered = f"{len(set(own.tolist()))} of {count(len(known.class_names), 'class', 'classes')}"
-        verb = "stands" if len(own) == 1 else "stand"
-        words += f", and {len(own)} {verb} for one class (at least 80{NO_BREAK}% of it)"
+        verb = "represents" if len(own) == 1 else "represent"
+        words += f", and {len(own)} {verb} one class (at least 80{NO_BREAK}% of it)"
         words += f": {covered} together" if len(own) else ""
     if not len(active):
         return f"{words}."
@@ -71,17 +71,17 @@ def dimension_words(run: RunRecord) -> str:
 
 
 def dimensions_answer(run: RunRecord) -> str:
-    """How many stand for one class or, without labels, how often they are active."""
+    """How many represent one class or, without labels, how often they are active."""
     if run.collection is None:
         return ""
     dims = run.collection.dims
     if not run.is_readable:
-        return f"No single thing is expected of each: the {number(len(dims))} have both signs"
+        return f"No single meaning is expected of each: the {number(len(dims))} have both signs"
     pure = int(((dims.purity_D >= PURE) & (dims.class_D >= 0)).sum())
     silent = f"{number(int((dims.fires_D == 0).sum()))} silent"
     if not len(run.collection.labels_N):
         return f"{count(len(dims), 'dimension')}, {silent}"
-    return f"{number(pure)} of {count(len(dims), 'dimension')} stand for one class, {silent}"
+    return f"{number(pure)} of {count(len(dims), 'dimension')} represent one class, {silent}"
 
 
 def kinds_of(known: Collection, dim: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is it good for? Accuracies with intervals, beside the baselines."""
+"""How accurate is it? Accuracies with intervals, beside the baselines."""
 
 import re
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def baseline_words(run: RunRecord) -> str:
     """Compare the representation with the best baseline by each metric that is always measured."""
     if run.evaluation is None:
         return ""
-    # Those on request may be twenty: their figures stand in the table.
+    # Up to twenty metrics can be requested: their figures are in the table.
     protocols = [
         name for name in dict.fromkeys(row.protocol for row in run.evaluation.rows) if not metric_of(name).on_request
     ]
@@ -99,9 +99,9 @@ def _paired_words(own: EvaluationRow, other: EvaluationRow, metric: Metric) -> s
 
 
 def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
-    """Draw all shares on one axis, grouped by metric; figures in other units stand in the table."""
+    """Draw all shares on one axis, grouped by metric; figures in other units are in the table."""
     rows = [row for run in runs if run.evaluation for row in run.evaluation.rows[:MAX_ROWS]]
-    # Only shares can stand on one axis.
+    # Only shares can share one axis.
     drawn = [row for row in rows if metric_of(row.protocol).unit == "share"]
     if not drawn:
         return _table(runs, num_runs)
@@ -119,7 +119,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     is_held_out = all("held out of training" in run.evaluation.split.how for run in runs if run.evaluation)
     title = "Accuracy on held-out queries" if is_held_out else "Accuracy on the queries described below"
     note = join(
-        "Whiskers are 95 % intervals of each figure alone; whether they overlap is no test. Hollow marks are "
+        "Whiskers are 95 % intervals of each figure alone; whether they overlap is not a test. Hollow marks are "
         "baselines.",
         legend,
     )
@@ -148,7 +148,7 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
     high = value if row.high is None else row.high
     is_baseline = row.is_baseline
     style = run_style(run.order)
-    # One run: colour tells the features. Several: it tells the run, in every chart alike.
+    # One run: colour means the features. Several: it means the run, in every chart.
     if num_runs == 1 and row.features != REPRESENTATION:
         style = Style("muted" if is_baseline else "c2", "", "square", is_hollow=is_baseline)
     return low, value, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)
@@ -198,7 +198,7 @@ def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _protocols(runs: Sequence[RunRecord]) -> Markup:
-    """State split and protocols in words; what all runs share is said once."""
+    """State split and protocols in words; what all runs share is written once."""
     words = {run.name: _protocol_words(run) for run in runs}
     if len(set(words.values())) == 1:
         return element("p", next(iter(words.values())), class_="protocol")
@@ -273,4 +273,4 @@ def evaluation_answer(run: RunRecord) -> str:
     return ", ".join(f"{metric.short} {figure_of(metric.unit, row.figure)}" for metric, row in found if row)
 
 
-SECTION = Section(70, "evaluation", "Evaluation", "What is it good for?", evaluation_section, evaluation_answer)
+SECTION = Section(70, "evaluation", "Evaluation", "How accurate is it?", evaluation_section, evaluation_answer)

@@ -108,7 +108,7 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     metric, known = headline.metric, [run for run in runs if headline.value(run) is not None]
     if len(known) < 2:
         return Outcome(None, "")
-    # A run that does not tell its data is no other data.
+    # A run without a record of its data does not count as a run on other data.
     if len({run.card.data_fingerprint for run in known} - {"", None}) > 1:
         return Outcome(None, "not compared: other data")
     is_higher = metric.is_higher_better is not False
@@ -161,7 +161,7 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     rows = [_row(headline, runs) for headline in shown]
     head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
-    how = element("details", element("summary", "What the words rest on"), _caveat(runs), class_="more")
+    how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
     return join(_comparability(runs), table, how)
 
 
@@ -205,7 +205,7 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
     names = listing([described[0], *(name.lower() for name in described[1:])])
     words = (
         "▲ marks a lead: a run that is told apart from every other one on the same queries (exact McNemar test, 5 %, "
-        "corrected by Holm where there are more than two runs). Overlapping intervals are no test. Intervals are 95 % "
+        "corrected by Holm where there are more than two runs). Overlapping intervals prove nothing. They are 95 % "
         f"Wilson intervals over the queries; neither they nor the test cover what another seed would change{here}; "
         f"counterpoint compare does, given several seeds. {names} describe a run: more is not always better."
     )

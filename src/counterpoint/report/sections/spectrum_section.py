@@ -137,7 +137,7 @@ def _measurements(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _cell(run: RunRecord, place: str, metric: Metric) -> str:
-    """A figure, and what it is to be compared with."""
+    """A figure, and the value to compare it with."""
     value, reference = run.measured(place, metric.name), run.measured(place, metric.reference)
     beside = "" if reference is None else f" of {figure_of(metric.unit, reference)}"
     return "–" if value is None else figure_of(metric.unit, value) + beside

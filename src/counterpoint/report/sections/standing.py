@@ -1,4 +1,4 @@
-"""Is it better than what costs no training? kNN and linear probe beside baselines and chance, in one small table."""
+"""Is it better than references that need no training? kNN and probe beside baselines and chance."""
 
 from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.run_records import EvaluationRow
@@ -37,7 +37,7 @@ def standing(run: RunRecord) -> Markup | None:
     if (chance := chance_of(run)) is not None:
         rows.append(["chance", *([_share(chance, "bar")] * len(known))])
     head = ["accuracy", *(metric_of(each).short for each in known)]
-    return element("div", data_table("Accuracy beside what costs no training", head, rows), class_="standing")
+    return element("div", data_table("Accuracy beside references that need no training", head, rows), class_="standing")
 
 
 def _cell(row: EvaluationRow | None, look: str) -> Child:

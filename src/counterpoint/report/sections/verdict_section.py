@@ -17,7 +17,7 @@ from counterpoint.report.wording import count, number
 
 UNFINISHED = {
     "created": "This run has not begun",
-    "running": "This run is still going",
+    "running": "This run is still training",
     "interrupted": "This run was interrupted",
 }
 
@@ -99,7 +99,7 @@ def _unfinished(run: RunRecord) -> Markup | None:
     num_epochs = count(len(run.epochs), "epoch")
     done = f"{len(run.epochs)} of {planned} epochs" if planned.isdigit() else num_epochs
     status = UNFINISHED.get(run.card.status, f"This run is not finished (status: {run.card.status or 'unknown'})")
-    return element("p", f"{status}: {done} so far. What follows describes an encoder in the making.", class_="notice")
+    return element("p", f"{status}: {done} so far. What follows describes an unfinished encoder.", class_="notice")
 
 
 FILLS = [partial(verdict_section, step=step) for step in range(len(SHARES))]

@@ -9,7 +9,7 @@ is positive semi-definite, G being the gradient of S at A. For classes m, m' of 
 part, and the threshold is the root of that margin. With a loss that grows with each cosine, the merged classes sit
 opposite the majority and the condition is :math:`G_{1m} \ge (C - 1)\, G_{mm'}`.
 
-One majority and C - 1 equal minorities need three classes only, whatever C. By symmetry one minority m stands for all
+One majority and C - 1 equal minorities need three classes only, whatever C. By symmetry one minority m represents all
 as anchor, and the C - 2 others are one class to it while they are merged. The risk of the merged geometry is therefore
 that of the majority, m and the rest R,
 
@@ -194,7 +194,7 @@ def merged_minorities(log_odds: float, num_classes: int, setting: RiskSetting) -
     for a loss that grows with each cosine, and else at a root of its slope.
     """
     major, minor = one_majority(log_odds, num_classes)[:2].tolist()
-    # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are no anchors.
+    # Three classes: the majority, one minority as the anchor of all, and the other minorities, which are not anchors.
     rest = minor * (num_classes - 2)
     proportions_C = torch.tensor([major, minor, rest], dtype=torch.float64)
     anchor_weights_C = torch.tensor([major, minor + rest, 0.0], dtype=torch.float64)

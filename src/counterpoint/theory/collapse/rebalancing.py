@@ -12,7 +12,7 @@ plans:
 .. math:: \tfrac12 (w_i h_{ij} + w_j h_{ji}) = c \quad \text{for all } i \ne j
 
   h_ij being the derivative for a_ij of what anchors of class i risk. These are C(C-1)/2 equations for C weights, which
-  must be >= 0: with three classes they have a solution as long as no class is too large, in general they have none.
+  must be >= 0: with three classes they have a solution as long as no class is too large, in general no solution exists.
   The plan then takes the mixture of least-squares weights and proportions that comes nearest, and says how near that
   is.
 
@@ -113,7 +113,7 @@ class WeightingPlan:
             places, majority = self.without_anchors, int(self.proportions_C.argmax())
             named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
             who = f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
-            remarks.append(f"{who} would get no anchors at all, of no use in training: rather sample")
+            remarks.append(f"{who} would get no anchors at all, which is not useful in training; sample instead")
         return "; ".join([f"weigh anchors by class with {_numbers(self.anchor_weights_C)}: {reached}", *remarks])
 
 

@@ -143,7 +143,7 @@ def class_risk(
         anchor_weights: weight of each class as anchor, >= 0; None is its proportion.
 
     Raises:
-        UsageError: proportions that are no proportions, a loss without class-level risk (says why), k < 1 or not whole,
+        UsageError: proportions that do not sum to 1, a loss without class-level risk (says why), k < 1 or not whole,
             weights of another shape or sign.
 
     >>> risk = class_risk([0.5, 0.5], supervised=True)

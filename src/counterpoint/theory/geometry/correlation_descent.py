@@ -1,7 +1,7 @@
 r"""Descent on the factor of a correlation matrix: A = V V^T with rows of V on the unit sphere.
 
 Trust-region Newton on the product of spheres: the Newton system is solved by conjugate gradients, preconditioned row by
-row and cut off at the border of the region. A saddle of the factor is no trap once V has as many columns as the rank
+row and cut off at the border of the region. A saddle of the factor is not a trap once V has as many columns as the rank
 of the optimum needs (Burer and Monteiro).
 """
 
@@ -106,7 +106,7 @@ def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float
         step = _trust_region_step(point, radius)
         trial = point_at(risk, point.factor_CR + step.step_CR)
         # The error of a value, by the size of what cancels in it. On both sides of the ratio it gives agreement 1 to
-        # changes that are too small for the value to tell, so that steps go on while the slope still falls.
+        # changes that are too small for the value to tell, so that steps continue while the slope still falls.
         rounding = 10 * _EPSILON * max(abs(point.at.value), float(point.multipliers_C.abs().sum()))
         agreement = (point.at.value - trial.at.value + rounding) / (rounding - step.model_change)
         if -step.model_change < 0.01 * rounding and trial.relative_slope >= point.relative_slope:

@@ -145,7 +145,7 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
 
     Returns:
         The solution, or None where the method does not apply (a gradient or curvature that is not positive) or goes
-        astray; whoever calls must certify it.
+        astray; the caller must certify it.
     """
     at, log_z_C = risk(gram_CC), None
     for iteration in range(_MOST_STEPS):

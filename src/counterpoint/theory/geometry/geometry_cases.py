@@ -40,7 +40,7 @@ class BestMeans:
     Attributes:
         factor_CR: class means as rows.
         risk: S of them.
-        lower_bound: no class means that were asked for have a smaller risk.
+        lower_bound: no class means of the requested kind have a smaller risk.
         status: what kind of answer it is.
         iterations: Newton steps.
         scale: what the tolerance is a share of.
@@ -195,7 +195,7 @@ def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
     num_classes = len(gram_CC)
     is_near_CC = (gram_CC >= cosine) | torch.eye(num_classes, dtype=torch.bool)
     first_C = torch.arange(num_classes)
-    for _ in range(num_classes):  # a chain has at most so many links
+    for _ in range(num_classes):  # a chain has at most this many links
         # The smallest number among a class and its near ones spreads by one link per round.
         smallest_C = torch.where(is_near_CC, first_C, num_classes).amin(dim=1)
         if torch.equal(smallest_C, first_C):

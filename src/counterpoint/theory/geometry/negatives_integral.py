@@ -129,7 +129,7 @@ class LogSumIntegral:
         mean_B1 = k * (r_BC * x_BC).sum(1, keepdim=True)
         # expm1, as both powers are near 1 at the first nodes, where their difference is of the order of s^2
         bracket_BQ = torch.expm1(-mean_B1 * self.nodes) - torch.expm1(k * log_p_BQ)
-        # log(epsilon) is left out; whoever asks adds it as an offset
+        # log(epsilon) is left out; the caller adds it as an offset
         at_mean_B = torch.log1p(mean_B1[:, 0] / self.epsilon) if self.epsilon else mean_B1[:, 0].log()
         value_B = at_mean_B + bracket_BQ @ self.node_weights
         return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
@@ -139,18 +139,18 @@ class LogSumIntegral:
         k, s_Q, w_Q = self.num_terms, self.nodes, self.node_weights
         kr_BC, total_B1 = k * self.weights_CC[block.rows], self.epsilon + block.mean_B1
         at_mean_BQ = w_Q * s_Q * torch.exp(-block.mean_B1 * s_Q)
-        # Derivatives for m of log(epsilon + m) and of exp(-s m): 0 together, but for the part of the integral left of
+        # Derivatives for m of log(epsilon + m) and of exp(-s m): they cancel except in the part of the integral left of
         # the first node. The integral of P^(k-1) below lacks the same part, which this returns.
         first_B1 = 1 / total_B1 - at_mean_BQ.sum(1, keepdim=True)
         second_B1 = (at_mean_BQ @ s_Q)[:, None] - total_B1**-2
         # d/dx_j of -P^k: k r_j s exp(-s x_j) P^(k-1), the basis giving exp(-s x_j)
         once_BQ = w_Q * s_Q * torch.exp((k - 1) * block.log_p_BQ)
-        # d2/dx_j dx_l: -k (k-1) r_j r_l s^2 exp(-s (x_j + x_l)) P^(k-2), written with k r_j and k r_l; k = 1 has none
+        # d2/dx_j dx_l: -k (k-1) r_j r_l s^2 exp(-s (x_j + x_l)) P^(k-2), written with k r_j and k r_l; 0 for k = 1
         pairs_BQ = (1 - 1 / k) * w_Q * s_Q**2 * torch.exp(max(k - 2, 0) * block.log_p_BQ)
         slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
         own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
         diagonal_BC = own_BC + kr_BC**2 * (second_B1 - self.basis.sum_of_squares(block.values_BMC, pairs_BQ))
-        # What is not kept is computed anew for each product, to keep memory small.
+        # What is not kept is computed again for each product, to keep memory small.
         basis, x_BC, kept_BMC = self.basis, block.x_BC, block.values_BMC if is_kept else None
 
         def times(direction_BC: Tensor) -> Tensor:

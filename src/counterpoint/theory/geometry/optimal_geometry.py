@@ -50,7 +50,7 @@ class Geometry:
         proportions: share of each class, (C,).
         is_certified: the gap is within the tolerance asked for.
         is_collapse_optimal: collapsing each class to its mean is best among all encoders whose positives are drawn
-            independently from the anchor's class. False, which a loss may be that is no function of gaps (MIO,
+            independently from the anchor's class. False, possible for a loss that is not a function of gaps (MIO,
             sigmoid), says that classes of unit means are not the whole story: spread out they do better. None where it
             is not known: for local optima.
         scale: what the tolerance is a share of, the size of the risk or of its first-order change, whichever is larger;
@@ -134,7 +134,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         tolerance: certified gap as a share of ``Geometry.scale``, > 0.
 
     Raises:
-        UsageError: proportions that are no proportions (offers the normalised ones), k < 1, dimension < 1, tolerance <=
+        UsageError: proportions that do not sum to 1 (offers the normalised ones), k < 1, dimension < 1, tolerance <=
             0, or a loss without class-level risk (says why).
 
     Permuting the classes permutes the answer.

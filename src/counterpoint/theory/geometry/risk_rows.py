@@ -196,7 +196,7 @@ class LogMeanRows:
 
     def _tilted(self, u_CC: Tensor, power: float) -> Tensor:
         """Add log r to a power of the terms."""
-        # log 0 = -inf for classes that are no negatives: their shares become 0
+        # log 0 = -inf for classes that are not negatives: their shares become 0
         return self.weights_CC.log() + power * u_CC
 
 
