@@ -301,5 +301,5 @@ def test_products_have_all_digits_inside_and_the_callers_choice_after() -> None:
 
 
 def test_a_record_of_another_kind_is_an_error_with_its_remedy() -> None:
-    with pytest.raises(RunError, match=r"spectrum\.json: .*counterpoint spectrum.* writes it anew"):
+    with pytest.raises(RunError, match=r"spectrum\.json: .*counterpoint spectrum.* writes it again"):
         cp.HessianSpectrum.from_dict({"name": "x", "states": []}, "spectrum.json")
