@@ -3,7 +3,7 @@
     python benchmarks/evaluation.py                # idle; about a minute on two cores
     python benchmarks/evaluation.py --beside-load  # also beside a busy process and beside a two-thread torch program
     python benchmarks/evaluation.py --classifiers  # instead: kNN and linear probe, beside faiss, lightly and others
-    python benchmarks/evaluation.py --tables       # instead: retrieval, MIG, SEPIN of large tables; about 10 minutes
+    python benchmarks/evaluation.py --tables       # instead: retrieval from large tables; about a minute
     python benchmarks/evaluation.py --large        # instead: a table of 1,000,000 x 512 on disk, within 2 GiB
     python benchmarks/evaluation.py --features     # instead: features of 10,000 pictures beside the bare pass
     python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast

@@ -22,7 +22,6 @@ from counterpoint.evaluation.metric_types import t_interval
 
 METHODS = ("simclr", "ncl")
 RETRIEVAL, ORDER = ("mAP@10", "precision@10"), "non-negative expected activation"
-SEPARABILITY = ("sepin@1", "sepin@10", "sepin@100", "sepin")
 MOST_LOST = 0.005  # "almost lossless" in ncl2024, section 5.1: below 0.5 points
 
 
@@ -75,7 +74,6 @@ DIRECTIONS = (
     Direction("class consistency", "Figure 2a", of_diagnosis("class_consistency")),
     Direction("sparsity", "Figure 2b", of_diagnosis("sparsity")),
     Direction("feature correlation", "Figure 2c", of_diagnosis("feature_correlation"), is_higher=False),
-    *(Direction(name, "Table 2", of_evaluation(name)) for name in SEPARABILITY),
     *(Direction(name, "Table 1", of_evaluation(name)) for name in RETRIEVAL),
     Direction("lost by keeping half (EA)", "Table 1", Measured.lost_by_half, is_higher=False),
     Direction("linear probe", "Table 3a", of_evaluation("linear probe of representation")),
@@ -93,7 +91,7 @@ def measure(method: str, seed: int, asked: argparse.Namespace) -> Measured:
     evaluation = cp.evaluate(
         run,
         test_data=asked.test_data,
-        metrics=("linear-probe", *RETRIEVAL, *SEPARABILITY),
+        metrics=("linear-probe", *RETRIEVAL),
         selection=(ORDER.replace(" ", "-"),),
         quiet=asked.quiet,
     )

@@ -21,7 +21,6 @@ from scipy.stats import rankdata
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.files import read_sealed
-from counterpoint.core.resizing import fit_images
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, read_record
 from counterpoint.core.validation import nest
@@ -32,6 +31,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import extract
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import evaluate
+from counterpoint.nn.resizing import fit_images
 from counterpoint.runs.selection import IDENTIFIED, PARTICIPATION, select
 from counterpoint.runs.training import train
 

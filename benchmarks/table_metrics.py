@@ -3,24 +3,19 @@
 Every peer must give the same figure within the case's tolerance, else it is not timed.
 """
 
-# N samples, D features, F factors
+# N samples, D features
 
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
 import torch
 from measuring import Plan, Quartiles, paired_ratio, processor_seconds, quartiles, take_turns
-from sklearn.metrics import mutual_info_score
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from counterpoint.data.sets.dsprites import GRID
-from counterpoint.evaluation.disentanglement import BINS, factor_information
 from counterpoint.evaluation.retrieval import retrieved_hits
-from counterpoint.evaluation.sepin import contrastive_sepin
 
 OURS = "Counterpoint"
 CLASSES, RETRIEVED = 100, 10
@@ -68,17 +63,6 @@ def found_precision(neighbours: Callable[[Tensor, Tensor], Tensor], known: tuple
     return float((labels_N[neighbours(queries_QD, bank_ND)] == labels_Q[:, None]).double().mean())
 
 
-def reference_gap(codes_ND: Tensor, factors_NF: Tensor) -> float:
-    """MIG with one call of scikit-learn for each pair of dimension and factor, as the reference does it."""
-    factors = factors_NF.T.numpy()
-    table = np.empty((codes_ND.shape[1], len(factors)))
-    for place, code in enumerate(codes_ND.T.double().numpy()):
-        bins = np.digitize(code, np.histogram(code, BINS)[1][:-1])
-        table[place] = [mutual_info_score(factor, bins) for factor in factors]
-    best = np.sort(table, axis=0)[::-1]
-    return float(np.mean((best[0] - best[1]) / [mutual_info_score(factor, factor) for factor in factors]))
-
-
 def cases(*, is_quick: bool) -> list[Case]:
     """What is measured, in full size or a size that takes a second."""
     generator = torch.Generator().manual_seed(1)
@@ -88,12 +72,6 @@ def cases(*, is_quick: bool) -> list[Case]:
     features = 0.3 * centres[labels] + torch.randn(num_samples, width, generator=generator)
     num_queries = num_samples // 5
     known = features[:num_queries], labels[:num_queries], features[num_queries:], labels[num_queries:]
-    grid = (3, 4, 5) if is_quick else GRID
-    factors = torch.cartesian_prod(*map(torch.arange, grid))
-    codes = torch.randn(len(factors), width, generator=generator) + factors.sum(dim=1, keepdim=True) / 20
-    few = codes[:, :8].contiguous()
-    other = features + 0.3 * torch.randn(features.shape, generator=generator)
-    views = [z[:2000] for z in (features, other)]
     lacks_faiss = "" if importlib.util.find_spec("faiss") else "not installed: faiss-cpu"
     return [
         Case(
@@ -104,22 +82,6 @@ def cases(*, is_quick: bool) -> list[Case]:
                 "scikit-learn, brute force": partial(found_precision, sklearn_neighbours, known),
             },
             limit=60.0,
-        ),
-        Case(
-            f"MIG of {len(factors):,} x 8, {len(grid)} factors",
-            lambda: factor_information(few, factors).gap,
-            {"scikit-learn, pair by pair": partial(reference_gap, few, factors)},
-            close=1e-12,
-        ),
-        Case(
-            f"MIG of {len(factors):,} x {width}, {len(grid)} factors",
-            lambda: factor_information(codes, factors).gap,
-            limit=15.0,
-        ),
-        Case(
-            f"SEPIN@10 of {len(views[0]):,} x {width}, two views, 200 negatives",
-            lambda: contrastive_sepin(*views, num_negatives=200).at(10),
-            {"others": "no code of it can be installed"},
         ),
     ]
 

@@ -33,8 +33,6 @@ ASKS = {
     "of each; of features in a file all rows.",
 }
 NEEDS = {
-    "views": "Two views of each of some queries.",
-    "factors": "Data that were generated from known factors, such as `dsprites`.",
     "corruptions": "Pictures, and `--corruptions`.",
     "": "",
 }

@@ -15,6 +15,8 @@ from counterpoint.core.errors import DataError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.validation import build
+from counterpoint.data.formats.npz_files import read_npz
+from counterpoint.data.sets.dsprites import factors_at
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
 from counterpoint.engine.progress import Reporter
@@ -46,7 +48,7 @@ class StudySet:
 SETS: Mapping[str, StudySet] = {
     "digits": StudySet(named="digits", test=()),
     "dsprites-rendered": StudySet(named="dsprites-rendered", test=()),
-    "dsprites": StudySet(named="dsprites", test=()),
+    "dsprites": StudySet(test=()),
     "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=CATALOGUE["cifar10"].files),
     "cifar100": StudySet(("cifar100",), "cifar100"),
     "stl10": StudySet(("stl10",), "stl10"),
@@ -56,6 +58,8 @@ SETS: Mapping[str, StudySet] = {
     "imagenet": StudySet(("imagenet", "imagenet-1k"), test=("val", "test")),
 }
 WITHOUT_FILES = ("digits", "dsprites-rendered")
+SPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
+GENERATED = "dsprites"  # sets of this name and beginning have factors that are known by the position
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,9 @@ def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> Stu
     """A set without a test split: a fifth of it is held out."""
     source = {} if root is None or name in WITHOUT_FILES else {"root": root}
     words = f"{name}, {HOLDOUT:.0%} of each class held out"
+    if name == GENERATED:
+        path = _original_sprites(Path(os.path.expanduser(root or ".")), out)
+        return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, words)
     if plan.per_class is None:
         return StudyData(name, {**source, "holdout": HOLDOUT}, None, {}, words)
     path = _part(name, "all", (name, source), plan.per_class, plan.image_size, out)
@@ -177,8 +184,8 @@ def _part(
     images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
     assert source.labels is not None
     arrays = {"images": images, "labels": source.labels[positions].numpy()}
-    if source.factors is not None:
-        arrays["factors"] = source.factors[positions].numpy()
+    if name.startswith(GENERATED):
+        arrays["factors"] = factors_at(positions).numpy()
 
     def write(place: Path) -> None:
         with place.open("wb") as stream:
@@ -193,6 +200,33 @@ def _part(
 def _names_file(part: Path) -> Path:
     """The names of the classes of a part; beside it, so that a part without names has the same content."""
     return part.with_name(f"{part.stem}-classes.json")
+
+
+def _original_sprites(root: Path, out: Path) -> Path:
+    """The original file of dSprites as an archive that training opens; its ``metadata``, a pickle, is not read."""
+    path, origin = out / "data" / "dsprites.npz", root / SPRITES
+    if path.exists():
+        return path
+    if not origin.is_file():
+        raise DataError(f"{origin} is missing; get it once from github.com/google-deepmind/dsprites-dataset")
+    known = read_npz(origin, ("imgs", "latents_classes"))
+    factors = known["latents_classes"][:, 1:]
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(place: Path) -> None:
+        with place.open("wb") as stream:
+            np.savez(stream, images=known["imgs"] * np.uint8(255), labels=factors[:, 0], factors=factors)
+
+    write_atomically(path, write)
+    return path
+
+
+def factors_of(data: StudyData, num_samples: int) -> torch.Tensor:
+    """The factors that made each sample of a generated set, or of a part of it: whole numbers (n, f)."""
+    if not data.train.endswith(".npz"):
+        return factors_at(torch.arange(num_samples))
+    with np.load(data.train) as part:
+        return torch.from_numpy(part["factors"])
 
 
 def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
@@ -230,6 +264,7 @@ def _first_of_each(source: Source, count: int | None, name: str, split: str) -> 
         )
     # A grid of factors is walked through in equal steps: its first samples differ in the last factor alone.
     chosen = [
-        own[:count] if source.factors is None else own[torch.linspace(0, len(own) - 1, count).long()] for own in members
+        own[torch.linspace(0, len(own) - 1, count).long()] if name.startswith(GENERATED) else own[:count]
+        for own in members
     ]
     return torch.cat(chosen).sort().values

@@ -5,6 +5,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch import Tensor
 from counterpoint.core.errors import unknown_name
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run
+from counterpoint.core.stored_rows import whole
+from counterpoint.core.validation import build
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, expected_activation
 from counterpoint.diagnostics.measure import CATALOGUE as DIAGNOSED
@@ -19,18 +22,27 @@ from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import CATALOGUE as EVALUATED
-from counterpoint.evaluation.features import extract
+from counterpoint.evaluation.evaluation_settings import EvaluationSettings
+from counterpoint.evaluation.features import evenly_spaced, extract, view_pairs
+from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import evaluate
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.runs.fine_tuning import fine_tune
 from counterpoint.runs.hessian_spectra import hessian_spectrum
+from reproductions.ncl2024.disentanglement import factor_information
+from reproductions.ncl2024.sepin import contrastive_sepin
+from reproductions.probe_recipes import METRICS
 from reproductions.study import Measures
-from reproductions.study_data import StudyData
+from reproductions.study_data import StudyData, factors_of
 
 MOST_POINTS = 64  # of a curve that is kept
 QUIET = Reporter(quiet=True)
 FLAT = 1.0  # mio2021, section 2.4: eigenvalues below it are called flat
 FLOOR = 1e-12  # of singular values before their logarithm
+NUM_VIEWED = 1000  # queries of which two views are taken, at most
+MIG = "mig"
+SEPIN: Mapping[str, int | None] = {"sepin@1": 1, "sepin@10": 10, "sepin@100": 100, "sepin": None}  # dimensions
+PROBES = {metric.name: metric for metric in METRICS}
 
 
 @dataclass(frozen=True)
@@ -76,8 +88,8 @@ def check_measures(measures: Measures) -> None:
         UsageError: an unknown metric or curve.
     """
     for name in measures.metrics:
-        if name not in EVALUATED:
-            raise unknown_name("metric", name, EVALUATED)
+        if name not in (known := (*EVALUATED, *PROBES, MIG, *SEPIN)):
+            raise unknown_name("metric", name, known)
     for names, known, kind in ((measures.features, DIAGNOSED, "metric"), (measures.curves, CURVES, "curve")):
         for name in (each for own in names.values() for each in own):
             if name not in known:
@@ -108,10 +120,34 @@ def measure(run: Run, data: StudyData, measures: Measures, folder: Path) -> Meas
 
 def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> dict[str, float]:
     """Figures of ``evaluate``."""
-    test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
-    asked = {"metrics": measures.metrics, "layers": measures.layers, **measures.evaluate}
-    found = evaluate(run, **test, **asked, out=str(folder / "evaluation.json"), quiet=True)
-    return {f"{row.features}: {row.protocol}": float(row.figure) for row in found.rows if row.figure is not None}
+    figures = _of_dimensions(run, data, measures)
+    if names := tuple(name for name in measures.metrics if name in (*EVALUATED, *PROBES)):
+        test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
+        asked = {"metrics": names, "layers": measures.layers, **measures.evaluate}
+        with patch.dict(EVALUATED, PROBES):
+            rows = evaluate(run, **test, **asked, out=str(folder / "evaluation.json"), quiet=True).rows
+        figures |= {f"{row.features}: {row.protocol}": float(row.figure) for row in rows if row.figure is not None}
+    return figures
+
+
+def _of_dimensions(run: Run, data: StudyData, measures: Measures) -> dict[str, float]:
+    """MIG of all samples, and SEPIN of two views of queries."""
+    names, layers = set(measures.metrics), measures.layers
+    if not names & {MIG, *SEPIN}:
+        return {}
+    samples, look = (Samples(), {}) if data.test is None else (Samples(data.train, None, data.test, None), data.look)
+    subject = open_subject(run, samples, build(EvaluationSettings, dict(look), "evaluate"), QUIET)
+    figures: dict[str, float] = {}
+    if MIG in names:
+        found, factors = extract(subject.encoder, subject.source, layers), factors_of(data, len(subject.source))
+        figures |= {f"{layer}: {MIG}": factor_information(whole(found.layers[layer]), factors).gap for layer in layers}
+    if names & SEPIN.keys():
+        queries = evenly_spaced(subject.split.held_out, NUM_VIEWED)
+        for layer, views in view_pairs(subject, subject.encoder, layers, queries).items():
+            known = contrastive_sepin(*views)
+            sizes = {name: k or views[0].shape[1] for name, k in SEPIN.items() if name in names}
+            figures |= {f"{layer}: {name}": known.at(k) for name, k in sizes.items()}
+    return figures
 
 
 @dataclass(frozen=True)

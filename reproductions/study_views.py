@@ -30,8 +30,8 @@ def is_share(key: str) -> bool:
     if key == FINE_TUNED:
         return True
     name = key.partition(": ")[2]
-    metric = metric_under(described_metrics("evaluation"), name) or described_metrics("diagnostics").get(name)
-    return metric is not None and metric.unit == "share"
+    metric = described_metrics("diagnostics").get(name) or metric_under(described_metrics("evaluation"), name)
+    return metric.unit == "share"
 
 
 def table(study: Study, result: StudyResult) -> Table:

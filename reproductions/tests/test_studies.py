@@ -21,7 +21,7 @@ from counterpoint.runs.recipes import recipe_named, with_recipe
 from reproductions import study_runner
 from reproductions.reproduction_page import render_reproduction
 from reproductions.study import SCALES, PartPlan, Study, read_study, short_hash, studies
-from reproductions.study_data import SETS, StudyData, class_names_of, prepare, training_split
+from reproductions.study_data import SETS, StudyData, class_names_of, factors_of, prepare, training_split
 from reproductions.study_measures import Measured, check_measures
 from reproductions.study_pictures import picture_grids, pictures_file
 from reproductions.study_result import StudyResult, read_result, result_file
@@ -255,15 +255,15 @@ def test_a_part_of_a_set_has_the_first_samples_of_each_class_and_the_official_qu
 
 
 def test_a_part_of_generated_data_keeps_its_factors(tmp_path: Path) -> None:
-    # MIG, which Table 6 of NCL compares, is asked of the part.
+    # Table 6 of NCL compares the MIG of the part.
     plan = build(PartPlan, {"per_class": 12, "image_size": 16}, "plan")
     part = prepare("dsprites-rendered", plan, None, tmp_path)
     source = open_source(part.train, SourceSettings(), progress=Reporter(quiet=True).bar)
-    assert source.factors is not None
-    assert source.factors.shape[1] == 5
+    factors = factors_of(part, len(source))
+    assert factors.shape == (36, 5)
     assert source.labels is not None
-    assert source.factors[:, 0].tolist() == source.labels.tolist()
-    assert (source.factors.amax(0) > 0).all()
+    assert factors[:, 0].tolist() == source.labels.tolist()
+    assert (factors.amax(0) > 0).all()
 
 
 def test_the_training_split_is_found_from_any_folder_and_other_data_stay(tmp_path: Path) -> None:

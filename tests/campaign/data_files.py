@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoint.data.sets.dsprites import FILE as DSPRITES
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from data import published_files, shard_files
 
@@ -63,14 +62,6 @@ def _pair(folder: Path) -> Path:
     views = rng.standard_normal((2, NUM_IMAGES, 4)).astype(np.float32)
     np.savez(folder / "pair.npz", view0=views[0], view1=views[1])
     return folder / "pair.npz"
-
-
-def _dsprites(folder: Path) -> Path:
-    latents = np.zeros((NUM_IMAGES, 6), dtype=np.int64)
-    latents[:, 1] = np.arange(NUM_IMAGES) % 3
-    imgs = _draw().integers(0, 2, (NUM_IMAGES, 64, 64), dtype=np.uint8)
-    np.savez_compressed(folder / DSPRITES, imgs=imgs, latents_classes=latents)
-    return folder
 
 
 def _pictures(folder: Path, form: str, suffix: str) -> Path:
@@ -142,7 +133,6 @@ SEEDS: Mapping[str, Make] = {
     "npz": _npz,
     "pack": _pack,
     "pair": _pair,
-    "dsprites": _dsprites,
     "png folder": lambda folder: _pictures(folder, "PNG", "png"),
     "jpeg folder": lambda folder: _pictures(folder, "JPEG", "jpg"),
     "tiff folder": lambda folder: _pictures(folder, "TIFF", "tif"),
@@ -166,7 +156,6 @@ SEEDS: Mapping[str, Make] = {
 }
 # Seeds that are read by the name of a set, with the folder as ``source.root``; all others are opened by their path.
 NAMED: Mapping[str, str] = {
-    "dsprites": "dsprites",
     "cifar10": "cifar10",
     "cifar100": "cifar100",
     "stl10": "stl10",

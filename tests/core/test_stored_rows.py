@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterpoint.core.errors import DataError
-from counterpoint.core.stored_rows import ChangedRows, StoredRows, new_array, row_slices, whole
+from counterpoint.core.stored_rows import StoredRows, new_array, row_slices, whole
 
 DTYPES = ["<f4", ">f4", "<f2", "<f8", "<i8", "|u1"]
 
@@ -73,11 +73,13 @@ def test_rows_stay_those_of_the_file_that_was_opened(tmp_path: Path) -> None:
 
 def test_changed_rows_are_the_function_of_what_is_read(tmp_path: Path) -> None:
     rows = StoredRows(write(tmp_path, numbers(5, 3)))
-    changed = ChangedRows(rows, lambda part: part * 2 + 1)
+    changed = rows.changed(lambda part: part * 2 + 1)
     assert (changed.shape, len(changed), changed.dtype) == ((5, 3), 5, torch.float32)
     assert np.array_equal(whole(changed).numpy(), numbers(5, 3) * 2 + 1)
     assert np.array_equal(changed[4:1].numpy(), np.empty((0, 3)))
     assert np.array_equal(changed[::2].numpy(), numbers(5, 3)[::2] * 2 + 1)
+    assert np.array_equal(changed.take(torch.tensor([4, 1]))[:].numpy(), numbers(5, 3)[[4, 1]] * 2 + 1)
+    assert np.array_equal(whole(rows).numpy(), numbers(5, 3))
 
 
 @pytest.mark.parametrize(

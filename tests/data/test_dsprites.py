@@ -1,7 +1,6 @@
-"""dSprites: the original file is packed while it is read; the rendered grid has the same factors and order."""
+"""dSprites: the rendered grid has the original's factors and order."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.sets import dsprites
-from counterpoint.data.sets.dsprites import FILE, GRID, SHAPES, factors_at
+from counterpoint.data.sets.dsprites import GRID, factors_at
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data.silent_progress import silent
@@ -30,113 +29,6 @@ def refusal(data: Any, **settings: Any) -> str:
     return str(caught.value)
 
 
-# --- the original's form
-
-
-class Pickled:
-    """Stands for the original's metadata, a pickled dictionary; unpickling it would fail the test."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return pytest.fail, ("unpickled",)
-
-
-def original_arrays(rng: np.random.Generator, num_images: int = 50) -> dict[str, np.ndarray]:
-    """Some images in the original's form: six latents, the first of which (colour) has one value."""
-    sizes = np.array([1, *GRID])
-    classes = rng.integers(0, sizes, (num_images, 6))
-    metadata = np.empty((), dtype=object)
-    metadata[()] = Pickled()
-    return {
-        "metadata": metadata,
-        "imgs": rng.integers(0, 2, (num_images, 64, 64), dtype=np.uint8),
-        "latents_classes": classes,
-        "latents_values": classes / 2.0,
-    }
-
-
-def save(path: Path, arrays: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **arrays)
-    return path
-
-
-def test_the_original_form_is_read_without_its_pickled_metadata(tmp_path: Path, rng: np.random.Generator) -> None:
-    arrays = original_arrays(rng)
-    save(tmp_path / FILE, arrays)
-    source = open_data("dsprites", root=str(tmp_path))
-    expected = torch.from_numpy(arrays["imgs"])[:, None] * 255
-    assert (source.kind, source.shape, len(source)) == ("images", (1, 64, 64), 50)
-    assert torch.equal(source.store.fetch(range(50)), expected)
-    assert torch.equal(source.store.fetch([3, 49, 3]), expected[[3, 49, 3]])
-    assert source.factors is not None
-    assert torch.equal(source.factors, torch.from_numpy(arrays["latents_classes"][:, 1:]))
-    assert source.factors.dtype == torch.int64
-    assert source.factors.shape[1] == 5
-    assert source.labels is not None
-    assert source.labels.tolist() == arrays["latents_classes"][:, 1].tolist()
-    assert source.class_names == SHAPES
-
-
-def original(root: Path) -> Source:
-    return open_data("dsprites", root=str(root))
-
-
-def test_the_file_is_found_in_a_folder_of_its_own_too(tmp_path: Path, rng: np.random.Generator) -> None:
-    save(tmp_path / "root" / "dsprites" / FILE, original_arrays(rng))
-    assert len(original(tmp_path / "root")) == 50
-    missing = refusal("dsprites", root=str(tmp_path / "nowhere"))
-    assert FILE in missing
-    assert "dsprites-rendered" in missing
-    assert "one of train" in refusal("dsprites", root=str(tmp_path / "root"), split="test")
-
-
-def test_the_fingerprint_follows_pixels_and_factors(tmp_path: Path, rng: np.random.Generator) -> None:
-    arrays, prints = original_arrays(rng), set()
-    for key, place in (("imgs", (49, 63, 63)), ("imgs", (0, 0, 0)), ("latents_classes", (49, 5))):
-        save(tmp_path / FILE, arrays)
-        prints.add(original(tmp_path).fingerprint)
-        arrays[key][place] ^= 1
-    assert len(prints) == 3
-
-
-DAMAGES: dict[str, tuple[dict[str, Any], str]] = {
-    "grey": ({"imgs": np.full((50, 64, 64), 2, np.uint8)}, "0 or 1, got 2"),
-    "size": ({"imgs": np.zeros((50, 32, 32), np.uint8)}, "(50, 64, 64)"),
-    "type": ({"imgs": np.zeros((50, 64, 64), np.int64)}, "bytes"),
-    "length": ({"imgs": np.zeros((49, 64, 64), np.uint8)}, "(50, 64, 64)"),
-    "factors": ({"latents_classes": np.zeros((50, 5), np.int64)}, "(n, 6)"),
-    "values": ({"latents_classes": np.zeros((50, 6))}, "whole numbers"),
-    "range": ({"latents_classes": np.full((50, 6), 3)}, "below (1, 3, 6, 40, 32, 32)"),
-    "negative": ({"latents_classes": np.full((50, 6), -1)}, "below"),
-    "objects": ({"latents_classes": np.full((50, 6), None)}, "Python objects"),
-}
-
-
-@pytest.mark.parametrize(("change", "complaint"), DAMAGES.values(), ids=DAMAGES)
-def test_other_forms_are_refused(
-    change: dict[str, Any], complaint: str, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    save(tmp_path / FILE, original_arrays(rng) | change)
-    assert complaint in refusal("dsprites", root=str(tmp_path))
-
-
-def test_a_file_cut_off_or_changed_is_refused_or_the_same(tmp_path: Path, rng: np.random.Generator) -> None:
-    path = save(tmp_path / FILE, original_arrays(rng))
-    content, whole = path.read_bytes(), original(tmp_path).fingerprint
-    num_refused = 0
-    for place in rng.integers(0, len(content), 60).tolist():
-        for changed in (content[:place], content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :]):
-            path.write_bytes(changed)
-            try:
-                found = original(tmp_path).fingerprint
-            except DataError as error:
-                num_refused += 1
-                assert "\n" not in str(error)
-            else:
-                assert found == whole  # the damage fell on what is not read
-    assert num_refused >= 60
-
-
 # --- rendered
 
 
@@ -147,9 +39,8 @@ def rendered() -> Source:
 
 def test_the_grid_has_every_combination_once_in_the_original_order(rendered: Source) -> None:
     assert len(rendered) == NUM_IMAGES == math.prod(GRID)
-    assert rendered.factors is not None
     expected = np.stack(np.unravel_index(np.arange(NUM_IMAGES), GRID), axis=1)
-    assert np.array_equal(rendered.factors.numpy(), expected)
+    assert np.array_equal(factors_at(torch.arange(NUM_IMAGES)).numpy(), expected)
     assert rendered.labels is not None
     assert rendered.labels.bincount().tolist() == [NUM_IMAGES // 3] * 3
 

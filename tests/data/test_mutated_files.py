@@ -21,8 +21,7 @@ def read(kind: str, path: Path) -> None:
     if kind in EMBEDDINGS:
         read_table(path)
         return
-    split = "auto" if kind == "dsprites" else "test"
-    settings = SourceSettings(split=split, root=str(path)) if kind in NAMED else SourceSettings(max_bad=0.9)
+    settings = SourceSettings(split="test", root=str(path)) if kind in NAMED else SourceSettings(max_bad=0.9)
     source = open_source(NAMED.get(kind, path), settings, progress=silent)
     source.store.fetch([0, len(source) - 1])
 

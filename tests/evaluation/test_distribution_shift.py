@@ -19,7 +19,8 @@ from counterpoint.evaluation.metric_types import Labelled
 # --- refusals, before anything is measured
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"metrics": ["mig"]}, UsageError, r"mig needs factors, and array has no factors"),
+    ({"metrics": ["sepin"]}, UsageError, r"metric sepin is gone: .*reproductions"),
+    ({"metrics": ["corruption error"]}, UsageError, r"corruption error needs --corruptions"),
     ({"corruptions": ["fog"]}, DataError, r"corruptions are of pictures; array holds vectors"),
     ({"corruptions": ["fgo"]}, UsageError, r"unknown corruption 'fgo'; did you mean 'fog'"),
     ({"severities": "0-3"}, UsageError, r"severities must be numbers from 1 to 5, such as 1-5 or 3, got '0-3'"),
@@ -129,26 +130,3 @@ def test_a_run_is_asked_under_corruptions_elsewhere_and_with_few_features(pictur
         each.written()
         for each in cp.evaluate(pictures, **asked, metrics=["linear-probe"], selection_step=64, quiet=True).rows
     ] == [each.written() for each in found.rows]
-
-
-@pytest.mark.thorough
-def test_views_reach_the_metrics(run: cp.Run, tmp_path: Path) -> None:
-    out = str(tmp_path / "found.json")  # other tests read the run's own record
-    found = cp.evaluate(run, metrics=["sepin", "sepin@1"], out=out, quiet=True)
-    named = {(row.features, row.protocol) for row in found.rows}
-    assert ("embedding", "sepin") in named
-    assert ("untrained encoder", "sepin@1") in named
-    assert not any(features == "input (PCA)" for features, _ in named)
-
-
-@pytest.mark.thorough
-def test_factors_reach_the_metrics(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    factors = np.stack([rng.integers(0, n, 200) for n in (1, 3, 6, 40, 32, 32)], axis=1)
-    images = rng.integers(0, 2, size=(200, 64, 64)).astype(np.uint8)
-    np.savez(tmp_path / "sprites.npz", images=images, factors=factors[:, 1:], labels=factors[:, 1])
-    run = cp.train(str(tmp_path / "sprites.npz"), encoder="convnet", epochs=1, batch_size=64,
-                   quiet=True, out=str(tmp_path / "run"))  # fmt: skip
-    found = cp.evaluate(run, metrics=["mig"], quiet=True)
-    figures = {row.protocol: row for row in found.rows if row.features == "representation"}
-    assert figures["mig"].settings == {"bins": 20, "samples": 200, "factors": 5}

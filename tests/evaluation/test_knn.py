@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from lightly.utils.benchmarking.knn import knn_predict as lightly_predict
 from torch import Tensor
 
-from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import loaded_metrics
 from counterpoint.evaluation import knn
 from counterpoint.evaluation.knn import Vote, knn_predict
@@ -113,13 +112,6 @@ def labelled(num_bank: int, **vote: Any) -> Labelled:
 
 def test_the_score_is_by_the_vote_that_was_asked_for_and_says_so() -> None:
     assert knn.knn_score(labelled(4, k=3)).settings == {"k": 3, "temperature": 0.1, "similarity": "cosine"}
-
-
-def test_a_preset_keeps_its_neighbours_whatever_was_asked_for() -> None:
-    settings = METRICS["knn-200"].measure(labelled(200, k=3)).settings
-    assert settings == {"k": 200, "temperature": 0.1, "similarity": "cosine"}
-    with pytest.raises(UsageError, match="knn-200 needs at least 200 labelled samples, got 199; use knn with --k"):
-        METRICS["knn-200"].measure(labelled(199))
 
 
 BAD_VOTES: list[tuple[dict[str, Any], str]] = [

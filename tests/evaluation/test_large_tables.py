@@ -92,7 +92,7 @@ def test_metrics_that_read_parts_never_ask_for_all(
 
 def test_those_that_read_parts_are_the_usual_ones() -> None:
     in_parts = {name for name, metric in CATALOGUE.items() if metric.in_parts}
-    assert in_parts >= {"knn", "knn-200", "linear probe"}
+    assert in_parts >= {"knn", "linear probe"}
 
 
 def test_features_too_large_for_the_memory_are_read_from_the_cache(

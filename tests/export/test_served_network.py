@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from counterpoint.core.resizing import Resizing
 from counterpoint.export.onnx_format import BOTH, ServedNetwork
+from counterpoint.nn.resizing import Resizing
 from export.stirred_norms import MakeEncoder
 from tolerances import assert_close
 

@@ -73,14 +73,6 @@ def test_models_of_torchvision_end_before_their_last_layer(name: str, width: int
     assert of(backbone, torch.rand(2, 3, 224, 224)).shape == (2, width)
 
 
-def test_solo_learns_stem_pads_by_two_up_to_64_pixels(torchvision: Any) -> None:
-    small: Any = build_foreign("solo-learn:resnet18", SIDE).backbone
-    assert (small.conv1.kernel_size, small.conv1.stride, small.conv1.padding) == ((3, 3), (1, 1), (2, 2))
-    assert isinstance(small.maxpool, nn.Identity)
-    large: Any = build_foreign("solo-learn:resnet18", (3, 96, 96)).backbone
-    assert large.conv1.kernel_size == (7, 7)
-
-
 # --- weights
 
 
@@ -93,8 +85,7 @@ def weights(tmp_path: Path, torchvision: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["timm:resnet18", "torchvision:resnet18", "resnet18"])
-@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["timm:resnet18", "torchvision:resnet18"])
 def test_one_file_gives_the_same_network_in_each_library(
     name: str, weights: Path, torchvision: Any, timm: Any, generator: torch.Generator
 ) -> None:
@@ -110,19 +101,7 @@ def test_one_file_gives_the_same_network_in_each_library(
     )
 
 
-@pytest.mark.thorough
-def test_a_small_stem_of_other_programs_says_how_it_pads(tmp_path: Path, torchvision: Any) -> None:
-    theirs = filled(build_foreign("solo-learn:resnet18", SIDE).backbone)
-    torch.save({"state_dict": prefixed("backbone.", theirs.state_dict())}, tmp_path / "solo.ckpt")
-    said = build_foreign("resnet18", SIDE, weights=tmp_path / "solo.ckpt").remarks
-    assert any("pads by 1" in remark and "solo-learn:resnet18" in remark for remark in said)
-    images = torch.rand(2, *SIDE)
-    same = build_foreign("solo-learn:resnet18", SIDE, weights=tmp_path / "solo.ckpt")
-    assert torch.equal(of(same.backbone, images), of(theirs, images))
-
-
-@pytest.mark.parametrize("name", ["timm:resnet18", "torchvision:resnet18", "resnet18"])
-@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", ["timm:resnet18", "torchvision:resnet18"])
 def test_grey_images_go_to_weights_for_colours(name: str, weights: Path, timm: Any, generator: torch.Generator) -> None:
     grey = build_foreign(name, (1, 32, 32), weights=weights)
     colour = build_foreign(name, SIDE, weights=weights)
@@ -213,7 +192,7 @@ UNKNOWN = {
     "timm:vit_small_patch16_224.dinoo": "did you mean 'vit_small_patch16_224.dino'?",
     "torchvision:resnet19": "torchvision has no model 'resnet19'; did you mean",
     "torchvison:resnet18": "unknown encoder 'torchvison:resnet18'; did you mean 'torchvision:'?",
-    "solo-learn:resnet19": "did you mean 'resnet18'?",
+    "solo-learn:resnet18": "is gone: torchvision:NAME takes its weights",
     FlagText("no_such_module:make"): "give it as package.module:name",
     "weights.pth": "is a file of weights; give it as weights, and its architecture as the encoder",
     "net.onnx": "is gone: onnxruntime computes features",
@@ -229,7 +208,6 @@ def test_an_unknown_name_is_one_line_with_the_nearest(name: str, said: str, torc
 ABSENT = {
     "timm:resnet18": ("timm", "pip install timm"),
     "torchvision:resnet18": ("torchvision", "pip install torchvision"),
-    "solo-learn:resnet18": ("torchvision", "pip install torchvision"),
 }
 
 
@@ -242,7 +220,7 @@ def test_a_library_that_is_absent_is_one_line(name: str, monkeypatch: pytest.Mon
 
 def test_the_side_that_an_encoder_was_made_for(torchvision: Any, timm: Any) -> None:
     sides = {"timm:vit_small_patch14_dinov2": 518, "timm:resnet18": 224, "torchvision:resnet18": 224}
-    sides |= dict.fromkeys([*CATALOGUE, "solo-learn:resnet18"])
+    sides |= dict.fromkeys(CATALOGUE)
     assert {name: default_side(name) for name in sides} == sides
     assert default_side(nn.Identity()) is None
     with pytest.raises(UsageError, match="did you mean 'resnet18'"):

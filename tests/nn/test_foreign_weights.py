@@ -1,6 +1,5 @@
 """Weights find their places: under any prefix, in the layouts of frameworks, whole or not at all."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,11 +21,6 @@ def torchvisions(kind: str = "basic") -> Any:
     model = filled(resnet.ResNet(block, list(counts)))
     model.fc = nn.Identity()
     return model
-
-
-def ours(kind: str = "basic", stem: str = "large") -> ResNet:
-    counts, expansion, _ = BLOCKS[kind]
-    return ResNet(3, counts, expansion=expansion, stem=stem).eval()
 
 
 class Block(nn.Module):
@@ -83,11 +77,11 @@ def test_any_prefix_is_found(prefix: str) -> None:
     weights = filled(Small()).state_dict()
     others = {"head.weight": torch.ones(3, 6), "prototypes.weight": torch.ones(9, 6), "queue": torch.ones(6, 8)}
     module = Small()
-    fitted = fit_weights(module, prefixed(prefix, weights) | prefixed("epoch.", others), "w.pth")
+    remarks = fit_weights(module, prefixed(prefix, weights) | prefixed("epoch.", others), "w.pth")
     assert is_filled(module, weights)
     place = f"under {prefix[:-1]}" if prefix else "without a prefix"
-    assert fitted.remarks[0] == f"took {len(weights) - 1} tensors {place}"  # but the count of batches
-    assert "left aside: epoch.head.weight, epoch.prototypes.weight, epoch.queue" in fitted.remarks
+    assert remarks[0] == f"took {len(weights) - 1} tensors {place}"  # but the count of batches
+    assert "left aside: epoch.head.weight, epoch.prototypes.weight, epoch.queue" in remarks
 
 
 ORDERS = [
@@ -107,12 +101,12 @@ def test_of_several_encoders_one_is_taken_and_the_others_are_named(prefixes: lis
     files = {prefix: filled(Small(), seed).state_dict() for seed, prefix in enumerate(prefixes)}
     tensors = {key: value for prefix, weights in files.items() for key, value in prefixed(prefix, weights).items()}
     module = Small()
-    fitted = fit_weights(module, tensors, "w.pth")
-    assert fitted.remarks[0].endswith(f" under {taken[:-1]}")
+    remarks = fit_weights(module, tensors, "w.pth")
+    assert remarks[0].endswith(f" under {taken[:-1]}")
     assert is_filled(module, files[taken])
     (other,) = set(prefixes) - {taken}
-    assert any(f"whole encoder under {other[:-1]};" in remark for remark in fitted.remarks)
-    assert not any("left aside" in remark for remark in fitted.remarks)
+    assert any(f"whole encoder under {other[:-1]};" in remark for remark in remarks)
+    assert not any("left aside" in remark for remark in remarks)
 
 
 def test_a_pooled_module_gets_the_weights_of_its_body_and_half_precision_becomes_single() -> None:
@@ -125,51 +119,23 @@ def test_a_pooled_module_gets_the_weights_of_its_body_and_half_precision_becomes
     assert torch.equal(body.pos_embed, weights["pos_embed"].float())
 
 
-# --- layouts of a ResNet
-
-
-def by_number(model: nn.Module) -> nn.Module:
-    return nn.Sequential(*list(model.children())[:-1], nn.Flatten())
-
-
-LAYOUTS: dict[str, Callable[[str], nn.Module]] = {
-    "torchvision": torchvisions,
-    "children by number": lambda kind: by_number(torchvisions(kind)),
-    "ours": ours,
-}
+# --- names of other programs
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-@pytest.mark.parametrize("here", LAYOUTS)
-@pytest.mark.parametrize("there", LAYOUTS)
-@pytest.mark.sampled(4)
-def test_layouts_of_a_resnet_meet_and_give_equal_outputs(
-    here: str, there: str, kind: str, generator: torch.Generator
-) -> None:
-    source, module = filled(LAYOUTS[there](kind)), LAYOUTS[here](kind).eval()
-    fitted = fit_weights(module, prefixed("state_dict.backbone.", source.state_dict()), "w.pth")
-    assert fitted.is_respelled == (here != there)
+def test_a_file_may_have_the_numbers_of_children(kind: str, generator: torch.Generator) -> None:
+    source, module = filled(torchvisions(kind)), torchvisions(kind).eval()
+    numbered = nn.Sequential(*list(source.children())[:-1])
+    (took, *_) = fit_weights(module, prefixed("state_dict.backbone.", numbered.state_dict()), "w.pth")
+    assert took.endswith("by the numbers of its children")
     images = torch.rand(2, 3, 40, 40, generator=generator)
     with torch.no_grad():
         assert torch.allclose(module(images), source(images), rtol=1e-5)
 
 
-def test_lightlys_own_resnet_fits_ours_with_the_small_stem(generator: torch.Generator) -> None:
-    lightly = pytest.importorskip("lightly.models", reason="lightly is not installed")
-    source = filled(lightly.ResNetGenerator("resnet-9"))
-    module = ResNet(3, (1, 1, 1, 1), stem="small").eval()
-    fit_weights(module, source.state_dict(), "w.pth")
-    source.linear = nn.Identity()
-    images = torch.rand(2, 3, 32, 32, generator=generator)
-    with torch.no_grad():
-        assert torch.allclose(module(images), source(images), rtol=1e-5)
-
-
-def test_what_lightly_rebuilds_from_children_is_another_network() -> None:
-    lightly = pytest.importorskip("lightly.models", reason="lightly is not installed")
-    rebuilt = nn.Sequential(*list(lightly.ResNetGenerator("resnet-18").children())[:-1])
-    said = refusal(ResNet(3, (2, 2, 2, 2), stem="small"), prefixed("state_dict.backbone.", rebuilt.state_dict()))
-    assert "does not fit the encoder" in said
+def test_our_resnet_refuses_the_names_of_other_programs_and_says_where_they_fit() -> None:
+    with pytest.raises(UsageError, match=r"does not fit the encoder resnet18: .*timm:NAME or torchvision:NAME"):
+        fit_weights(ResNet(3, (2, 2, 2, 2), stem="large"), torchvisions().state_dict(), "w.pth", "resnet18")
 
 
 # --- what does not fit

@@ -45,7 +45,7 @@ class SubjectFlags(VerbFlags):
         place="RUN|FILE",
     )
     encoder: InstanceOf[str] | None = option(
-        "instead of a run: timm:NAME, torchvision:NAME, solo-learn:NAME, one of ours, or package.module:name",
+        "instead of a run: timm:NAME, torchvision:NAME, one of ours, or package.module:name",
     )
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.core.resizing import MAX_PIXEL
 
 Kind = Literal["images", "vectors"]
 COLOUR_CHANNELS = (1, 3)
+MAX_PIXEL = 255
 
 
 def to_samples(

@@ -26,6 +26,7 @@ GONE = {
     "reproduce": "`python -m reproductions` in the source tree takes the same words",
     "--data mnist": "torchvision.datasets.MNIST has its arrays (data, targets), which cp.train takes",
     "--data fashion-mnist": "torchvision.datasets.FashionMNIST has its arrays (data, targets), which cp.train takes",
+    "--data dsprites": "numpy.load reads its arrays: cp.train(imgs * 255); dsprites-rendered needs no file",
     "--data svhn": "a folder of its pictures with a sub-folder per digit takes its place",
     "torchscript": "onnx is for other programs, folder for torch without Counterpoint",
     "torch-export": "onnx is for other programs, folder for torch without Counterpoint",
@@ -56,8 +57,23 @@ GONE = {
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
+    "--encoder solo-learn:NAME": "torchvision:NAME takes its weights; docs/foreign-encoders.md has its stem for small "
+    "images as a function",
     "list protocols": "docs/evaluation-reference.md has the metrics and layers of each published table",
     "protocol": "docs/evaluation-reference.md has the metrics and layers of each published table",
+    "metric knn 20": "`--metrics knn --k 20` is the same",
+    "metric knn 200": "`--metrics knn --k 200` is the same",
+    **dict.fromkeys(
+        (
+            "metric adam probe",
+            "metric sgd probe",
+            "metric fast sgd probe",
+            "metric lars probe",
+            "metric mig",
+            *(f"metric sepin{end}" for end in ("", "@1", "@10", "@100")),
+        ),
+        "`python -m reproductions` in the source tree measures it for the tables of its paper",
+    ),
     "runs --where": "`counterpoint runs --json` has every value for jq or Python to choose by",
 }
 

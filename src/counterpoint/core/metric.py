@@ -19,10 +19,11 @@ from counterpoint.core.catalogues import held, loaded
 from counterpoint.core.errors import CounterpointError
 
 Unit = Literal["number", "share", "cosine"]
-Needs = Literal["", "factors", "views", "corruptions"]
+Needs = Literal["", "corruptions"]
 
 # "linear probe under fog 3", "knn on sketches", "mAP@10 keeping 32 by variance": a metric, then when it was measured.
 UNDER, ON, KEEPING = "under", "on", "keeping"
+SHARES = re.compile("knn|probe|classifier")
 CONDITION = re.compile(rf"(.+?) ((?:{UNDER}|{ON}|{KEEPING}) .+)")
 
 
@@ -169,8 +170,10 @@ def is_apart(protocol: str) -> bool:
     return in_condition(protocol)[1].startswith((UNDER, KEEPING))
 
 
-def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric | None:
-    """The record of a protocol, which may be a metric's in a condition; None where its metric is not known.
+def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric:
+    """The record of a protocol, which may be a metric's in a condition; of an unknown metric, what its name says.
+
+    Records of an earlier version may have figures of metrics that are no more; votes and probes among them are shares.
 
     >>> known = {"knn": Metric("knn", "kNN accuracy", "kNN", "Share of queries.", "wu2018", unit="share")}
     >>> metric_under(known, "knn under fog 3").short
@@ -179,9 +182,8 @@ def metric_under(catalogue: Mapping[str, Metric], protocol: str) -> Metric | Non
     if protocol in catalogue:
         return catalogue[protocol]
     name, condition = in_condition(protocol)
-    metric = catalogue.get(name)
-    if metric is None:
-        return None
+    unit: Unit = "share" if SHARES.search(name) else "number"
+    metric = catalogue.get(name) or Metric(name, name, name, "", "", unit=unit)
     words = {"title": f"{metric.title} {condition}", "short": f"{metric.short} {condition}"}
     return replace(metric, name=protocol, **words, headline="", on_request=True)
 
@@ -203,7 +205,7 @@ def described_metrics(package: str) -> Mapping[str, Metric]:
 
 
 @cache
-def loaded_metrics(package: str) -> Mapping[str, Metric]:
+def loaded_metrics(package: str) -> dict[str, Metric]:
     """The records of a package by name, with what computes them.
 
     Raises:

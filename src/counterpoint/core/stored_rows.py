@@ -49,6 +49,7 @@ class StoredRows:
         self._dtype, self._start, self._num_rows, self._width = array.dtype, array.offset, *array.shape
         self._positions: np.ndarray | None = None
         self._whole: StoredRows | None = None
+        self._change: Callable[[Tensor], Tensor] = lambda rows: rows
         self._handle = os.open(path, os.O_RDONLY | BINARY)
         weakref.finalize(self, os.close, self._handle)
 
@@ -74,13 +75,20 @@ class StoredRows:
         for first, end in itertools.pairwise([*begins.tolist(), len(places)]):
             self._read(values[first:end], int(places[first]))
         with np.errstate(over="ignore"):  # of float64: what float32 does not hold is infinite
-            return torch.from_numpy(values.astype(np.float32, copy=False))
+            rows_ND = torch.from_numpy(values.astype(np.float32, copy=False))
+        return self._change(rows_ND)
 
     def take(self, positions: Tensor) -> "StoredRows":
         """The rows at some positions; nothing is read."""
         part = copy.copy(self)
         part._whole = self  # which closes the file
         part._positions = positions.numpy() if self._positions is None else self._positions[positions.numpy()]
+        return part
+
+    def changed(self, function: Callable[[Tensor], Tensor]) -> "StoredRows":
+        """The rows with a function of some of them, independent of the others, applied whenever they are read."""
+        part = copy.copy(self)
+        part._whole, part._change = self, function
         return part
 
     def _read(self, values: np.ndarray, place: int) -> None:
@@ -93,36 +101,14 @@ class StoredRows:
             content, offset = content[done:], offset + done
 
 
-class ChangedRows:
-    """Rows to which a function of single rows is applied when they are read.
-
-    Args:
-        rows: to read.
-        function: of some rows, independent of the others.
-    """
-
-    def __init__(self, rows: StoredRows, function: Callable[[Tensor], Tensor]) -> None:
-        self._rows, self._function = rows, function
-        self.shape, self.dtype = rows.shape, rows.dtype
-
-    def __len__(self) -> int:
-        """N."""
-        return len(self._rows)
-
-    def __getitem__(self, rows: slice) -> Tensor:
-        """Some rows, changed."""
-        return self._function(self._rows[rows])
-
-
 Rows = Tensor | StoredRows
-ReadRows = Rows | ChangedRows
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def whole(rows: ReadRows) -> Tensor:
+def whole(rows: Rows) -> Tensor:
     """All rows in memory; a tensor as it is."""
     return rows if isinstance(rows, Tensor) else rows[:]
 

@@ -42,7 +42,6 @@ class Source:
         notes: choices made while opening, for the run's record.
         second: a second view or another modality of each sample, by the same positions.
         second_shape: one sample's shape in ``second``.
-        factors: int64 (n, f), the value of each generative factor by its number, where the data were generated.
         table: how the columns of a table became the numbers of a sample.
     """
 
@@ -58,7 +57,6 @@ class Source:
     notes: Mapping[str, str]
     second: Store | None = None
     second_shape: tuple[int, ...] | None = None
-    factors: Tensor | None = None
     table: ColumnPlan | None = None
 
     def __len__(self) -> int:

@@ -226,7 +226,6 @@ def _some(source: Source, positions: Tensor, labels: Labels | None, content: Seq
         sample_names=tuple(source.sample_names[position] for position in chosen),
         fingerprint=fingerprint(content, labels),
         second=None if source.second is None else of(source.second),
-        factors=None if source.factors is None else source.factors[positions],
     )
 
 
@@ -261,9 +260,6 @@ def joined(bank: Source, queries: Source) -> Source:
             f"{len(foreign)} of {len(present)} classes of {queries.name} are not in {bank.name}: "
             f"{listed}{', ...' if len(foreign) > 10 else ''}{remedy}"
         )
-    factors = None
-    if bank.factors is not None and queries.factors is not None and bank.factors.shape[1] == queries.factors.shape[1]:
-        factors = torch.cat([bank.factors, queries.factors])
     number_of = {name: number for number, name in enumerate(bank.class_names)}
     # The last place is that of -1: an unknown label stays one.
     numbers = torch.tensor([*(number_of.get(name, -1) for name in queries.class_names), -1])[queries.labels]
@@ -275,7 +271,6 @@ def joined(bank: Source, queries: Source) -> Source:
         skipped=(*bank.skipped, *queries.skipped),
         fingerprint=fingerprint([bank.fingerprint.encode(), queries.fingerprint.encode()], None),
         second=None,
-        factors=factors,
     )
 
 

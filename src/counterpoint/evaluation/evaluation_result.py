@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.derived_files import read_derived, write_derived
 from counterpoint.core.errors import StaleFileError, UsageError
 from counterpoint.core.markup import preformatted
-from counterpoint.core.metric import Metric, is_apart, loaded_metrics, metric_under
+from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.run_records import (
     EvaluationRecord,
     EvaluationRow,
@@ -115,25 +115,15 @@ class Evaluation:
         return [f"{num_curves} figures along curves: in JSON and on a page."] if num_curves else []
 
 
-def _metric_and_figure(row: EvaluationRow) -> tuple[Metric, float]:
-    metric, figure = metric_under(CATALOGUE, row.protocol), row.figure
-    assert metric is not None
-    assert figure is not None
-    return metric, figure
-
-
-def _figure_and_interval(row: EvaluationRow) -> tuple[str, str]:
-    metric, figure = _metric_and_figure(row)
-    return metric.written(figure), " to ".join(metric.written(end) for end in (row.low, row.high) if end is not None)
-
-
 def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
     names = "accuracy" if all(row.accuracy is not None for row in rows) else "value"
     width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
     lines = [f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"]
     for row in rows:
-        figure, interval = _figure_and_interval(row)
-        lines.append(f"{row.features:<21} {row.protocol:<{width}}{figure:>9}   {interval}".rstrip())
+        written = metric_under(CATALOGUE, row.protocol).written
+        assert row.figure is not None
+        interval = " to ".join(written(end) for end in (row.low, row.high) if end is not None)
+        lines.append(f"{row.features:<21} {row.protocol:<{width}}{written(row.figure):>9}   {interval}".rstrip())
     return lines
 
 

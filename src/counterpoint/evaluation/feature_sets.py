@@ -41,11 +41,10 @@ Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples o
 
 @dataclass(frozen=True)
 class Origin:
-    """The encoder and the layer of it that features are; ``begin`` is called before samples pass it."""
+    """The encoder and the layer of it that features are."""
 
     encoder: Encoder
     layer: str
-    begin: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}
-    return [_of_layer(UNTRAINED, found, Origin(blank, REPRESENTATION, begin), about)]
+    return [_of_layer(UNTRAINED, found, Origin(blank, REPRESENTATION), about)]
 
 
 def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:

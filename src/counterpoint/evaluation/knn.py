@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise, unit_rows
 from counterpoint.core.stored_rows import Rows
@@ -278,21 +277,15 @@ def _elected(found: Neighbours, labels_N: Tensor, vote: Vote) -> Tensor:
     return torch.cat([elected(*chunk) for chunk in chunks])
 
 
-def _score(known: Labelled, vote: Vote) -> Score:
-    predicted_Q = knn_predict(known.bank_ND, known.labels_N, known.queries_QD, vote)
-    return accuracy(predicted_Q, known.labels_Q, vote.settings())
-
-
 def knn_score(known: Labelled) -> Score:
     """Accuracy of the requested vote."""
-    return known.once("knn", lambda: _score(known, Vote(known.k, known.temperature)))
-
-
-def _preset(known: Labelled, k: int) -> Score:
-    """Accuracy of a vote that has its number of neighbours in its name."""
-    if len(known.bank_ND) < k:
-        raise UsageError(f"knn-{k} needs at least {k} labelled samples, got {len(known.bank_ND)}; use knn with --k")
-    return _score(known, Vote(k))
+    vote = Vote(known.k, known.temperature)
+    return known.once(
+        "knn",
+        lambda: accuracy(
+            knn_predict(known.bank_ND, known.labels_N, known.queries_QD, vote), known.labels_Q, vote.settings()
+        ),
+    )
 
 
 METRICS = (
@@ -307,31 +300,5 @@ METRICS = (
         "exp(similarity / {temperature})]",
         headline="representation",
         in_parts=True,
-    ),
-    accuracy_metric(
-        name="knn-20",
-        title="kNN-20 accuracy",
-        short="kNN-20",
-        definition="Share of queries that the vote of the 20 nearest labelled samples by cosine classifies "
-        "correctly, at temperature 0.1.",
-        source="wu2018",
-        measure=lambda known: _preset(known, 20),
-        wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
-        "exp(similarity / {temperature})]",
-        in_parts=True,
-        on_request=True,
-    ),
-    accuracy_metric(
-        name="knn-200",
-        title="kNN-200 accuracy",
-        short="kNN-200",
-        definition="Share of queries that the vote of the 200 nearest labelled samples by cosine classifies "
-        "correctly, at temperature 0.1, as in lightly's benchmarks and in MIO.",
-        source="wu2018",
-        measure=lambda known: _preset(known, 200),
-        wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
-        "exp(similarity / {temperature})]",
-        in_parts=True,
-        on_request=True,
     ),
 )

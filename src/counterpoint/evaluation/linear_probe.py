@@ -20,7 +20,7 @@ from torch import Tensor
 from counterpoint.core.checks import check_positive
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.numerics import rowwise
-from counterpoint.core.stored_rows import ChangedRows, ReadRows, Rows, row_slices
+from counterpoint.core.stored_rows import Rows, row_slices
 from counterpoint.core.thread_parts import in_order, one_thread
 from counterpoint.evaluation.metric_types import INVERSE_PENALTY, Labelled, Score, accuracy, check_bank, check_queries
 
@@ -55,7 +55,7 @@ class SoftmaxRegression:
         inverse_penalty: C = 1 / (N lambda), as scikit-learn counts it.
     """
 
-    x_ND: ReadRows
+    x_ND: Rows
     class_N: Tensor
     inverse_penalty: float
 
@@ -226,9 +226,9 @@ class Scaling:
         # In place: rows on disk pass here at every step of a search, and new memory costs as much as the division.
         return rowwise(lambda rows_ND: (rows_ND.double() - self.mean_D).div_(self.deviation_D).to(rows_ND.dtype), x_ND)
 
-    def of_rows(self, rows_ND: Rows) -> ReadRows:
+    def of_rows(self, rows_ND: Rows) -> Rows:
         """The same of rows that may lie on disk, which are then scaled each time that they are read."""
-        return self(rows_ND) if isinstance(rows_ND, Tensor) else ChangedRows(rows_ND, self)
+        return self(rows_ND) if isinstance(rows_ND, Tensor) else rows_ND.changed(self)
 
 
 def fit_scaling(bank_ND: Rows) -> Scaling:

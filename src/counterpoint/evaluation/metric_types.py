@@ -1,6 +1,6 @@
 """What a metric of an evaluation takes, and what it gives: a share with its interval, or another figure."""
 
-# N bank samples, Q queries, M samples of both, D features, F factors
+# N bank samples, Q queries, D features
 
 import math
 import statistics
@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_labels
-from counterpoint.core.paired_shares import Z_95, jackknife_half_width
+from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.run_records import ClassShare, EvaluationRow, packed_hits
 from counterpoint.core.stored_rows import Rows, whole
 
@@ -52,9 +52,6 @@ class Labelled:
         inverse_penalty: C of a linear probe's squared penalty.
         predicted_Q: classes that the queries get from the classifier that was trained with the encoder; None without
             one.
-        factors_MF: where the data were generated: the value of each factor by its number, of the bank's samples and
-            then of the queries.
-        views: features of two views of some of the queries, row by row.
         class_names: of all classes, for records; empty for classes without names.
         once: what has been computed of these features; a changed copy begins again.
     """
@@ -67,8 +64,6 @@ class Labelled:
     temperature: float
     inverse_penalty: float = INVERSE_PENALTY
     predicted_Q: Tensor | None = None
-    factors_MF: Tensor | None = None
-    views: tuple[Tensor, Tensor] | None = None
     class_names: tuple[str, ...] = ()
     once: Once = field(init=False, default_factory=Once, compare=False, repr=False)
 
@@ -233,22 +228,6 @@ def mean_share(shares: Sequence[Proportion]) -> IntervalEstimate:
     below = math.sqrt(math.fsum((share.value - share.low) ** 2 for share in shares)) / len(shares)
     above = math.sqrt(math.fsum((share.high - share.value) ** 2 for share in shares)) / len(shares)
     return IntervalEstimate(mean, mean - below, mean + above)
-
-
-def jackknife(value: float, left_out: Sequence[float]) -> IntervalEstimate:
-    """A figure with its interval by ``jackknife_half_width``.
-
-    Args:
-        value: of all samples.
-        left_out: without each group; none for a figure without an interval.
-
-    >>> [round(part, 3) for part in vars(jackknife(2.0, [2.5, 2.0, 1.5])).values()]
-    [2.0, -0.484, 4.484]
-    """
-    if len(left_out) < 2 or not all(map(math.isfinite, left_out)):
-        return IntervalEstimate(value)
-    half = jackknife_half_width(left_out)
-    return IntervalEstimate(value, value - half, value + half)
 
 
 def t_interval(values: Sequence[float]) -> IntervalEstimate:

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from counterpoint.core.checks import check_positive
-from counterpoint.core.errors import CounterpointError, DataError, UsageError, unknown_name
+from counterpoint.core.errors import CounterpointError, DataError, UsageError, gone, unknown_name
 from counterpoint.core.metric import Metric
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow
@@ -25,7 +24,7 @@ from counterpoint.evaluation.distribution_shift import Clean, in_conditions, ope
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, Evaluation, described_split, write_evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import FeatureSet, FeatureSets, gather
-from counterpoint.evaluation.features import altered_pictures, evenly_spaced, view_pairs
+from counterpoint.evaluation.features import altered_pictures
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.metric_types import Labelled, row_of
 from counterpoint.evaluation.subject import Subject
@@ -34,7 +33,6 @@ from counterpoint.nn.layer_outputs import EMBEDDING
 ALL = "all"  # metrics
 VOTES_AND_PROBES = ("k", "temperature", "inverse_penalty")  # what ``Labelled`` takes
 MIN_QUERIES = 10
-NUM_VIEWED = 1000  # queries of which two views are taken, at most
 
 
 def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
@@ -49,7 +47,7 @@ def chosen_metrics(names: Sequence[str]) -> tuple[Metric, ...]:
     """
     asked = {name.replace("-", " ") if name not in CATALOGUE else name for name in names}
     for name in sorted(asked - CATALOGUE.keys() - {ALL}):
-        raise unknown_name("metric", name, CATALOGUE)
+        raise UsageError(gone(f"metric {name}")) if gone(f"metric {name}") else unknown_name("metric", name, CATALOGUE)
     if not asked:
         return tuple(metric for metric in CATALOGUE.values() if not metric.on_request)
     return tuple(metric for metric in CATALOGUE.values() if asked & {metric.name, ALL})
@@ -122,7 +120,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     if altered := altered_pictures(subject):
         reporter.say(f"{altered.sentence}: every figure is of input that the encoder was never trained on")
     ood = open_ood(subject, asked, reporter)
-    measurable = _measurable(chosen, subject, asked, reporter, takes_all=takes_all)
+    measurable = _measurable(chosen, asked, reporter, takes_all=takes_all)
     split = described_split(subject, bank, queries)
     if split.num_unlabelled:
         reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
@@ -130,8 +128,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
         are = "classes of the bank have" if len(missing) > 1 else "class of the bank has"
         reporter.say(f"{len(missing)} {are} no query: {', '.join(missing[:10])}")
     gathered = gather(subject, asked, reporter)
-    needs = {metric.needs for metric in measurable}
-    known = {each.name: _labelled(each, subject, bank, queries, asked, needs) for each in gathered.sets}
+    known = {each.name: _labelled(each, subject, bank, queries, asked) for each in gathered.sets}
     rows = _figures(gathered, known, measurable, reporter, takes_all=takes_all)
     clean = Clean(subject, gathered.sets, known, queries, measurable)
     rows += tuple(in_conditions(clean, ood, asked, reporter))
@@ -146,26 +143,20 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
 
 
 def _measurable(
-    chosen: Sequence[Metric], subject: Subject, asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
+    chosen: Sequence[Metric], asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
 ) -> tuple[Metric, ...]:
     """The metrics that have what they need; all metrics that were requested by name must have it.
 
     Raises:
         UsageError: a metric that was named lacks something.
     """
-    name = Path(subject.source.name).name
-    lacking = {
-        "factors": f"needs factors, and {name} has no factors" if subject.source.factors is None else "",
-        "views": "" if subject.has_views else f"needs views, and {name} has no views",
-        "corruptions": "" if asked.corruptions else "needs --corruptions",
-    }
     for metric in chosen:
-        if lack := lacking.get(metric.needs):
+        if metric.needs and not asked.corruptions:
             if not takes_all:
-                raise UsageError(f"{metric.name} {lack}")
-            reporter.say(f"{metric.name} is left out: it {lack}")
+                raise UsageError(f"{metric.name} needs --corruptions")
+            reporter.say(f"{metric.name} is left out: it needs --corruptions")
     # That of corruptions is measured with them, whether it is named or not.
-    return tuple(each for each in chosen if not lacking.get(each.needs) and each.needs != "corruptions")
+    return tuple(each for each in chosen if not each.needs)
 
 
 def _figures(
@@ -180,8 +171,7 @@ def _figures(
     tasks = [
         (features, metric)
         for features, metric in itertools.product(gathered.sets, metrics)
-        # Pixels have no views of their own, and few features a classifier that was trained with them.
-        if metric.needs != "views" or known[features.name].views is not None
+        # Few features have a classifier that was trained with them.
         if metric.name != CLASSIFIER or features.predicted is not None
     ]
     lacking: dict[str, str] = {}
@@ -215,27 +205,19 @@ def _figures(
 
 
 def _labelled(
-    features: FeatureSet, subject: Subject, bank: Tensor, queries: Tensor, asked: EvaluationSettings, needs: set[str]
+    features: FeatureSet, subject: Subject, bank: Tensor, queries: Tensor, asked: EvaluationSettings
 ) -> Labelled:
     source, labels = subject.source, subject.source.labels
     assert labels is not None
     # Bank and queries are the same for all features, so that their figures can be compared. A bank on disk is read part
     # by part by the metrics that can; `Labelled` has it as a tensor for all others.
     bank_ND, queries_QD = cast(Tensor, features.at(bank)), whole(features.at(queries))
-    factors = source.factors if "factors" in needs else None
-    views, origin = None, features.origin
-    if "views" in needs and origin is not None:
-        origin.begin()
-        chosen = evenly_spaced(queries, NUM_VIEWED)
-        views = view_pairs(subject, origin.encoder, [origin.layer], chosen)[origin.layer]
     return Labelled(
         bank_ND,
         labels[bank],
         queries_QD,
         labels[queries],
         **asked.model_dump(include=set(VOTES_AND_PROBES)),
-        factors_MF=None if factors is None else factors[torch.cat([bank, queries])],
-        views=views,
         predicted_Q=None if features.predicted is None else features.predicted[queries],
         class_names=source.class_names,
     )

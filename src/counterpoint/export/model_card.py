@@ -160,7 +160,7 @@ def not_better(evaluation: EvaluationRecord) -> Iterator[tuple[str, str, Differe
 def share(row: EvaluationRow) -> str:
     """A figure with its interval."""
     metric = metric_under(loaded_metrics("evaluation"), row.protocol)
-    form = ".1%" if (metric.unit == "share" if metric else row.accuracy is not None) else ".4g"
+    form = ".1%" if metric.unit == "share" else ".4g"
     assert row.figure is not None
     has_ends = row.low is not None and row.high is not None
     return f"{row.figure:{form}}" + (f" ({row.low:{form}} to {row.high:{form}})" if has_ends else "")

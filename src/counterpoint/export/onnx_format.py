@@ -1,6 +1,6 @@
 """ONNX: preparation of the input, backbone, projector and output map in one graph, checked by onnxruntime.
 
-Pictures are resized as ``core.resizing`` defines it, by two matrix products whose matrices are computed in the graph
+Pictures are resized as ``nn.resizing`` defines it, by two matrix products whose matrices are computed in the graph
 from the size of the input: ONNX's own ``Resize`` differs between programs and versions, rounds otherwise, and a cut-out
 whose size is only known when the graph runs is refused by ``torch.export``.
 """
@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core import __version__
-from counterpoint.core.array_layout import to_bytes
+from counterpoint.core.array_layout import MAX_PIXEL, to_bytes
 from counterpoint.core.errors import UsageError, first_line
-from counterpoint.core.resizing import MAX_PIXEL, Resizing, resized
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
+from counterpoint.nn.resizing import Resizing, resized
 from counterpoint.nn.trained import Encoder
 
 BOTH = (REPRESENTATION, EMBEDDING)

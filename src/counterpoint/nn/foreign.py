@@ -26,8 +26,6 @@ from counterpoint.nn.encoders import (
 from counterpoint.nn.foreign_weights import fit_weights, read_weights, share_of
 from counterpoint.nn.resnet import STEMS, stem_for
 
-SOLO_NAMES = ("resnet18", "resnet50")
-
 
 @dataclass(frozen=True)
 class Habit:
@@ -50,15 +48,13 @@ class Library:
 
     Attributes:
         summary: what it has, and which extra or package it needs.
-        build: a model without its head, from its name, the shape of an image and a stem (``small`` or ``large``).
+        build: a model without its head, from its name and the shape of an image.
         habit: what its models take, from a name that ``build`` has taken.
-        has_stem: whether ``build`` heeds the stem.
     """
 
     summary: str
-    build: Callable[[str, tuple[int, ...], str], nn.Module]
+    build: Callable[[str, tuple[int, ...]], nn.Module]
     habit: Callable[[str], Habit]
-    has_stem: bool = False
 
 
 def _torchvision(name: str) -> nn.Module:
@@ -71,18 +67,6 @@ def _torchvision(name: str) -> nn.Module:
     if not last:
         raise UsageError(f"torchvision:{name} does not end with a linear layer, and has no features before it")
     model.set_submodule(last[0], nn.Identity())
-    return model
-
-
-def _solo(name: str, stem: str) -> nn.Module:
-    """A ResNet as solo-learn changes torchvision's for CIFAR."""
-    if name not in SOLO_NAMES:
-        raise unknown_name("model of solo-learn", name, SOLO_NAMES)
-    model: Any = _torchvision(name)
-    if stem == "small":
-        # The padding of 2 is solo-learn's: maps of 34 x 34 for images of 32 x 32.
-        model.conv1 = nn.Conv2d(3, model.conv1.out_channels, 3, 1, 2, bias=False)
-        model.maxpool = nn.Identity()
     return model
 
 
@@ -114,19 +98,13 @@ def _torchvision_models(name: str) -> Any:
 LIBRARIES: Mapping[str, Library] = {
     "timm:": Library(
         "any model of timm; NAME.TAG for the input of published weights (extra `vision`)",
-        lambda name, shape, _: build_timm(name, shape),
+        build_timm,
         _timm_habit,
     ),
     "torchvision:": Library(
         "any classifier of torchvision, without its last layer (extra `vision`)",
-        lambda name, shape, _: _torchvision(name),
+        lambda name, _: _torchvision(name),
         _torchvision_habit,
-    ),
-    "solo-learn:": Library(
-        "resnet18 and resnet50 with solo-learn's stem for small images (extra `vision`)",
-        lambda name, shape, stem: _solo(name, stem),
-        lambda _: Habit(),
-        has_stem=True,
     ),
 }
 
@@ -189,7 +167,7 @@ def build_foreign(
     """Build an encoder by name, or copy the caller's, and fill it with a file's weights.
 
     Args:
-        encoder: a name of our catalogue; ``timm:NAME``, ``torchvision:NAME`` or ``solo-learn:NAME``;
+        encoder: a name of our catalogue; ``timm:NAME`` or ``torchvision:NAME``;
             ``package.module:name`` of the user's own; or a module.
         in_shape: (channels, height, width) of the images, or (features,).
         weights: a safetensors file or a checkpoint of ``torch.save``, of any framework; None for random weights.
@@ -202,6 +180,8 @@ def build_foreign(
     """
     if isinstance(encoder, str) and encoder.endswith(".onnx"):
         raise UsageError(gone("--encoder FILE.onnx"))
+    if isinstance(encoder, str) and encoder.startswith("solo-learn:"):
+        raise UsageError(gone("--encoder solo-learn:NAME"))
     require_float32()
     with usual_modes():
         if isinstance(encoder, nn.Module):
@@ -260,10 +240,7 @@ def fill_known(
     Raises:
         UsageError: they are not its weights.
     """
-    fitted = fit_weights(module, tensors, origin, name)
-    remarks = [*fitted.remarks, *([f"{stem} stem"] if stem else [])]
-    if fitted.is_respelled and stem == "small" and name in CATALOGUE:
-        remarks.append("its first convolution pads by 1, which no file records; solo-learn's by 2: solo-learn:resnet18")
+    remarks = [*fit_weights(module, tensors, origin, name), *([f"{stem} stem"] if stem else [])]
     mean = habit_of(name).mean
     if name.startswith(TIMM_PREFIX) and "." not in name and mean:
         remarks.append(
@@ -314,7 +291,7 @@ def _plans(name: str, in_shape: Shape, has_weights: bool) -> list[Plan]:
     if library and library != TIMM_PREFIX:
         shapes = [in_colour]  # these libraries' models are for colour images
     stems = [""]
-    if has_stem(name) or (library and LIBRARIES[library].has_stem):
+    if has_stem(name):
         usual = stem_for(*in_shape[1:])
         stems = [usual, *(stem for stem in STEMS if stem != usual and has_weights)]
     return [Plan(shape, stem) for shape in shapes for stem in stems]
@@ -332,7 +309,7 @@ def _built(name: str, seed: int, plan: Plan) -> nn.Module:
     library = _library_of(name)
     with own_draws(seed):
         if library:
-            return LIBRARIES[library].build(name.removeprefix(library), plan.shape, plan.stem)
+            return LIBRARIES[library].build(name.removeprefix(library), plan.shape)
         return CATALOGUE[name].build(plan.shape, plan.stem)
 
 
@@ -340,7 +317,7 @@ def _filled(module: nn.Module, name: str, in_shape: Shape, weights: str | Path |
     """A module of the user's, with its own weights or a file's."""
     fitted = fit_weights(module, read_weights(weights), str(weights)) if weights else None
     digest = sha256_of(Path(weights)) if weights else None
-    remarks = fitted.remarks if fitted else ("weights as the module has them",)
+    remarks = fitted or ("weights as the module has them",)
     return ForeignEncoder(name, with_pooling(module, in_shape), None, None, digest, remarks)
 
 

@@ -1,8 +1,8 @@
 """Weights of other programs: read without unpickling, found under whatever prefix they have, loaded whole or not.
 
-No list of frameworks: the prefix is the one under which a file has every weight of the module with its shape, in one of
-the spellings of ``weight_layouts``. Where several have (student and teacher, an encoder and its momentum copy), the
-order is ``PREFERENCE``.
+No list of frameworks: the prefix is the one under which a file has every weight of the module with its shape, by the
+module's own names or by the numbers of its children. Where several have (student and teacher, an encoder and its
+momentum copy), the order is ``PREFERENCE``.
 """
 
 import os
@@ -11,7 +11,7 @@ import re
 import struct
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from counterpoint.core.errors import RunError, UsageError, first_line
 from counterpoint.core.tensor_file import read_tensors
 from counterpoint.core.user_files import open_regular
-from counterpoint.nn.encoders import Pooled
-from counterpoint.nn.weight_layouts import spellings
+from counterpoint.nn.encoders import Pooled, has_stem
 
 MAX_PICKLE_BYTES = 1 << 28  # without the numbers
 MAX_DEPTH = 16  # of dictionaries in dictionaries
@@ -159,26 +158,16 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class FittedWeights:
-    """What was loaded.
-
-    Attributes:
-        is_respelled: whether the file has another layout's names.
-        remarks: one line each, the number of tensors and their prefix among them.
-    """
-
-    is_respelled: bool
-    remarks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Match:
-    """Which tensors of a file belong to which weights of a module, under one prefix and in one spelling."""
+    """Which tensors of a file belong to which weights of a module, under one prefix and in one spelling.
+
+    ``is_numbered``: the file has the numbers of the module's children in place of their names.
+    """
 
     prefix: str
     keys: Mapping[str, str]  # the file's names by the module's; with the same shape
     others: Mapping[str, str]  # the same, of another shape
-    is_respelled: bool
+    is_numbered: bool
 
     @property
     def rank(self) -> int:
@@ -214,7 +203,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
         raise RunError(f"no weights can be read from {path}: {first_line(error)}") from None
 
 
-def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, encoder: str = "") -> FittedWeights:
+def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, encoder: str = "") -> tuple[str, ...]:
     """Load a file's weights into a module, all of the module's or none.
 
     Args:
@@ -222,6 +211,9 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
         tensors: as ``read_weights`` returns them.
         origin: what errors call the file.
         encoder: what they call the module.
+
+    Returns:
+        Remarks of one line each, the number of tensors and their prefix among them.
 
     Raises:
         UsageError: the file lacks weights of the module, or has others, or more blocks; or a weight is not finite.
@@ -233,8 +225,9 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
     matches = _matches(bare, wanted, tensors)
     whole = [match for match in matches if len(match.keys) == len(wanted)]
     if not whole:
+        other = "; weights of other programs fit timm:NAME or torchvision:NAME" if has_stem(encoder) else ""
         raise UsageError(
-            f"{origin} does not fit the encoder{encoder and f' {encoder}'}: {_misfit(matches, wanted, tensors)}"
+            f"{origin} does not fit the encoder{encoder and f' {encoder}'}: {_misfit(matches, wanted, tensors)}{other}"
         )
     chosen = whole[0]
     taken = {key for match in whole for key in match.keys.values()}
@@ -256,7 +249,7 @@ def fit_weights(module: nn.Module, tensors: Mapping[str, Tensor], origin: str, e
             keys[own] = key
     # Without strict, as counts of batches may be missing; everything else was checked.
     bare.load_state_dict({own: tensors[key] for own, key in keys.items()}, strict=False)
-    return FittedWeights(chosen.is_respelled, _remarks(whole, left, len(wanted)))
+    return _remarks(whole, left, len(wanted))
 
 
 def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
@@ -269,7 +262,7 @@ def share_of(module: nn.Module, tensors: Mapping[str, Tensor]) -> float:
 def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> list[Match]:
     """All prefixes and spellings under which a file has something of a module, the fullest first."""
     found: list[Match] = []
-    for number, spelled in enumerate(spellings(module, wanted)):
+    for number, spelled in enumerate(_spellings(module, wanted)):
         alike: dict[str, dict[str, str]] = defaultdict(dict)
         others: dict[str, dict[str, str]] = defaultdict(dict)
         ends = ((key, cut) for key in tensors for cut in [0, *(dot.end() for dot in re.finditer(r"\.", key))])
@@ -280,6 +273,14 @@ def _matches(module: nn.Module, wanted: Mapping[str, Tensor], tensors: Mapping[s
         prefixes = dict.fromkeys([*alike, *others])
         found += [Match(prefix, alike[prefix], others[prefix], number > 0) for prefix in prefixes]
     return sorted(found, key=lambda match: (-len(match.keys), match.rank))
+
+
+def _spellings(module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, str]]:
+    """A module's own names by those that files may have: the same, or as ``nn.Sequential(*module.children())`` has."""
+    yield {name: name for name in names}
+    places = {name: str(place) for place, (name, _) in enumerate(module.named_children())}
+    if not all(name == place for name, place in places.items()) and all(name.split(".")[0] in places for name in names):
+        yield {".".join([places[name.split(".")[0]], *name.split(".")[1:]]): name for name in names}
 
 
 def _wanted(module: nn.Module) -> dict[str, Tensor]:
@@ -313,7 +314,8 @@ def _blocks_around(name: str) -> list[tuple[str, str]]:
 def _remarks(whole: list[Match], left: list[str], num_wanted: int) -> tuple[str, ...]:
     chosen, *others = whole
     place = f"under {chosen.prefix.removesuffix('.')}" if chosen.prefix else "without a prefix"
-    remarks = [f"took {num_wanted} tensors {place}" + (", in another layout's names" if chosen.is_respelled else "")]
+    spelled = ", by the numbers of its children" if chosen.is_numbered else ""
+    remarks = [f"took {num_wanted} tensors {place}{spelled}"]
     if others:
         names = ", ".join(match.prefix.removesuffix(".") or "no prefix" for match in others[:MAX_NAMED])
         remarks.append(

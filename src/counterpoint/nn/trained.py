@@ -17,7 +17,6 @@ from counterpoint.core.derived_files import WEIGHTS_SHA256, read_card, write_car
 from counterpoint.core.errors import DataError, RunError, UsageError, first_line
 from counterpoint.core.files import read_sealed, sha256_of, write_atomically
 from counterpoint.core.numerics import is_readable
-from counterpoint.core.resizing import Resizing, fit_images
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
 from counterpoint.core.table_columns import ColumnPlan, encoded
@@ -27,6 +26,7 @@ from counterpoint.core.user_objects import CUSTOM
 from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier
 from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
+from counterpoint.nn.resizing import Resizing, fit_images
 
 CHUNK = 512  # samples per forward pass
 TOO_LARGE = "; scale the samples down, or look for damaged weights"  # of sums that float32 cannot hold
@@ -224,7 +224,7 @@ class Encoder(nn.Module):
         return (samples.to(self.mean.dtype) - self.mean.to(samples.device)) / self.std.to(samples.device)
 
     def fitted(self, images_NCHW: Tensor) -> Tensor:
-        """Images as floats in [0, 1] at the network's size; see ``core.resizing.fit_images``."""
+        """Images as floats in [0, 1] at the network's size; see ``nn.resizing.fit_images``."""
         return fit_images(images_NCHW, self.card.in_shape, self.card.resizing)
 
 

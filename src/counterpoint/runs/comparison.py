@@ -231,7 +231,7 @@ def _compared(sides: Sequence[Side], rows: Sequence[Sequence[EvaluationRow]]) ->
     return Compared(
         metric=first[0].protocol,
         features=first[0].features,
-        unit=metric.unit if metric else "number",
+        unit=metric.unit,
         first=one.name,
         second=other.name,
         first_figure=float(np.mean(own)),

@@ -50,9 +50,7 @@ class SeedRow:
     @property
     def metric(self) -> Metric:
         """What the protocol measures."""
-        metric = metric_under(CATALOGUE, self.protocol)
-        assert metric is not None
-        return metric
+        return metric_under(CATALOGUE, self.protocol)
 
     @property
     def mean_row(self) -> EvaluationRow:

@@ -50,21 +50,14 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
 
 
 def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
-    """Source from the arrays of a file: samples first, then perhaps labels, and the factors that generated them."""
+    """Source from the arrays of a file: samples first, then perhaps labels."""
     samples = to_samples(next(iter(arrays.values())), name=str(path))
     source = memory_source(str(path), samples, _labels(arrays, len(samples), settings))
-    if "factors" not in arrays:
+    factors = arrays.get("factors")
+    if factors is None or factors.dtype.kind not in "iu":
         return source
-    factors = arrays["factors"]  # the value of each generative factor by its number, (n, f)
-    if factors.dtype.kind not in "iu" or factors.ndim != 2 or len(factors) != len(samples) or not factors.shape[1]:
-        raise DataError(
-            f"{path}: factors must be whole numbers of shape ({len(samples)}, factors), got {factors.dtype} of shape "
-            f"{factors.shape}; rename the array if it does not hold the factors that made the samples"
-        )
-    factors = factors.astype(np.int64)
-    # Other factors of the same samples are other data.
-    content = fingerprint([source.fingerprint.encode(), factors], None)
-    return replace(source, factors=torch.from_numpy(factors), fingerprint=content)
+    # Factors of generated data were read up to 0.2.0: the fingerprint of such a file stays what its runs have.
+    return replace(source, fingerprint=fingerprint([source.fingerprint.encode(), factors.astype(np.int64)], None))
 
 
 def _labels(arrays: Mapping[str, np.ndarray], num_samples: int, settings: SourceSettings) -> Labels | None:

@@ -174,7 +174,7 @@ def decode_square(content: bytes, side: int) -> Tensor:
 
 
 def to_square(image: Image.Image, side: int) -> Tensor:
-    """Centre-crop an RGB image to a square and resize, as ``core.resizing`` defines it; uint8 (3, side, side)."""
+    """Centre-crop an RGB image to a square and resize, as ``nn.resizing`` defines it; uint8 (3, side, side)."""
     if image.size != (side, side):
         square = min(image.size)
         left, top = (image.width - square) / 2, (image.height - square) / 2

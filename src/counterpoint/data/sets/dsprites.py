@@ -1,11 +1,11 @@
-"""dSprites (matthey2017): the original file, and a renderer over the same grid of generative factors.
+"""Sprites over dSprites' grid of generative factors (matthey2017), drawn when they are fetched.
 
-Both have 3 shapes x 6 scales x 40 orientations x 32 x 32 positions = 737,280 binary images of 64 x 64 pixels in the
-same order, the last factor changing fastest, so that image i has the same factors in both. What differs from the
-original in the renderer: the outlines (the ellipse's axes, the heart's curve and all sizes are chosen here), steps of
-exactly one pixel between positions, and pixels that are white where their centre lies inside the outline. As in the
-original the angles are 40 values from 0 to 2 pi with both ends; the first and the last are one picture here, and any
-other two images differ.
+3 shapes x 6 scales x 40 orientations x 32 x 32 positions = 737,280 binary images of 64 x 64 pixels in the order of the
+original, the last factor changing fastest, so that image i has the same factors in both. What differs from the
+original: the outlines (the ellipse's axes, the heart's curve and all sizes are chosen here), steps of exactly one pixel
+between positions, and pixels that are white where their centre lies inside the outline. As in the original the angles
+are 40 values from 0 to 2 pi with both ends; the first and the last are one picture here, and any other two images
+differ.
 """
 
 # N images, T tiles (one per shape, scale and orientation), S side of a tile
@@ -14,14 +14,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError
 from counterpoint.data.formats.labels import Labels
-from counterpoint.data.formats.npz_files import read_npz
 from counterpoint.data.source import (
     NamedSource,
     Progress,
@@ -29,12 +26,9 @@ from counterpoint.data.source import (
     choose_split,
     fingerprint,
     fixed_labels,
-    root_folder,
     source_of,
 )
-from counterpoint.data.stores import Store
 
-FILE = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 SHAPES = ("square", "ellipse", "heart")
 GRID = (3, 6, 40, 32, 32)  # shapes, scales, orientations, positions in x, in y
 SIDE = 64
@@ -42,23 +36,6 @@ RADIUS = 16  # pixels from a sprite's centre that no outline reaches; centres ke
 SIZES = (10.7, 14.8, 10.9)  # at scale 1: half side, long half axis, the heart's unit
 OFFSET = (0.4, 0.3)  # of a sprite's centre from its pixel's, right and down: on it, turned squares would coincide
 FLATNESS = 2.0  # long over short axis of the ellipse
-
-
-@dataclass(frozen=True)
-class BitStore:
-    """Binary images, eight pixels in a byte: all of dSprites in 377 MB instead of 3 GB."""
-
-    bits: Tensor
-
-    def __len__(self) -> int:
-        return len(self.bits)
-
-    def fetch(self, positions: Sequence[int]) -> Tensor:
-        """See ``Store.fetch``."""
-        rows = self.bits[torch.as_tensor(positions, dtype=torch.int64)]
-        # packbits puts the first of eight pixels into the highest bit.
-        shifts = torch.arange(7, -1, -1, dtype=torch.uint8)
-        return ((rows[:, :, None] >> shifts) & 1).mul_(255).reshape(-1, 1, SIDE, SIDE)
 
 
 @dataclass(frozen=True)
@@ -126,58 +103,16 @@ def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
     choose_split("dsprites-rendered", ("train",), settings.split)
     store = SpriteStore(render_tiles())
     factors = factors_at(torch.arange(len(store)))
+    labels = fixed_labels("dsprites-rendered", Labels(factors[:, 0].contiguous(), SHAPES), settings)
     # Tiles and factors represent all images: these follow from both.
-    return _source("dsprites-rendered", store, factors, [store.tiles], settings)
-
-
-def open_dsprites(settings: SourceSettings, progress: Progress) -> Source:
-    """Open the original file below ``settings.root``; its ``metadata``, a pickled object, is not read.
-
-    Raises:
-        DataError: it is missing (the text says what to do), damaged, or holds images or classes of another form.
-    """
-    choose_split("dsprites", ("train",), settings.split)
-    root = root_folder(settings)
-    path = next((path for path in (root / FILE, root / "dsprites" / FILE) if path.is_file()), None)
-    if path is None:
-        raise DataError(
-            f"{root / FILE} is missing; get it once from github.com/google-deepmind/dsprites-dataset, name its folder "
-            f"with --source.root, or use --data dsprites-rendered, which needs no file"
-        )
-    with progress("reading dsprites", 1) as advance:
-        classes = read_npz(path, ["latents_classes"]).get("latents_classes")
-        last = (1, *GRID)  # the first latent, the colour, has one value
-        if classes is None or classes.ndim != 2 or classes.shape[1] != len(last) or classes.dtype.kind not in "iu":
-            found = "none" if classes is None else f"{classes.dtype} of shape {classes.shape}"
-            raise DataError(f"{path}: latents_classes must be whole numbers of shape (n, 6), got {found}")
-        if not len(classes) or (classes < 0).any() or (classes >= last).any():
-            raise DataError(f"{path}: latents_classes must lie below {last} in every row")
-        factors = torch.from_numpy(classes[:, 1:].astype(np.int64))
-        images = read_npz(path, ["imgs"]).get("imgs")
-        if images is None or images.shape != (len(factors), SIDE, SIDE) or images.dtype != np.uint8:
-            raise DataError(f"{path}: imgs must be bytes of shape ({len(factors)}, 64, 64)")
-        # packbits takes anything but 0 for 1, and would hide another kind of image.
-        if images.max() > 1:
-            raise DataError(f"{path}: imgs must be 0 or 1, got {images.max()}")
-        store = BitStore(torch.from_numpy(np.packbits(images.reshape(len(images), -1), axis=1)))
-        advance()
-    return _source("dsprites", store, factors, [store.bits], settings)
-
-
-def _source(name: str, store: Store, factors: Tensor, content: Sequence[Tensor], settings: SourceSettings) -> Source:
-    labels = fixed_labels(name, Labels(factors[:, 0].contiguous(), SHAPES), settings)
-    parts = [tensor.numpy() for tensor in (*content, factors)]
-    known = {"fingerprint": fingerprint(parts, labels), "factors": factors}
-    return source_of(name, store, (1, SIDE, SIDE), labels, **known)
+    content = fingerprint([store.tiles.numpy(), factors.numpy()], labels)
+    return source_of("dsprites-rendered", store, (1, SIDE, SIDE), labels, fingerprint=content)
 
 
 CATALOGUE: Mapping[str, NamedSource] = {
-    "dsprites": NamedSource(
-        "737,280 sprites of 64 x 64 pixels by 5 factors, the original file",
-        open_dsprites,
-        files=(FILE, f"dsprites/{FILE}"),
-    ),
     "dsprites-rendered": NamedSource(
-        "the same grid of factors, drawn here; needs no file", open_rendered, has_files=False
+        "737,280 sprites of 64 x 64 pixels over the factors of dSprites, drawn here; needs no file",
+        open_rendered,
+        has_files=False,
     ),
 }

@@ -91,7 +91,7 @@ def baselines(run: RunRecord, protocol: str) -> list[tuple[str, EvaluationRow]]:
 
 def metric_of(protocol: str) -> Metric:
     """The metric of an evaluation by its name; of one that is not known here, what its name says."""
-    return metric_under(EVALUATION, protocol) or Metric(protocol, protocol, protocol, "", "")
+    return metric_under(EVALUATION, protocol)
 
 
 EVALUATION, DIAGNOSTICS = described_metrics("evaluation"), described_metrics("diagnostics")

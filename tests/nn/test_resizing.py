@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.core.resizing import bilinear_matrix, fit_images, resized
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.export.modeling_counterpoint import bicubic
+from counterpoint.nn.resizing import bilinear_matrix, fit_images, resized
 from tolerances import assert_close
 
 SIZES = [(8, 8), (9, 8), (5, 13), (40, 31), (200, 40), (61, 300), (2, 2), (1, 1), (7, 1), (333, 97)]

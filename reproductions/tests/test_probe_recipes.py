@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterpoint.core.metric import loaded_metrics
 from counterpoint.data.order import random_order
-from counterpoint.evaluation import probe_recipes as recipes
 from counterpoint.evaluation.metric_types import Labelled, Proportion
-from counterpoint.evaluation.probe_recipes import ProbeRecipe, train_probe
+from reproductions import probe_recipes as recipes
+from reproductions.probe_recipes import ProbeRecipe, train_probe
 
 ALL = [
     recipes.ADAM,
@@ -22,7 +21,7 @@ ALL = [
     recipes.LARS_COSINE,
 ]
 
-METRICS = loaded_metrics("evaluation")
+METRICS = {metric.name: metric for metric in recipes.METRICS}
 
 
 def overlapping(n: int, seed: int = 0) -> tuple[Tensor, Tensor]:

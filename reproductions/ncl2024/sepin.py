@@ -9,13 +9,9 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features, check_positive
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES
-from counterpoint.core.errors import DataError
-from counterpoint.core.metric import Metric
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.order import random_order
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
 
 MOST_PAIRS = 1 << 17  # of a block, which one thread takes: 1 MiB
 
@@ -26,11 +22,9 @@ class Separability:
 
     Attributes:
         information_D: an estimate of I(x; z_i | z without i), the mean over the samples, float64.
-        found_ND: of each sample.
     """
 
     information_D: Tensor
-    found_ND: Tensor
 
     def at(self, k: int) -> float:
         """SEPIN@k: mean of the k largest.
@@ -43,13 +37,6 @@ class Separability:
         if not 1 <= k <= len(self.information_D):
             raise ValueError(f"k must be between 1 and the number of dimensions, {len(self.information_D)}, got {k}")
         return float(self.information_D.topk(k).values.mean())
-
-    def estimate(self, k: int) -> IntervalEstimate:
-        """SEPIN@k with its 95 % normal interval over the samples, for the dimensions that are the largest."""
-        value = self.at(k)
-        found_N = self.found_ND[:, self.information_D.topk(k).indices].mean(dim=1)
-        spread = Z_95 * float(found_N.std()) / len(found_N) ** 0.5
-        return IntervalEstimate(value, value - spread, value + spread)
 
 
 def contrastive_sepin(
@@ -119,80 +106,4 @@ def contrastive_sepin(
 
     size = max(1, MOST_PAIRS // num_negatives)
     blocks = [slice(start, min(start + size, num_samples)) for start in range(0, num_samples, size)]
-    found_ND = torch.cat(side_by_side(block, blocks))
-    return Separability(found_ND.mean(dim=0), found_ND)
-
-
-def _score(known: Labelled, k: int | None) -> Score:
-    """SEPIN@k of two views of the queries; None for all dimensions."""
-    assert known.views is not None
-    num_dims = known.queries_QD.shape[1]
-    if k is not None and k > num_dims:
-        raise DataError(f"SEPIN@{k} is a mean over {k} dimensions, and there are only {num_dims}; ask for sepin")
-    views = known.views
-    found: Separability = known.once("sepin", lambda: contrastive_sepin(*views))
-    settings = {"k": num_dims if k is None else k, "samples": len(views[0]), "temperature": 1.0}
-    return Score(found.estimate(settings["k"]), settings)
-
-
-METRICS = (
-    Metric(
-        name="sepin",
-        title="SEPIN of all dimensions",
-        short="SEPIN",
-        definition="Mean over the dimensions of the information about the sample that only this dimension has, in "
-        "nats: how much InfoNCE's estimate of information drops without it.",
-        chance="0",
-        source="ncl2024",
-        measure=lambda known: _score(known, None),
-        interval="95 % normal interval over the samples",
-        is_higher_better=True,
-        wording="mean over all[ {k}] dimensions, from two views of[ {samples}] queries",
-        on_request=True,
-        needs="views",
-    ),
-    Metric(
-        name="sepin@1",
-        title="SEPIN@1",
-        short="SEPIN@1",
-        definition="Information about the sample that only the most informative dimension has, in nats.",
-        chance="0",
-        source="ncl2024",
-        measure=lambda known: _score(known, 1),
-        interval="95 % normal interval over the samples",
-        is_higher_better=True,
-        wording="the largest of all dimensions, from two views of[ {samples}] queries",
-        on_request=True,
-        needs="views",
-    ),
-    Metric(
-        name="sepin@10",
-        title="SEPIN@10",
-        short="SEPIN@10",
-        definition="Mean over the 10 most informative dimensions of the information about the sample that only "
-        "this dimension has, in nats.",
-        chance="0",
-        source="ncl2024",
-        measure=lambda known: _score(known, 10),
-        interval="95 % normal interval over the samples",
-        is_higher_better=True,
-        wording="mean over the[ {k}] largest dimensions, from two views of[ {samples}] queries",
-        on_request=True,
-        needs="views",
-    ),
-    Metric(
-        name="sepin@100",
-        title="SEPIN@100",
-        short="SEPIN@100",
-        definition="Mean over the 100 most informative dimensions of the information about the sample that only "
-        "this dimension has, in nats.",
-        chance="0",
-        source="ncl2024",
-        measure=lambda known: _score(known, 100),
-        interval="95 % normal interval over the samples",
-        is_higher_better=True,
-        wording="mean over the[ {k}] largest dimensions, from two views of[ {samples}] queries",
-        on_request=True,
-        needs="views",
-    ),
-)
+    return Separability(torch.cat(side_by_side(block, blocks)).mean(dim=0))

@@ -3,7 +3,6 @@
 # N samples, D dimensions of the code, F factors
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.core.metric import loaded_metrics
-from counterpoint.data.order import random_order
 from counterpoint.data.sets.dsprites import GRID, factors_at
-from counterpoint.evaluation.disentanglement import factor_information
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled
 from oracles import disentanglement_oracle as oracle
 from oracles.number_checks import assert_numbers
+from reproductions.ncl2024.disentanglement import factor_information
 
 EXACT = 1e-12
 
@@ -126,65 +122,3 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_bad_input_is_named(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         factor_information(**{"codes_ND": SMALL.double(), "factors_NF": SMALL, **wrong})
-
-
-def test_what_is_left_out_is_measured_as_if_it_had_never_been_there() -> None:
-    """Without each group the figures are those of the other samples alone, as long as the bins stay."""
-    factors = grid(3, 4, 5).repeat(5, 1)
-    codes = factors.double() @ draw(3, 4, 1) + draw(len(factors), 4)
-    lowest, highest = (torch.full((1, 4), side * 100.0).double() for side in (-1, 1))
-    codes = torch.cat([codes, lowest, highest])  # ends that keep the bins, whichever group is left out
-    factors = torch.cat([factors, factors[:1], factors[:1]])
-    found = factor_information(codes, factors, num_bins=400)
-    group_N = random_order(0, 0, len(codes)) % 10
-    assert len(found.left_out) == 10
-    for group in range(10):
-        if group in group_N[-2:]:
-            continue  # the bins would be others
-        kept = group_N != group
-        table = oracle.informations(codes[kept].numpy(), factors[kept].numpy(), 400)
-        entropies = [oracle.information(factor, factor) for factor in factors[kept].T.tolist()]
-        assert_numbers(found.left_out[group].information_DF, table)
-        assert_numbers(found.left_out[group].entropy_F, entropies)
-
-
-def test_few_samples_have_no_interval() -> None:
-    factors = grid(3, 4, 5).repeat(3, 1)
-    assert not factor_information(factors.double(), factors).left_out
-    metric = loaded_metrics("evaluation")["mig"]
-    known = Labelled(factors.double(), factors[:, 0], factors.double(), factors[:, 0], k=1, temperature=1.0)
-    assert metric.measure(replace(known, factors_MF=factors.repeat(2, 1))).outcome.low is not None
-    half = replace(known, queries_QD=known.queries_QD[:10], factors_MF=torch.cat([factors, factors[:10]]))
-    assert metric.measure(half).outcome.low is None
-
-
-@pytest.mark.thorough
-def test_intervals_hold_what_other_samples_give() -> None:
-    """In 200 draws of 600 samples, the mean over draws lies in nearly as many intervals as they say."""
-    mixing, generator = draw(3, 4, 1), torch.Generator().manual_seed(0)
-    metric, found = loaded_metrics("evaluation")["mig"], []
-    for _ in range(200):
-        factors = torch.stack([torch.randint(size, (600,), generator=generator) for size in (3, 4, 5)], dim=1)
-        noise = torch.randn(600, 4, generator=generator, dtype=torch.float64)
-        codes = factors.double() @ mixing + 0.3 * noise
-        known = Labelled(codes, factors[:, 0], codes[:0], factors[:0, 0], k=1, temperature=1.0)
-        found.append(metric.measure(replace(known, factors_MF=factors)).outcome)
-    mean = sum(each.value for each in found) / len(found)
-    held = sum(each.low <= mean <= each.high for each in found) / len(found)
-    assert 0.9 <= held <= 0.99
-
-
-def measured(codes: Tensor, factors: Tensor) -> float:
-    """The metric's figure, where the last samples are the queries."""
-    border, labels = 2 * len(codes) // 3, factors[:, 0]
-    known = Labelled(codes[:border], labels[:border], codes[border:], labels[border:], k=1, temperature=1.0)
-    score = loaded_metrics("evaluation")["mig"].measure(replace(known, factors_MF=factors))
-    assert isinstance(score.outcome, IntervalEstimate)
-    return score.outcome.value
-
-
-def test_the_metrics_are_those_of_all_samples() -> None:
-    factors = grid(3, 4, 5).repeat(2, 1)
-    codes = draw(len(factors), 6) + factors.double() @ draw(3, 6, 1)
-    found = factor_information(codes, factors)
-    assert measured(codes, factors) == found.gap

@@ -1,9 +1,9 @@
-"""Linear probes as papers trained them: minibatches, a learning rate, a number of epochs; the last epoch counts."""
+"""Linear probes and votes as papers have them; a probe has minibatches, a learning rate and epochs: the last counts."""
 
 # N labelled samples, Q queries, D features, C classes, E epochs, B samples of a batch
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -15,12 +15,14 @@ from counterpoint.core.thread_parts import one_thread
 from counterpoint.data.order import random_order
 from counterpoint.engine.optimisers import LARS
 from counterpoint.engine.schedules import Schedule
+from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import errors, fit_scaling, numbered
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known
 
 MOMENTUM = 0.9  # of SGD and LARS
 TRUST = 0.02  # of LARS
 SEED = 0
+TEMPERATURE = 0.1  # of votes
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,30 @@ METRICS = (
         source="ncl2024",
         measure=lambda known: recipe_score(known, LARS_COSINE),
         wording="a softmax classifier trained by LARS with warm-up and a cosine names each query",
+        on_request=True,
+    ),
+    accuracy_metric(
+        name="knn-20",
+        title="kNN-20 accuracy",
+        short="kNN-20",
+        definition="Share of queries that the vote of the 20 nearest labelled samples by cosine classifies "
+        "correctly, at temperature 0.1.",
+        source="wu2018",
+        measure=lambda known: knn_score(replace(known, k=20, temperature=TEMPERATURE)),
+        wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
+        "exp(similarity / {temperature})]",
+        on_request=True,
+    ),
+    accuracy_metric(
+        name="knn-200",
+        title="kNN-200 accuracy",
+        short="kNN-200",
+        definition="Share of queries that the vote of the 200 nearest labelled samples by cosine classifies "
+        "correctly, at temperature 0.1, as in lightly's benchmarks and in MIO.",
+        source="wu2018",
+        measure=lambda known: knn_score(replace(known, k=200, temperature=TEMPERATURE)),
+        wording="the [{k} ]nearest samples of the bank[ by {similarity} similarity] vote on each query[, weighted by "
+        "exp(similarity / {temperature})]",
         on_request=True,
     ),
 )

@@ -12,10 +12,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from counterpoint.core.array_layout import MAX_PIXEL
 from counterpoint.core.errors import DataError
 
 Resizing = Literal["bilinear", "bicubic"]  # bilinear, without rounding: encoders of 0.2.0 and before
-MAX_PIXEL = 255
 UNITS = 2.0**22  # of a weight of 1, as Pillow has it for levels of 8 bits
 
 

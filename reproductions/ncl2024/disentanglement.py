@@ -1,22 +1,17 @@
 """Whether single dimensions of a code encode single factors that generated the data: MIG."""
 
-# N samples, D dimensions of the code, F factors, B bins, V values of a factor, G groups of samples, R tables of counts
+# N samples, D dimensions of the code, F factors, B bins, V values of a factor
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_dense, check_features
-from counterpoint.core.metric import Metric
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.data.order import random_order
-from counterpoint.evaluation.metric_types import Labelled, Score, jackknife
 
 BINS = 20
-GROUPS, FEWEST_IN_GROUPS = 10, 200  # of samples, for intervals
 
 
 @dataclass(frozen=True)
@@ -26,12 +21,10 @@ class FactorInformation:
     Attributes:
         information_DF: mutual information of dimension and factor in nats, float64 (d, f).
         entropy_F: of each factor in nats, the most that a dimension can tell about it.
-        left_out: the same without each of ten groups of samples, for intervals; empty of few samples.
     """
 
     information_DF: Tensor
     entropy_F: Tensor
-    left_out: Sequence["FactorInformation"] = ()
 
     @property
     def gap(self) -> float:
@@ -77,22 +70,17 @@ def factor_information(codes_ND: Tensor, factors_NF: Tensor, *, num_bins: int = 
     if num_bins < 2:
         raise ValueError(f"num_bins must be >= 2, got {num_bins}; 20 is usual")
     factors = [_numbered(factor_N) for factor_N in factors_NF.T]
-    num_groups = GROUPS if len(codes_ND) >= FEWEST_IN_GROUPS else 1
-    group_N = (random_order(0, 0, len(codes_ND)) % num_groups).int()
 
     def row(dim: int) -> Tensor:
         code_N = codes_ND[:, dim].double().contiguous()
         edges = np.linspace(float(code_N.min()), float(code_N.max()), num_bins + 1)
         # Without the last edge, so that the largest value falls into the last bin. A constant falls into one bin.
         inner = torch.from_numpy(edges[1:-1].copy())
-        bin_N = group_N * num_bins + torch.bucketize(code_N, inner, out_int32=True, right=True)
-        return torch.stack([_information(bin_N, num_bins, num_groups, *factor) for factor in factors], dim=1)
+        bin_N = torch.bucketize(code_N, inner, out_int32=True, right=True)
+        return torch.stack([_information(bin_N, num_bins, *factor) for factor in factors])
 
-    information_RDF = torch.stack(side_by_side(row, range(codes_ND.shape[1])), dim=1)
-    entropies = [_information(group_N * num + value_N, num, num_groups, value_N, num) for value_N, num in factors]
-    entropy_RF = torch.stack(entropies, dim=1)
-    whole, *left_out = map(FactorInformation, information_RDF, entropy_RF)
-    return replace(whole, left_out=tuple(left_out))
+    information_DF = torch.stack(side_by_side(row, range(codes_ND.shape[1])))
+    return FactorInformation(information_DF, torch.stack([_information(*each, *each) for each in factors]))
 
 
 def _check(codes_ND: Tensor, factors_NF: Tensor) -> None:
@@ -119,48 +107,11 @@ def _numbered(factor_N: Tensor) -> tuple[Tensor, int]:
     return number_N.int(), len(values)
 
 
-def _information(left_N: Tensor, num_left: int, num_groups: int, right_N: Tensor, num_right: int) -> Tensor:
-    """Mutual information of two numbered variables in nats: of all samples, then without each group of several.
-
-    Numbers of the left one in a group follow those of the previous group.
-    """
+def _information(left_N: Tensor, num_left: int, right_N: Tensor, num_right: int) -> Tensor:
+    """Mutual information of two numbered variables in nats."""
     # int32 halves the time that int64 takes, as does one histogram of pairs instead of one of each.
-    joint = torch.bincount(left_N * num_right + right_N, minlength=num_groups * num_left * num_right)
-    count_GBV = joint.view(num_groups, num_left, num_right)
-    count_BV = count_GBV.sum(dim=0)
-    count_RBV = torch.cat([count_BV[None], count_BV - count_GBV]).double() if num_groups > 1 else count_GBV.double()
-    total_R = count_RBV.sum(dim=(1, 2))
-    count_RB1, count_R1V = count_RBV.sum(2, keepdim=True), count_RBV.sum(1, keepdim=True)
+    joint = torch.bincount(left_N * num_right + right_N, minlength=num_left * num_right)
+    count_BV, total = joint.view(num_left, num_right).double(), len(left_N)
     # Products of counts are whole numbers, exact below 2^53, so that independence gives exactly log 1 = 0.
-    ratio_RBV = total_R[:, None, None] * count_RBV / (count_RB1 * count_R1V)
-    return torch.where(count_RBV > 0, count_RBV * ratio_RBV.log(), 0.0).sum(dim=(1, 2)) / total_R
-
-
-def mig_score(known: Labelled) -> Score:
-    """The gap over all samples, bank and queries."""
-    assert known.factors_MF is not None
-    codes_ND = torch.cat([known.bank_ND, known.queries_QD])
-    found = factor_information(codes_ND, known.factors_MF)
-    settings = {"bins": BINS, "samples": len(codes_ND), "factors": known.factors_MF.shape[1]}
-    return Score(jackknife(found.gap, [each.gap for each in found.left_out]), settings)
-
-
-METRICS = (
-    Metric(
-        name="mig",
-        title="Mutual information gap",
-        short="MIG",
-        definition="Mean over the factors that generated the data of the information that the best dimension has "
-        "about the factor beyond the second best one, as a share of the factor's entropy.",
-        chance="near 0",
-        source="chen2018",
-        measure=mig_score,
-        low=0.0,
-        high=1.0,
-        is_higher_better=True,
-        wording="mean over[ {factors}] factors, dimensions in[ {bins}] bins of equal width",
-        interval="95 % interval of the jackknife over ten groups of samples",
-        on_request=True,
-        needs="factors",
-    ),
-)
+    ratio_BV = total * count_BV / (count_BV.sum(1, keepdim=True) * count_BV.sum(0, keepdim=True))
+    return torch.where(count_BV > 0, count_BV * ratio_BV.log(), 0.0).sum() / total
