@@ -172,7 +172,7 @@ def evidence_of(drawn: FeatureSet) -> Evidence:
     # A diagnosis that takes no groups is not given any.
     taken = inspect.signature(given_features).parameters
     more = {"groups": drawn.groups} if drawn.groups is not None and "groups" in taken else {}
-    return evidence_of_features(given_features(z_ND, drawn.labels, views, **more))
+    return evidence_of_features(given_features(z_ND, drawn.labels, views, **more), SPARSITY_THRESHOLD)
 
 
 # ---- trainings
@@ -234,7 +234,7 @@ def _trained(
         bank, queries = unseen.at(np.arange(0, len(unseen.classes), 2)), unseen.at(np.arange(1, len(unseen.classes), 2))
         if form.is_for_features:
             z_ND = torch.as_tensor(load(run).embed(sample.pictures))
-            evidence = evidence_of_features(given_features(z_ND, sample.classes, None))
+            evidence = evidence_of_features(given_features(z_ND, sample.classes, None), SPARSITY_THRESHOLD)
         else:
             other = Samples(form.judged(sample.pictures), sample.classes) if form.judged else Samples()
             judged = open_subject(run, other, LookSettings(cache=False), Reporter(quiet=True))

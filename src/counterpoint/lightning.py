@@ -20,7 +20,7 @@ from counterpoint.core.settings import OptimSettings
 from counterpoint.core.validation import build
 from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.engine.optimisers import RATE_SHARE, build_optimizer
+from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.schedules import Schedule, build_schedule
 from counterpoint.evaluation.online_knn import FIGURE, MIN_QUERIES, NEIGHBOURS, unchanged, vote_accuracy
 from counterpoint.losses.loss import Loss
@@ -124,14 +124,10 @@ class ContrastiveModule(pl.LightningModule):
         """The optimiser, and its schedule by update."""
         optimizer = build_optimizer(self.method, self._optim)
         schedule = _schedule(self._optim, self.trainer)
-        shares = [group.get(RATE_SHARE, 1.0) for group in optimizer.param_groups]
         for group in optimizer.param_groups:
             group["lr"] = schedule.peak
-        rates = [_rate(schedule, share) for share in shares]
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": LambdaLR(optimizer, rates), "interval": "step"},
-        }
+        scheduler = LambdaLR(optimizer, lambda step: schedule(min(step, schedule.num_steps)) / schedule.peak)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
 
 @dataclass(frozen=True)
@@ -264,11 +260,6 @@ def _schedule(settings: OptimSettings, trainer: pl.Trainer) -> Schedule:
     if settings.warmup_epochs == "auto":
         settings = settings.model_copy(update={"warmup_epochs": round(WARMUP_SHARE * num_epochs, 2)})
     return build_schedule(settings, num_epochs=num_epochs, batches_per_epoch=math.ceil(num_steps / num_epochs))
-
-
-def _rate(schedule: Schedule, share: float) -> Callable[[int], float]:
-    """Factor of the peak for one group, by update."""
-    return lambda step: share * schedule(min(step, schedule.num_steps)) / schedule.peak
 
 
 def _parts(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -166,12 +166,6 @@ def undisturbed(workplace: Path) -> Path:
     ("more", "words"),
     [
         ("--batch-size 15", ["batch_size must be a multiple of 2 (2 ranks)", "got 15", "--batch-size 14"]),
-        pytest.param(
-            "--batch-size 18 --engine.accumulate 2",
-            ["multiple of 4 (2 ranks x 2 sub-batches)", "got 18"],
-            marks=pytest.mark.slow,
-        ),
-        ("--engine.sync-norm false", ["2 ranks", "BatchNorm", "--engine.sync-norm true"]),
         pytest.param("--encoder nosuch", ["unknown encoder 'nosuch'"], marks=pytest.mark.slow),
     ],
 )

@@ -28,7 +28,6 @@ from counterpoint.diagnostics.evidence import (
     Lever,
     Measurements,
     OptimumRecord,
-    Sharpness,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
 from counterpoint.diagnostics.findings import (
@@ -71,14 +70,6 @@ def healthy(*, num_samples: int = 1000, num_dims: int = 64, **changes: float | N
     return Measurements.model_validate({"num_samples": num_samples, "num_dims": num_dims, **FIGURES, **changes})
 
 
-SHARP = Sharpness(step=90, eigenvalue=20.0, learning_rate=0.06, momentum=0.9, peak=0.06)
-
-
-def sharper(eigenvalue: float) -> Sharpness:
-    """A state with more curvature."""
-    return SHARP.model_copy(update={"eigenvalue": eigenvalue})
-
-
 def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) -> Evidence:
     """Evidence of a good run, with what a test changes."""
     good: dict[str, Any] = {
@@ -88,7 +79,6 @@ def evidence(*, places: dict[str, Measurements] | None = None, **others: Any) ->
         "votes": votes(accuracy(0.90)),
         "shortcut": ColourShortcut(overlap=0.7, followed=0.2, num_samples=1000),
         "values": {},
-        "sharpness": SHARP,
         "levers": frozenset(get_args(Lever)),
         "weight_change": 0.3,
     }
@@ -220,8 +210,6 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ),
     ("hiding-views", hidden_views(), "severe", "untrained, two of one sample are closer in 52% of the cases"),
     ("rate-too-high", evidence(weight_change=300.0), "severe", "changed by 300 times their norm"),
-    ("sharpness", evidence(sharpness=sharper(80.0)), "note", "is at what the curvature allows"),
-    ("sharpness", evidence(sharpness=sharper(400.0)), "warning", "learning rate 24, limit 3.8 (step 90)"),
     ("full-collapse", embedding(spread=0.004), "severe", "coincide"),
     ("full-collapse", embedding(spread=0.99, effective_rank=0.0), "severe", "coincide"),
     (
@@ -729,17 +717,6 @@ def test_every_figure_of_every_finding_is_finite_and_every_sentence_ends() -> No
             assert each.text.endswith(".")
             assert len(each.text) <= MAX_CHARACTERS  # a page would cut it
             assert not each.title.endswith(".")
-
-
-def test_the_remedy_for_sharpness_brings_its_state_below_the_limit() -> None:
-    values = {"optim.name": "sgd", "optim.learning_rate": 0.06}
-    found = CATALOGUE["sharpness"](evidence(sharpness=sharper(400.0), values=values))
-    assert found is not None
-    rate = found.changes["optim.learning_rate"]
-    assert rate * 400.0 < SHARP.limit < 1.2 * rate * 400.0
-    assert (found.measured, found.low, found.high, found.reference) == (24.0, 24.0, None, 3.8)
-    assert "--optim.learning-rate" in found.remedy
-    assert "counterpoint spectrum RUN" in found.confirm
 
 
 @pytest.mark.parametrize("num_samples", [300, 2000])

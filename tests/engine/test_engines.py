@@ -24,20 +24,15 @@ CLIP = 0.8  # some of the steps' gradients are longer, some shorter
 
 
 def step_of(engine: Engine, method: SmallMethod, module: nn.Module, step: int) -> tuple[float, float]:
-    """One step in two sub-batches; the loss is over each of them."""
-    total = 0.0
-    for number in range(2):
-        with engine.accumulating(is_last=number == 1):
-            share = N // world_size() // 2
-            part = slice(number * share, (number + 1) * share)
-            loss = module(*views(step, next(method.projector.parameters()).dtype, part)) / 2
-            engine.backward(loss)
-            total += float(loss.detach())
+    """One step; the loss is over the rows of this rank."""
+    part = slice(0, N // world_size())
+    loss = module(*views(step, next(method.projector.parameters()).dtype, part))
+    engine.backward(loss)
     update = engine.update(clip=CLIP)
     assert update.is_applied
     assert update.nonfinite is None
     method.after_step(step / NUM_STEPS)
-    return total, update.gradient_norm
+    return float(loss.detach()), update.gradient_norm
 
 
 def trained(name: str, *, dtype: torch.dtype = torch.float64, norm: type[nn.Module] | None = None) -> Result:
@@ -75,17 +70,13 @@ def as_tensors(state: FullState) -> dict[str, Tensor]:
 
 
 def by_hand(num_ranks: int, norm: type[nn.Module] | None = None) -> dict[str, Tensor]:
-    """The same steps in bare torch; the sub-batches of all ranks stand in for the collectives."""
+    """The same steps in bare torch, where one process has the samples of all ranks."""
     method = build_method(norm=norm)
     optimizer = optimizer_of(method)
     norms: list[float] = []
     for step in range(NUM_STEPS):
         optimizer.zero_grad()
-        for number in range(2):
-            rows = [i for r in range(num_ranks) for i in own_part(r, num_ranks, number)]
-            view0, view1 = views(step)
-            loss = method(view0[rows], view1[rows]) / 2
-            loss.backward()
+        method(*views(step)).backward()
         trainable = [p for p in method.parameters() if p.grad is not None]
         squares = sum((p.grad.square().sum() for p in trainable if p.grad is not None), torch.zeros(()))
         norms.append(float(squares.sqrt()))
@@ -97,13 +88,6 @@ def by_hand(num_ranks: int, norm: type[nn.Module] | None = None) -> dict[str, Te
     return as_tensors(FullState(method.state_dict(), optimizer.state_dict(), {})) | {
         "norms": torch.tensor(norms, dtype=torch.float64)
     }
-
-
-def own_part(number: int, num_ranks: int, part: int) -> range:
-    """Rows of the whole batch that rank ``number`` has in a sub-batch."""
-    share = N // num_ranks // 2
-    start = number * N // num_ranks + part * share
-    return range(start, start + share)
 
 
 def everything() -> Result:

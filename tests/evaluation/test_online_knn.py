@@ -14,7 +14,6 @@ import counterpoint as cp
 from counterpoint.core.errors import UsageError
 from counterpoint.data.order import Split
 from counterpoint.data.source import Source
-from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation import online_knn
 from counterpoint.evaluation.online_knn import EpochKNN
@@ -51,8 +50,8 @@ def trained(run: cp.Run) -> Subject:
     return open_trained(run, reporter=Reporter(quiet=True))
 
 
-def moment(backbone: nn.Module, epoch: int = 1, *, is_last: bool = True) -> EpochEnd:
-    return EpochEnd(epoch=epoch, step=10 * epoch, is_last=is_last, method=Wiring(backbone))
+def moment(backbone: nn.Module, epoch: int = 1, *, is_last: bool = True) -> tuple[int, bool, nn.Module]:
+    return epoch, is_last, Wiring(backbone)
 
 
 def measure(trained: Subject, **changes: Any) -> EpochKNN:
@@ -70,7 +69,7 @@ def accuracy_by_loops(trained: Subject, features: Tensor) -> float:
 
 
 def test_it_is_the_figure_of_the_evaluation(run: cp.Run, clusters: Any, trained: Subject) -> None:
-    (figure,) = measure(trained)(moment(trained.encoder.backbone)).items()
+    (figure,) = measure(trained)(*moment(trained.encoder.backbone)).items()
     expected = cp.evaluate(run, data=clusters.data, labels=clusters.labels, quiet=True).accuracy("representation")
     assert figure == ("knn20", expected)
     assert 0.4 < expected < 1.0  # neither chance nor certainty: the comparison says something
@@ -82,31 +81,32 @@ def test_it_measures_the_weights_of_the_moment(trained: Subject) -> None:
     with torch.no_grad():
         first_only.weight.copy_(torch.eye(width)[:2])
     prepared = trained.encoder.prepare(trained.source.store.fetch(range(len(trained.source))))
-    figure = measure(trained)(moment(first_only))["knn20"]
+    figure = measure(trained)(*moment(first_only))["knn20"]
     assert figure == accuracy_by_loops(trained, prepared[:, :2])
-    assert figure != measure(trained)(moment(trained.encoder.backbone))["knn20"]
+    assert figure != measure(trained)(*moment(trained.encoder.backbone))["knn20"]
 
 
 def test_it_leaves_no_trace(trained: Subject) -> None:
     at = moment(Normed(trained.source.shape[0]))
-    assert isinstance(at.method, Wiring)
-    at.method.train()
-    at.method.backbone.kept.eval()  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
-    state = {name: value.clone() for name, value in at.method.state_dict().items()}
-    modes = [part.training for part in at.method.modules()]
+    method = at[2]
+    assert isinstance(method, Wiring)
+    method.train()
+    method.backbone.kept.eval()  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
+    state = {name: value.clone() for name, value in method.state_dict().items()}
+    modes = [part.training for part in method.modules()]
     assert True in modes
     assert False in modes
     with torch.random.fork_rng():
         torch.manual_seed(5)
         before = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].tolist(), random.getstate()
-        figures = measure(trained)(at)
+        figures = measure(trained)(*at)
         after = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].tolist(), random.getstate()
     assert torch.equal(before[0], after[0])
     assert before[1:] == after[1:]
-    assert [part.training for part in at.method.modules()] == modes
-    assert all(torch.equal(value, state[name]) for name, value in at.method.state_dict().items())
-    assert all(parameter.grad is None for parameter in at.method.parameters())
-    assert figures == measure(trained)(at)
+    assert [part.training for part in method.modules()] == modes
+    assert all(torch.equal(value, state[name]) for name, value in method.state_dict().items())
+    assert all(parameter.grad is None for parameter in method.parameters())
+    assert figures == measure(trained)(*at)
 
 
 def test_of_many_samples_a_fixed_choice_is_taken(trained: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_samples_without_a_label_neither_vote_nor_count(trained: Subject) -> Non
     knn = measure(trained, source=replace(trained.source, labels=labels))
     assert torch.equal(knn.bank, trained.split.train[7:])
     assert torch.equal(knn.queries, trained.split.held_out[5:])
-    assert 0 <= knn(moment(trained.encoder.backbone))["knn20"] <= 1
+    assert 0 <= knn(*moment(trained.encoder.backbone))["knn20"] <= 1
 
 
 def relabelled(source: Source, labels: Tensor | None) -> dict[str, Any]:

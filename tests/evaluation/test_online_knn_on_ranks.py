@@ -16,7 +16,6 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.settings import OptimSettings
 from counterpoint.data.order import split_source
 from counterpoint.data.sources import open_source
-from counterpoint.engine.job import EpochEnd
 from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.sharding import shard, whole_tensor
@@ -77,8 +76,9 @@ def measured(*, is_sharded: bool) -> dict[str, Tensor]:
         optimizer.zero_grad()
         method.train()(torch.from_numpy(array[30 * step : 30 * (step + 1)])).backward()
         optimizer.step()
-        moment = EpochEnd(step + 1, step + 1, step == NUM_STEPS - 1, method)
-        found[f"{step}.knn20"] = torch.tensor(measure(moment)["knn20"], dtype=torch.float64)
+        found[f"{step}.knn20"] = torch.tensor(
+            measure(step + 1, step == NUM_STEPS - 1, method)["knn20"], dtype=torch.float64
+        )
         found |= {f"{step}.{key}": whole_tensor(value).clone() for key, value in method.state_dict().items()}
     return found
 

@@ -41,13 +41,11 @@ def spectrum(*states: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def folder(path: Path, *states: dict[str, Any], sgd: bool = False) -> Path:
+def folder(path: Path, *states: dict[str, Any]) -> Path:
     samples = toy_samples()
     made = write_run(path, samples, sparse_embedding(samples))
     if states:
         write_sealed(made / "spectrum.json", spectrum(*states))
-    if sgd:
-        (made / "resolved.yaml").write_text("optim: {name: sgd, momentum: 0.9, learning_rate: 0.06}\n")
     return made
 
 
@@ -68,12 +66,6 @@ def test_without_negative_curvature_nothing_is_claimed(tmp_path: Path) -> None:
     words = words_of(folder(tmp_path / "run", state(10, 0.0, 50.0)))
     assert "does not prove that there is none" in words
     assert "local minimum" not in words
-
-
-def test_the_learning_rate_is_set_against_the_limit_for_sgd_only(tmp_path: Path) -> None:
-    assert "beyond the limit of SGD" in words_of(folder(tmp_path / "hot", state(50, -3.0, 1e5), sgd=True))
-    assert "within the limit of SGD" in words_of(folder(tmp_path / "cool", state(50, -3.0, 5.0), sgd=True))
-    assert "is not said" in words_of(folder(tmp_path / "other", state(50, -3.0, 1e5)))
 
 
 def test_a_failed_certificate_is_said(tmp_path: Path) -> None:

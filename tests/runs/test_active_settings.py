@@ -60,7 +60,6 @@ OF_OTHER_PARTS = {
     "optim.decay_all": True,
     "engine.chunk_norm": True,
     "engine.strategy": "fsdp",
-    "engine.sync_norm": False,
     "source.imbalance_ratio": 5.0,
     "source.root": "elsewhere",
     "source.image_column": "image",
@@ -140,7 +139,7 @@ def test_a_setting_of_a_part_that_the_run_lacks(path: str) -> None:
 
 
 def test_a_setting_of_several_ranks_has_an_effect_with_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = settings_of("simclr", **{"engine.strategy": "fsdp", "engine.sync_norm": False})
+    asked = settings_of("simclr", **{"engine.strategy": "fsdp"})
     monkeypatch.setattr(active_settings, "world_size", lambda: 2)
     check_choices(asked)
 

@@ -298,3 +298,8 @@ def test_products_have_all_digits_inside_and_the_callers_choice_after() -> None:
         assert torch.backends.cudnn.allow_tf32
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_a_record_of_another_kind_is_an_error_with_its_remedy() -> None:
+    with pytest.raises(RunError, match=r"spectrum\.json: .*counterpoint spectrum.* writes it again"):
+        cp.HessianSpectrum.from_dict({"name": "x", "states": []}, "spectrum.json")

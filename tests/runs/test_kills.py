@@ -31,7 +31,7 @@ COMMON += ["--engine.checkpoint-every", "1", "--engine.device", "cpu", *SMALL, "
 METHODS = {
     "moco": ["--method", "moco", "--target.queue-size", "32"],
     "byol": ["--method", "byol"],
-    "simclr": ["--method", "simclr", "--optim.name", "sgd", "--engine.accumulate", "2"],
+    "simclr": ["--method", "simclr", "--optim.name", "sgd"],
 }
 
 

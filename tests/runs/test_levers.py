@@ -25,7 +25,6 @@ from counterpoint.diagnostics.evidence import (
     Evidence,
     HeldOutRecord,
     Measurements,
-    Sharpness,
 )
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
@@ -97,7 +96,6 @@ def everything_wrong(settings: TrainSettings) -> list[Finding]:
         "chance": 6.0,
         "floor": 1.0,
         "weight_change": 1e-9,
-        "sharpness": Sharpness(step=9, eigenvalue=900.0, learning_rate=0.06, momentum=0.9, peak=0.06),
         "not_finite": ("1",),
         "classes": CLASSES,
         "held_out": HELD_OUT,

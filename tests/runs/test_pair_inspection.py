@@ -62,12 +62,6 @@ def batches(run: cp.Run) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 @pytest.mark.thorough
-def test_sub_batches_are_what_the_loss_sees(tmp_path: Path) -> None:
-    found = look(trained(tmp_path / "run", engine={"accumulate": 2}))
-    assert (found.run_batch, found.num_negatives) == (8, 14)
-
-
-@pytest.mark.thorough
 def test_a_larger_batch_than_the_samples_is_said(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", batch_size=48, source={"holdout": 0.0})
     few = cp.diagnose(run.path, data=pictures()[:30], labels=LABELS[:30], quiet=True).pairs

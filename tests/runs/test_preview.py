@@ -1,6 +1,5 @@
 """The preview sheet: the originals first, then what training will see."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,9 @@ from PIL import Image
 
 import counterpoint as cp
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, RunError, UsageError
-from counterpoint.data import stores
-from counterpoint.data.formats import image_files, indexed_images
+from counterpoint.core.errors import RunError, UsageError
 from counterpoint.data.sources import open_source
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.image_statistics import NUM_SAMPLED
 from counterpoint.data.views.presets import PRESETS
 from counterpoint.engine.progress import Reporter
 
@@ -105,42 +101,6 @@ def test_colour_and_oblong_images_are_drawn(tmp_path: Path, rng: np.random.Gener
     assert shown[:16].std() > 10
 
 
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Every picture that is decoded, in whatever way."""
-    seen: list[bytes] = []
-
-    def decode(content: bytes, use: Callable[[Image.Image], Any]) -> Any:
-        seen.append(content)
-        return image_files.decode(content, use)
-
-    def decode_square(content: bytes, side: int) -> torch.Tensor:
-        return decode(content, lambda image: image_files.to_square(image, side))
-
-    monkeypatch.setattr(indexed_images, "decode", decode)
-    monkeypatch.setattr(stores, "decode_square", decode_square)
-    return seen
-
-
-def test_only_pictures_that_are_drawn_or_looked_at_are_decoded(
-    tmp_path: Path, rng: np.random.Generator, decoded: list[bytes]
-) -> None:
-    save_pictures(tmp_path / "pictures", 150, rng)
-    cases: list[tuple[dict[str, Any], int]] = [
-        ({"views": {"preset": "photos"}}, 5), ({}, NUM_SAMPLED), ({"seed": 1}, NUM_SAMPLED + 5)
-    ]  # fmt: skip
-    for settings, expected in cases:
-        decoded.clear()
-        cp.preview(
-            tmp_path / "pictures", out=tmp_path / "few.png", num_samples=5, overwrite=True, quiet=True, **settings
-        )
-        assert len(decoded) <= expected
-        assert len(set(decoded)) == len(decoded) >= min(expected, NUM_SAMPLED)
-    decoded.clear()
-    source = open_source(tmp_path / "pictures", SourceSettings(), progress=Reporter(quiet=True).bar)
-    assert len(decoded) == len(source) == 150  # the index of a training run does not rest on what nobody has read
-
-
 def test_the_sheet_is_the_same_once_everything_was_read(tmp_path: Path, rng: np.random.Generator) -> None:
     save_pictures(tmp_path / "pictures", 20, rng)
     before = pixels(cp.preview(tmp_path / "pictures", out=tmp_path / "before.png", quiet=True))
@@ -160,17 +120,12 @@ def test_what_is_left_out_is_named(
     (folder / "text.jpg").write_text("not a picture", encoding="utf-8")
     (folder / "notes.md").write_text("text", encoding="utf-8")
     reasons = {"cut.png": "truncated", "text.jpg": "not an image"}
-    path = cp.preview(folder, out=tmp_path / "sheet.png", num_samples=9)
+    path = cp.preview(folder, out=tmp_path / "sheet.png", num_samples=9, source={"max_bad": 0.5})
     said = capsys.readouterr().err
     for name, reason in {**reasons, "notes.md": "no image suffix"}.items():
         assert said.count(f"skipped {name}: ") == 1
         assert reason in said
     assert pixels(path).shape[0] == 4 * (TILE + GAP) + GAP + HEADER  # the good ones are all drawn
-    for number in range(4):
-        (folder / f"{number:03}.png").unlink()
-    with pytest.raises(DataError, match="none of the 2 images"):
-        cp.preview(folder, out=tmp_path / "none.png", quiet=True)
-    assert not (tmp_path / "none.png").exists()
 
 
 def test_it_says_which_views_and_why_and_how_many_are_blank(

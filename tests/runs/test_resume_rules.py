@@ -13,7 +13,7 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, dump_yaml, leaf_fields, nest, read_yaml_mapping
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.evaluation.trained_run import read_resolved, settings_of
 from counterpoint.runs import resuming
 from counterpoint.runs.resuming import HARMLESS, check_inputs, continued_settings, settings_hash
 from counterpoint.runs.training import train_from
@@ -97,10 +97,21 @@ def test_a_setting_that_the_newest_checkpoint_has_not_is_named(run: RunFolder) -
         check_inputs(run, settings.model_copy(update={"seed": 1}), data)
 
 
-def test_a_run_with_averaged_weights_is_not_gone_on_with(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", ["engine.average", "engine.accumulate", "optim.layer_decay"])
+def test_a_run_with_a_setting_that_is_no_more_is_not_gone_on_with(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     settings = read_resolved(run)
-    then = settings.model_dump(mode="json")
-    then["engine"]["average"] = "ema"
+    then, (section, name) = settings.model_dump(mode="json"), path.split(".")
+    then[section][name] = {"average": "ema", "accumulate": 2, "layer_decay": 0.8}[name]
     monkeypatch.setattr(resuming, "_facts", lambda _: {"resolved": then})
-    with pytest.raises(RunError, match=r"engine\.average"):
+    with pytest.raises(UsageError, match=path):
         check_inputs(run, settings, str(run.read_status().data_fingerprint))
+
+
+def test_the_loss_of_a_run_with_sub_batches_saw_one_of_them(run: RunFolder) -> None:
+    then = read_resolved(run).model_dump(mode="json")
+    then["engine"] |= {"accumulate": 2, "sync_norm": True}
+    then["optim"]["layer_decay"] = 0.8
+    assert then["batch_size"] == 8
+    assert settings_of(then, "test").batch_size == 4

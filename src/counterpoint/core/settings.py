@@ -100,12 +100,6 @@ class OptimSettings(Settings):
         "epochs from the peak to the cosine's end, after which the rate rises again (none: all that are left)", "none"
     )
     final_share: Annotated[float, Field(ge=0, le=1)] = option("where the cosine ends, as a share of the peak", 0.0)
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = option(
-        "factor of the learning rate from each layer of the encoder to the one before it; the last layer "
-        "has it once, heads have the full rate",
-        1.0,
-        hint="0.65 to 0.9 are common in fine-tuning",
-    )
     clip: Annotated[float, Field(gt=0)] | Off = option(
         "largest norm of the gradient; a longer one is scaled down to it", "none"
     )
@@ -124,10 +118,6 @@ class EngineSettings(Settings):
     strategy: Literal["auto", "ddp", "fsdp"] = option(
         "several ranks: a copy of the encoder on each (auto: ddp), or shards of it (fsdp)", "auto"
     )
-    sync_norm: bool = option(
-        "several ranks: BatchNorm over the whole batch, as one process has it; without it BatchNorm is refused", True
-    )
-    accumulate: Count = option("sub-batches whose gradients are added up per step; this adds no negatives", 1)
     chunk_size: Count | Off = option(
         "samples encoded at once by gradient caching: large batches, with all their negatives, on little memory", "none"
     )

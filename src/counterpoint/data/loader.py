@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import UsageError
 from counterpoint.data.order import Order
 from counterpoint.data.stores import MemoryStore, Store
 
@@ -47,27 +46,19 @@ class Destination:
         device: what they are computed on.
         rank: this process among those that share a step.
         world_size: how many there are.
-        parts: sub-batches into which each step is divided (gradient accumulation).
     """
 
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     rank: int = 0
     world_size: int = 1
-    parts: int = 1
 
     def share(self, ids_SB: Tensor) -> Tensor:
-        """This rank's samples of each of S steps: from every sub-batch its consecutive share.
+        """This rank's consecutive samples of each of S steps.
 
-        The ranks' sub-batches of number p make up ``ids_SB[:, p * B / parts : (p + 1) * B / parts]`` in order.
-
-        >>> Destination(rank=1, world_size=2, parts=2).share(torch.arange(8)[None])
-        tensor([[2, 3, 6, 7]])
+        >>> Destination(rank=1, world_size=2).share(torch.arange(8)[None])
+        tensor([[4, 5, 6, 7]])
         """
-        # (S, B) as (S, parts, ranks, width): of each sub-batch this rank's columns.
-        num_steps = len(ids_SB)
-        width = ids_SB.shape[1] // (self.parts * self.world_size)
-        shared = ids_SB.reshape(num_steps, self.parts, self.world_size, width)[:, :, self.rank]
-        return shared.reshape(num_steps, self.parts * width)
+        return ids_SB.reshape(len(ids_SB), self.world_size, -1)[:, self.rank]
 
 
 HERE = Destination()
@@ -82,10 +73,7 @@ class BatchLoader:
         labels: class numbers of all samples in the source (n,), or None.
         second: the other half of paired data, by the same positions, or None.
         num_workers: threads that fetch ahead; 0 fetches where it is asked. The batches are the same.
-        destination: device, rank and division of the batches.
-
-    Raises:
-        UsageError: ranks and sub-batches do not divide the batch.
+        destination: device and rank; as many samples of a batch go to each.
     """
 
     def __init__(
@@ -98,12 +86,6 @@ class BatchLoader:
         num_workers: int = 0,
         destination: Destination = HERE,
     ) -> None:
-        num_shares = destination.world_size * destination.parts
-        if order.batch_size % num_shares:
-            raise UsageError(
-                f"batch_size must be a multiple of {num_shares} ({destination.world_size} ranks x {destination.parts} "
-                f"sub-batches), got {order.batch_size}"
-            )
         self.order = order
         self.notes: dict[str, str] = {}
         self._destination = destination

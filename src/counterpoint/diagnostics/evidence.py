@@ -120,34 +120,6 @@ class ColourShortcut(Record):
     num_samples: int = 0
 
 
-class Sharpness(Record):
-    """The largest curvature of the loss at one state of a run that SGD trains, beside its learning rate.
-
-    Attributes:
-        step: updates done.
-        eigenvalue: the largest of the Hessian is no smaller.
-        learning_rate: at this step.
-        momentum: of SGD.
-        peak: the largest learning rate of the run.
-    """
-
-    step: int
-    eigenvalue: float
-    learning_rate: float
-    momentum: float
-    peak: float
-
-    @property
-    def product(self) -> float:
-        """Curvature times learning rate."""
-        return self.eigenvalue * self.learning_rate
-
-    @property
-    def limit(self) -> float:
-        """What that may be on a quadratic, 2 (1 + momentum)."""
-        return 2 * (1 + self.momentum)
-
-
 class HeldOutRecord(Record):
     """Training samples beside those that were held out of training.
 
@@ -318,7 +290,6 @@ class Evidence:
             not known.
         not_finite: names of the samples that were left out, as their features hold NaN or infinity.
         shortcut: how well colours alone match the views of a picture.
-        sharpness: curvature against learning rate, where a spectrum was taken and the limit is known (SGD).
         pairs: which negatives the loss pushes, and which samples are too close.
         levers: what the run can change, as its method and settings have it; nothing for features from anywhere.
         values: of the run's settings, by path, with every ``auto`` filled in.
@@ -339,7 +310,6 @@ class Evidence:
     weight_change: float | None = None
     not_finite: tuple[str, ...] = ()
     shortcut: ColourShortcut | None = None
-    sharpness: Sharpness | None = None
     pairs: PairRecord | None = None
     levers: frozenset[Lever] = frozenset()
     values: Mapping[str, Any] = field(default_factory=dict)

@@ -79,7 +79,6 @@ CATALOGUE: Mapping[str, Check] = {
     "unrelated-views": pair_checks.check_related_views,
     "hiding-views": pair_checks.check_hiding_views,
     "loss-at-chance": training_checks.check_loss,
-    "sharpness": training_checks.check_sharpness,
     "non-uniformity": collapse_checks.check_uniformity,
     "offset": collapse_checks.check_offset,
     "representation-rank": collapse_checks.check_lost_rank,

@@ -1,6 +1,6 @@
 """What a training step runs on: device, mixed precision and several ranks, in plain torch; its state in and out."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from counterpoint.engine.gradients import LossScale, Update, apply_update, check_all_used, read_gradients
 from counterpoint.engine.optimisers import entries_of
 from counterpoint.engine.placement import Placement
-from counterpoint.engine.sharding import exchange_gradients, read_sharded_gradients, shard, sharded_as, whole_tensor
+from counterpoint.engine.sharding import read_sharded_gradients, shard, sharded_as, whole_tensor
 from counterpoint.nn.synced_norm import keep_out_of_graphs
 
 LOW_PRECISION = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -97,13 +97,6 @@ class Engine:
     def in_precision(self) -> AbstractContextManager[Any]:
         """Around the forward pass: mixed precision, where the run has one."""
         return torch.autocast(self.device.type, dtype=self._dtype, enabled=self._dtype is not None)
-
-    def accumulating(self, *, is_last: bool) -> AbstractContextManager[Any]:
-        """Around forward and backward of one sub-batch: ranks exchange gradients after the last one only."""
-        if self._shards:
-            exchange_gradients(self.method, is_last)
-        module = self.module
-        return module.no_sync() if isinstance(module, DistributedDataParallel) and not is_last else nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         """Add the loss's gradient to the parameters' (scaled for float16)."""

@@ -1,6 +1,6 @@
-"""Everything a training run needs, built and checked before the first step, and what joins the end of its epochs."""
+"""Everything a training run needs, built and checked before the first step."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,30 +15,8 @@ from counterpoint.engine.engine import Engine
 from counterpoint.engine.schedules import Schedule
 from counterpoint.nn.method import Method
 
-
-@dataclass(frozen=True)
-class EpochEnd:
-    """The moment after an epoch's last update.
-
-    Attributes:
-        epoch: how many epochs are done, counted from 1.
-        step: how many updates are done.
-        is_last: the run is complete.
-        method: the trained method itself (not a wrapper of it).
-    """
-
-    epoch: int
-    step: int
-    is_last: bool
-    method: nn.Module
-
-
-class Measurement(Protocol):
-    """Adds figures to an epoch's record; called on every rank, in the same order."""
-
-    def __call__(self, moment: EpochEnd) -> Mapping[str, float]:
-        """Figures by name, a pure function of the weights; may be empty."""
-        ...
+# Figures that join an epoch's record, of: epochs done, whether the run is complete, the method. Every rank calls it.
+Measure = Callable[[int, bool, nn.Module], Mapping[str, float]]
 
 
 class Logger(Protocol):
@@ -68,7 +46,7 @@ class TrainingJob:
         folder: where metrics and checkpoints go.
         chance: loss of an encoder that has learned nothing; None if there is no such number.
         floor: loss that no embedding can go below; None if there is none.
-        measurements: join each epoch's record.
+        measure: gives figures that join an epoch's record; None for no such figures.
         loggers: take each epoch's record; on the first rank only.
         facts: what else a checkpoint should say about the run (versions, hashes).
         unit: what a rate counts: images or rows.
@@ -84,7 +62,7 @@ class TrainingJob:
     folder: RunFolder
     chance: float | None
     floor: float | None
-    measurements: tuple[Measurement, ...]
+    measure: Measure | None
     loggers: tuple[Logger, ...]
     facts: Mapping[str, Any]
     unit: str = "images"

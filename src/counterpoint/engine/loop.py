@@ -32,7 +32,7 @@ from counterpoint.engine.checkpoint import (
     restore_checkpoint,
     save_checkpoint,
 )
-from counterpoint.engine.job import EpochEnd, Logger, TrainingJob
+from counterpoint.engine.job import Logger, TrainingJob
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank
 from counterpoint.engine.progress import Reporter, TrainingDisplay
 from counterpoint.engine.replay import StepRecord, record_step, weights_digest
@@ -183,8 +183,7 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
     """Measure, write the epoch's record, and save if it is time."""
     position = Position(state.position.epoch + 1, 0, state.position.step)
     is_last = position.epoch == job.num_epochs
-    moment = EpochEnd(position.epoch, position.step, is_last, job.method)
-    measured = {name: value for measure in job.measurements for name, value in measure(moment).items()}
+    measured = {} if job.measure is None else dict(job.measure(position.epoch, is_last, job.method))
     # Figures before the checkpoint: a kill between the two leaves lines that resuming drops, but no epoch without
     # one.
     record = _record(job, state, measured, steps_here)

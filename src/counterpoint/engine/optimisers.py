@@ -13,11 +13,9 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
-from counterpoint.nn.encoders import parameter_layers
 
 SCALES_AND_SHIFTS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 KERNELS = ("fused", "foreach")
-RATE_SHARE = "rate_share"  # key of a group: what it takes of the learning rate
 
 
 def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: bool = False) -> Optimizer:
@@ -35,11 +33,11 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
 
     Returns:
         The optimiser. Its groups are what is decayed, the vectors that are not, and the scalars, if there are any
-        (which stay whole where the others are sharded); with ``layer_decay``, these for each layer of the encoder. It
-        keeps its own kernels when it loads a state that others computed.
+        (which stay whole where the others are sharded). It keeps its own kernels when it loads a state that others
+        computed.
 
     Raises:
-        UsageError: nothing is trainable, or no layer is that a decay of rates could be for.
+        UsageError: nothing is trainable.
 
     >>> settings = OptimSettings(name="sgd", learning_rate=0.1, weight_decay=0.5)
     >>> optimizer = build_optimizer(nn.Linear(3, 2), settings)
@@ -50,22 +48,17 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not trainable:
         raise UsageError("encoder and projector have no trainable parameter; at least one must require a gradient")
-    groups = []
-    for share, alike in _by_rate(module, trainable, settings.layer_decay).items():
-        # Scalars in a group of their own: where the rest is sharded, no operation takes both kinds in one list.
-        scalars = [p for p in alike if p.ndim == 0]
-        decayed = [p for p in alike if id(p) not in plain]
-        vectors = [p for p in alike if id(p) in plain and p.ndim > 0]
-        # Absent where it is 1, as in the checkpoints of runs without it.
-        rate = {} if share == 1.0 else {RATE_SHARE: share}
-        if decayed or not groups:
-            groups.append({"params": decayed, "weight_decay": float(settings.weight_decay), "is_adapted": True, **rate})
-        of_vectors = float(settings.weight_decay) if settings.decay_all else 0.0
-        groups += [
-            {"params": rest, "weight_decay": decay, "is_adapted": False, **rate}
-            for rest, decay in ((vectors, of_vectors), (scalars, 0.0))
-            if rest
-        ]
+    # Scalars in a group of their own: where the rest is sharded, no operation takes both kinds in one list.
+    scalars = [p for p in trainable if p.ndim == 0]
+    decayed = [p for p in trainable if id(p) not in plain]
+    vectors = [p for p in trainable if id(p) in plain and p.ndim > 0]
+    decay = float(settings.weight_decay)
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": decay, "is_adapted": True}]
+    groups += [
+        {"params": rest, "weight_decay": of_rest, "is_adapted": False}
+        for rest, of_rest in ((vectors, decay if settings.decay_all else 0.0), (scalars, 0.0))
+        if rest
+    ]
     optimizer = _optimizer(groups, settings, is_sharded=is_sharded)
     # A hook, since every way of loading passes through it. Groups are saved with their flags, such as fused=True,
     # which a run with shards cannot use.
@@ -74,9 +67,9 @@ def build_optimizer(module: nn.Module, settings: OptimSettings, *, is_sharded: b
 
 
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Give every group the rate of a step, and layers nearer to the input their share of it."""
+    """Give every group the rate of a step."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group.get(RATE_SHARE, 1.0)
+        group["lr"] = rate
 
 
 def entries_of(optimizer: Optimizer) -> list[str]:
@@ -89,29 +82,6 @@ def entries_of(optimizer: Optimizer) -> list[str]:
     )
     other.step()
     return list(other.state[parameter])
-
-
-def _by_rate(module: nn.Module, trainable: list[nn.Parameter], decay: float) -> dict[float, list[nn.Parameter]]:
-    """Parameters by their share of the learning rate: decay^l in the l-th layer of an encoder, counted from its end.
-
-    Source: howard2018, section 3.1. Differs from it in the last layer, which has the factor, too: the whole rate is for
-    the heads behind it.
-    """
-    if decay == 1.0:
-        return {1.0: trainable}
-    share_of: dict[int, float] = {}
-    # A pair of encoders has a second one.
-    for name in ("backbone", "second_backbone"):
-        layers = parameter_layers(encoder) if isinstance(encoder := getattr(module, name, None), nn.Module) else ()
-        share_of.update((id(p), decay**depth) for depth, layer in enumerate(reversed(layers), 1) for p in layer)
-    if not any(id(parameter) in share_of for parameter in trainable):
-        raise UsageError(
-            f"optim.layer_decay {decay:g} has no effect: the encoder has no trainable parameter; leave it out"
-        )
-    found: dict[float, list[nn.Parameter]] = {}
-    for parameter in trainable:
-        found.setdefault(share_of.get(id(parameter), 1.0), []).append(parameter)
-    return found
 
 
 def _optimizer(groups: list[dict[str, Any]], settings: OptimSettings, *, is_sharded: bool) -> Optimizer:

@@ -73,12 +73,6 @@ def is_sharded(method: nn.Module) -> bool:
     return isinstance(method, FSDPModule)
 
 
-def exchange_gradients(method: nn.Module, is_wanted: bool) -> None:
-    """Whether the next backward pass sums gradients over ranks, or keeps this rank's own."""
-    assert isinstance(method, FSDPModule)
-    method.set_requires_gradient_sync(is_wanted)
-
-
 def read_sharded_gradients(method: nn.Module) -> Gradients:
     """Gradients of a sharded method, from one collective: lengths of the shards, and the scalars' gradients.
 

@@ -37,16 +37,6 @@ class StepOutcome:
     stop_code: int
 
 
-@dataclass(frozen=True)
-class LocalBatch:
-    """This rank's samples of a step, on the device, as two views."""
-
-    view0: Tensor
-    view1: Tensor
-    labels: Tensor | None
-    ids: Tensor
-
-
 def take_step(
     job: TrainingJob, batch: Batch, position: Position, *, asked: Callable[[], int] = lambda: 0
 ) -> StepOutcome:
@@ -73,7 +63,7 @@ def take_step(
         device = job.engine.device
         second, labels = (None if part is None else part.to(device) for part in (batch.second, batch.labels))
         views = job.views.two_views(batch.samples.to(device), batch.streams, position.epoch, second)
-        loss, code = _backward(job, LocalBatch(*views, labels, batch.ids), position, asked)
+        loss, code = _backward(job, batch, views, labels, position, asked)
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
         # Lone: the other ranks are within the step and cannot be asked; they hear of it when this one leaves.
@@ -98,35 +88,26 @@ def take_step(
     return StepOutcome(loss, update.gradient_norm, update.is_applied, code if world_size() > 1 else asked())
 
 
-def _backward(job: TrainingJob, local: LocalBatch, position: Position, asked: Callable[[], int]) -> tuple[float, int]:
-    """Gradient of the mean loss over sub-batches; returns that loss over all ranks and what their signals ask for."""
-    # `runs.assembly` has seen to it that all pieces are equally large: the mean of their means is the mean of the
-    # batch.
-    num_parts = job.settings.engine.accumulate
-    fields = (local.view0, local.view1, local.labels, local.ids)
-    pieces = [(None,) * num_parts if field is None else field.chunk(num_parts) for field in fields]
-    parts = [LocalBatch(*each) for each in zip(*pieces, strict=True)]
-    total, code = 0.0, 0
-    for number, part in enumerate(parts):
-        with job.engine.accumulating(is_last=number == len(parts) - 1):
-            # Each sub-batch is a call of its own: no two calls of a run have the same draws.
-            loss = _loss(job, part, position.step * len(parts) + number)
-            # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
-            value, code = _agree(loss, asked())
-            if not math.isfinite(value):
-                raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(part, loss)))
-            job.engine.backward(loss / len(parts))
-        total += value / len(parts)
-    return total, code
-
-
-def _loss(job: TrainingJob, part: LocalBatch, call: int) -> Tensor:
-    """Loss of a sub-batch; NaN where the embeddings are no longer finite, which losses refuse."""
+def _backward(
+    job: TrainingJob,
+    batch: Batch,
+    views: tuple[Tensor, Tensor],
+    labels: Tensor | None,
+    position: Position,
+    asked: Callable[[], int],
+) -> tuple[float, int]:
+    """Gradient of the loss; returns its mean over all ranks and what their signals ask for."""
     try:
         with job.engine.in_precision():
-            return job.engine.module(part.view0, part.view1, part.labels, call)
-    except NonFiniteError:
-        return torch.tensor(math.nan, device=part.view0.device)
+            loss = job.engine.module(*views, labels, position.step)
+    except NonFiniteError:  # losses refuse embeddings that are no longer finite
+        loss = torch.tensor(math.nan, device=job.engine.device)
+    # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
+    value, code = _agree(loss, asked())
+    if not math.isfinite(value):
+        raise TrainingError(_stopped(position, f"the loss is {value}", _first_text(views, batch.ids, loss)))
+    job.engine.backward(loss)
+    return value, code
 
 
 def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
@@ -140,15 +121,15 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
     return losses.mean().item(), int(codes.max().item())
 
 
-def _first_text(part: LocalBatch, loss: Tensor) -> str:
+def _first_text(views: tuple[Tensor, Tensor], ids: Tensor, loss: Tensor) -> str:
     """Which samples are to blame: those of a view that is not finite, or all of the first rank with such a loss."""
     text = ""
     if not bool(torch.isfinite(loss)):
-        text = f"the views are finite; samples {_named_ids(part.ids)}"
-        for number, view in enumerate((part.view0, part.view1)):
+        text = f"the views are finite; samples {_named_ids(ids)}"
+        for number, view in enumerate(views):
             is_bad_N = ~torch.isfinite(view).flatten(1).all(dim=1)
             if bool(is_bad_N.any()):
-                text = f"view {number} of the data is not finite; samples {_named_ids(part.ids[is_bad_N])}"
+                text = f"view {number} of the data is not finite; samples {_named_ids(ids[is_bad_N])}"
                 break
     texts = gather_texts(text)
     # A view that is not finite is the cause, on whichever rank it is.

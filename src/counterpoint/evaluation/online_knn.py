@@ -12,7 +12,6 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.torch_state import own_draws
 from counterpoint.data.order import SPLIT_SEED, Split, random_order
 from counterpoint.data.source import Source
-from counterpoint.engine.job import EpochEnd
 from counterpoint.evaluation.features import VIEW_EPOCH, raw_chunks
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.nn.trained import Encoder
@@ -73,14 +72,14 @@ class EpochKNN:
         """Positions of the samples that are classified."""
         return self._chosen(self.split.held_out)
 
-    def __call__(self, moment: EpochEnd) -> Mapping[str, float]:
+    def __call__(self, epoch: int, is_last: bool, method: nn.Module) -> Mapping[str, float]:
         """``knn20`` in an epoch that is measured, else nothing."""
         # The last epoch is measured in any case, so that a run's last figure is of its final weights.
-        if moment.epoch % self.every != 0 and not moment.is_last:
+        if epoch % self.every != 0 and not is_last:
             return {}
-        backbone = moment.method.backbone
+        backbone = method.backbone
         assert isinstance(backbone, nn.Module)
-        with unchanged(moment.method):
+        with unchanged(method):
             bank, queries = (self._represent(backbone.eval(), positions) for positions in (self.bank, self.queries))
         return {FIGURE: vote_accuracy((bank, self._labels[self.bank]), (queries, self._labels[self.queries]))}
 

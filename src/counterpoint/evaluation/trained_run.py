@@ -96,8 +96,13 @@ def _with_later_settings(values: dict[str, Any]) -> dict[str, Any]:
     if has_stem(str(values.get("encoder"))):
         values.setdefault("stem", "small")
     if isinstance(engine, dict):
-        engine.pop("backend", None)  # there were two engines, which gave the same bits
-        engine.pop("average", None)  # of the weights, which was removed; the encoder has what it was trained to
+        for name in ("backend", "average", "sync_norm"):  # removed: no weight of a run that is there depends on them
+            engine.pop(name, None)
+        num_parts, size = engine.pop("accumulate", 1), values.get("batch_size")
+        if isinstance(num_parts, int) and isinstance(size, int):  # what the loss saw was one of so many parts
+            values["batch_size"] = size // max(num_parts, 1)
+    if isinstance(values.get("optim"), dict):
+        values["optim"].pop("layer_decay", None)
     if isinstance(engine, dict) and method is not None and method.wiring in ENCODES_BOTH:
         engine.setdefault("encode_views", "together")
     return values

@@ -221,51 +221,6 @@ def _dry_run(module: nn.Module, in_shape: Shape) -> Shape:
     return tuple(output.shape)
 
 
-def parameter_layers(backbone: nn.Module) -> tuple[tuple[nn.Parameter, ...], ...]:
-    """Parameters of an encoder by layer, the layer nearest to the input first; layers without any are left out.
-
-    ResNets of ours: the stem, then each residual block. A sequence: each convolution or matrix with the norms that
-    follow it. Models of timm: as their ``group_matcher`` has them. Anything else: its children in the order in which it
-    holds them; parameters of its own (tokens, positions) belong to the first.
-
-    Args:
-        backbone: maps samples to representations.
-
-    >>> body = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Linear(3, 1))
-    >>> [len(layer) for layer in parameter_layers(body)]
-    [4, 2]
-    """
-    body = backbone.body if isinstance(backbone, Pooled) else backbone
-    if hasattr(body, "group_matcher"):
-        from timm.models import group_parameters  # deferred: see `check_timm_name`
-
-        group: Any = body.group_matcher
-        # Numbered from the input, as timm's own layer decay has them.
-        layer_of: Any = group_parameters(body, group(coarse=False), return_values=False, reverse=True)
-        layers: list[list[nn.Parameter]] = [[] for _ in range(max(layer_of.values()) + 1)]
-        for name, parameter in body.named_parameters():
-            layers[layer_of[name]].append(parameter)
-    else:
-        parts: list[list[nn.Module]] = [[child] for child in body.children()]
-        if isinstance(body, ResNet):
-            parts = [[body.stem], *([block] for block in body.blocks)]
-        elif isinstance(body, nn.Sequential):
-            parts = [[]]
-            for module in body:  # a new part at each that has a kernel, a matrix or parts of its own
-                is_new = parts[-1] and any(parameter.ndim > 1 for parameter in module.parameters())
-                parts += [[]] if is_new else []
-                parts[-1].append(module)
-        layers = [[parameter for module in part for parameter in module.parameters()] for part in parts]
-        layers = [[*body.parameters(recurse=False), *(layers[0] if layers else [])], *layers[1:]]
-    # Each parameter in the first layer that has it, as weights may be shared.
-    seen: set[int] = set()
-    found = []
-    for layer in layers:
-        found.append(tuple(parameter for parameter in layer if id(parameter) not in seen))
-        seen.update(map(id, layer))
-    return tuple(layer for layer in found if layer)
-
-
 def _resnet(*blocks: int, **sizes: int) -> Callable[[Shape, str], nn.Module]:
     return lambda shape, stem: ResNet(shape[0], cast(tuple[int, int, int, int], blocks), stem=stem, **sizes)
 

@@ -250,7 +250,6 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         None if facts.method.wiring in ENCODES_BOTH else "it encodes each view separately"
     ),
     "engine.strategy": _needs_ranks,
-    "engine.sync_norm": _needs_ranks,
     "source.imbalance_ratio": _read_by("source.imbalance", "exponential", "step"),
     "source.root": lambda facts: facts.needs_form("root"),
     "source.image_column": lambda facts: facts.needs_form("image_column"),

@@ -19,7 +19,7 @@ from counterpoint.methods.wiring import Head, MethodParts, build_method
 from counterpoint.nn.encoders import feature_width
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
-from counterpoint.nn.synced_norm import batch_norm_layers, with_synced_norm
+from counterpoint.nn.synced_norm import with_synced_norm
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.resolve import Resolution, TrainingPart, resolve, resolve_widths, training_part
 from counterpoint.runs.untrained_encoder import channel_statistics, initial_backbone, untrained_encoder
@@ -59,11 +59,6 @@ class Assembled:
         return len(self.part.positions)
 
     @property
-    def loss_batch(self) -> int:
-        """Samples that one call of the loss sees, over all ranks."""
-        return self.order.batch_size // self.settings.engine.accumulate
-
-    @property
     def loss(self) -> Loss:
         """The loss of the method."""
         return cast(Loss, self.method.loss)
@@ -71,7 +66,9 @@ class Assembled:
     @property
     def num_negatives(self) -> int | None:
         """Vectors that repel each anchor; None for losses that do not count them."""
-        return self.loss.num_negatives(self.loss_batch) if isinstance(self.loss, PairLoss | QueueContrast) else None
+        return (
+            self.loss.num_negatives(self.order.batch_size) if isinstance(self.loss, PairLoss | QueueContrast) else None
+        )
 
 
 def assemble(
@@ -129,7 +126,7 @@ def assemble(
 
 
 def _check_engine(resolution: Resolution, placement: Placement, num_train: int) -> None:
-    """Queues fit the data, and every rank and every sub-batch gets equally many samples."""
+    """Queues fit the data, and every rank gets equally many samples."""
     settings = resolution.settings
     asked = settings.target.queue_size
     if "target.queue_size" not in resolution.idle and asked != "auto" and asked > num_train:
@@ -137,14 +134,11 @@ def _check_engine(resolution: Resolution, placement: Placement, num_train: int) 
             f"target.queue_size must be at most the number of training samples, {num_train}, got {asked}: a longer "
             "queue holds the anchor's own key"
         )
-    size, ranks, parts = int(settings.batch_size), placement.world_size, settings.engine.accumulate
-    # Each sub-batch, over all ranks, is a batch to the loss and needs a sample to repel.
-    if size % (ranks * parts) or size // parts < 2:
-        shares = f"{ranks} ranks" + (f" x {parts} sub-batches" if parts > 1 else "")
-        step = ranks * parts
+    size, ranks = int(settings.batch_size), placement.world_size
+    if size % ranks:
+        nearest = max(ranks, size // ranks * ranks)  # from below
         raise UsageError(
-            f"batch_size must be a multiple of {step} ({shares}), got {size}; use --batch-size "
-            f"{max(step, 2 * parts, size // step * step)}"  # the nearest below
+            f"batch_size must be a multiple of {ranks} ({ranks} ranks), got {size}; use --batch-size {nearest}"
         )
 
 
@@ -166,15 +160,8 @@ def _method(
         loss=loss,
     )
     method = build_method(settings, parts)
-    if placement.world_size == 1:
-        return method
-    name, _ = next(batch_norm_layers(method), ("", None))
-    if name and not settings.engine.sync_norm:
-        raise UsageError(
-            f"{placement.world_size} ranks, and layer {name} is a BatchNorm, whose statistics would be each rank's "
-            "own; use --engine.sync-norm true, or an encoder and projector without BatchNorm"
-        )
-    with_synced_norm(method)
+    if placement.world_size > 1:
+        with_synced_norm(method)
     return method
 
 
@@ -182,8 +169,8 @@ def _try_loss(settings: TrainSettings, method: Method, num_features: int, num_cl
     """Try the loss once on the run's device: what it lacks shows before the first step, and so do its kernels."""
     loss = cast(Loss, method.loss)
     generator = torch.Generator().manual_seed(0)
-    batch_size = int(settings.batch_size) // settings.engine.accumulate
     # As large as in training, since kernels are chosen by size.
+    batch_size = int(settings.batch_size)
     trial = torch.randn(batch_size, num_features, generator=generator).to(settings.engine.device)
     labels = torch.arange(batch_size, device=trial.device) % num_classes if loss.uses_labels else None
     try:

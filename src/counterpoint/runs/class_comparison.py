@@ -3,7 +3,7 @@
 # N samples, D features, C classes
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from counterpoint.losses.class_level import COVERED, ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.catalogue import method_named
-from counterpoint.runs.pair_inspection import USUAL_BATCH, learned_weights, settings_loss
+from counterpoint.runs.pair_inspection import learned_weights, settings_loss
 from counterpoint.theory.geometry.optimal_geometry import Geometry, optimal_geometry
 
 EASY_CLASSES = 50  # for which a diagnosis solves the optimum: well below a second
@@ -134,7 +134,7 @@ def compare_classes(
     judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
     question = class_question(judged)  # first: cases outside of the theory are reported before anything is encoded
     z_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key_of(judged.encoder) if asked.cache else None)
-    return _compared(z_ND.embedding, labels_of(judged), question, tolerance, subject=judged)
+    return _compared(judged, z_ND.embedding, question, tolerance)
 
 
 def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, ...]) -> ClassRecord | None:
@@ -178,27 +178,18 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
         subject: a run or an encoder from elsewhere, with its samples.
         embedding_ND: of all samples.
     """
-    instead = f"counterpoint geometry --run {subject.name}"
-    return _if_easy(embedding_ND, labels_of(subject), lambda: class_question(subject), instead, subject)
-
-
-def classes_of_features(loss: Loss, z_ND: Tensor, labels: Labels, *, nonnegative: bool) -> ClassRecord | None:
-    """The classes of features from anywhere, beside the optimum of a loss where that is known and soon found.
-
-    Args:
-        loss: any.
-        z_ND: features.
-        labels: of the samples.
-        nonnegative: the features have no negative entries.
-    """
-
-    def ask() -> ClassQuestion:
-        positions_N = (labels.numbers >= 0).nonzero()[:, 0]
-        draws = _of_batch(loss, loss.class_level(), min(USUAL_BATCH, len(positions_N)) - 1)
-        notes = () if loss.uses_labels else (OWN_POSITIVES,)
-        return _question(labels.numbers, torch.arange(len(z_ND)), draws, z_ND.shape[1], nonnegative, notes)
-
-    return _if_easy(z_ND, labels, ask, "cp.theory.optimal_geometry(proportions, loss=...)", None)
+    try:
+        question = class_question(subject)
+        if (num_classes := len(question.numbers_C)) > EASY_CLASSES or not question.is_easy:
+            raise UsageError(
+                f"the optimum of {num_classes} classes takes longer than a diagnosis: counterpoint geometry --run "
+                f"{subject.name}"
+            )
+        return _compared(subject, embedding_ND, question).record
+    except UsageError as error:
+        labels = labels_of(subject)
+        found = class_record(embedding_ND, labels.numbers, labels.class_names) if labels else None
+        return found and found.model_copy(update={"why_no_optimum": str(error)})
 
 
 def class_question(subject: Subject) -> ClassQuestion:
@@ -234,11 +225,23 @@ def class_question(subject: Subject) -> ClassQuestion:
         "Classes are drawn equally often (source.sampling balanced).": is_balanced,
         "Proportions are those of the samples given, not of the run's own.": not subject.is_own_data,
     }
-    width, nonnegative = subject.encoder.embedding_dims, settings.output.nonnegative not in ("none", "auto")
-    said = tuple(note for note, holds in notes.items() if holds)
-    found = _question(source.labels, positions_N, draws, width, nonnegative, said)
-    equal_C = torch.full_like(found.proportions_C, 1 / len(found.numbers_C))
-    return replace(found, proportions_C=equal_C) if is_balanced else found
+    is_known_N = source.labels[positions_N] >= 0
+    numbers_C, counts_C = source.labels[positions_N[is_known_N]].unique(return_counts=True)
+    if len(numbers_C) < 2:
+        raise UsageError(f"a geometry needs at least 2 classes, and these samples have {len(numbers_C)}")
+    proportions_C = counts_C.double() / counts_C.sum()
+    width = subject.encoder.embedding_dims
+    return ClassQuestion(
+        proportions_C=torch.full_like(proportions_C, 1 / len(numbers_C)) if is_balanced else proportions_C,
+        numbers_C=numbers_C,
+        positions_N=positions_N[is_known_N],
+        num_unlabelled=int((~is_known_N).sum()),
+        record=draws.record,
+        num_negatives=draws.number,
+        dimension=width if width < len(numbers_C) - 1 else None,
+        nonnegative=settings.output.nonnegative not in ("none", "auto"),
+        notes=(*draws.notes, *(note for note, holds in notes.items() if holds)),
+    )
 
 
 @dataclass(frozen=True)
@@ -249,27 +252,6 @@ class _Draws:
     number: float
     uses_labels: bool
     notes: tuple[str, ...] = ()
-
-
-def _question(
-    labels_N: Tensor, positions_N: Tensor, draws: _Draws, width: int, nonnegative: bool, notes: tuple[str, ...]
-) -> ClassQuestion:
-    """The question of the samples at some positions."""
-    is_known_N = labels_N[positions_N] >= 0
-    numbers_C, counts_C = labels_N[positions_N[is_known_N]].unique(return_counts=True)
-    if len(numbers_C) < 2:
-        raise UsageError(f"a geometry needs at least 2 classes, and these samples have {len(numbers_C)}")
-    return ClassQuestion(
-        proportions_C=counts_C.double() / counts_C.sum(),
-        numbers_C=numbers_C,
-        positions_N=positions_N[is_known_N],
-        num_unlabelled=int((~is_known_N).sum()),
-        record=draws.record,
-        num_negatives=draws.number,
-        dimension=width if width < len(numbers_C) - 1 else None,
-        nonnegative=nonnegative,
-        notes=(*draws.notes, *notes),
-    )
 
 
 def _draws(subject: Subject, counted: int | None) -> _Draws:
@@ -293,8 +275,16 @@ def _draws(subject: Subject, counted: int | None) -> _Draws:
     record = loss.class_level()
     if wiring == "queue":
         return _Draws(record, float(counted or settings.target.queue_size), loss.uses_labels)
-    batch = min(int(settings.batch_size) // settings.engine.accumulate, len(subject.split.train))
-    return _of_batch(loss, record, batch - 1 if counted is None else counted // (1 + _is_two_view(loss)))
+    batch = min(int(settings.batch_size), len(subject.split.train))
+    number = float(batch - 1 if counted is None else counted // (1 + _is_two_view(loss)))
+    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):  # it says itself how many
+        return _Draws(record, float(record.num_negatives or math.inf), loss.uses_labels)
+    if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
+        return _Draws(record, number, loss.uses_labels)
+    # docs/theory-reference.md, Two views: n - 1 draws, every term twice.
+    record = replace(record, margin=record.margin + math.log(2))
+    words = f"Both views of {number:.0f} other samples are {number:.0f} draws, each twice: a margin of log 2."
+    return _Draws(record, number, loss.uses_labels, (words,))
 
 
 def _is_two_view(loss: Loss) -> bool:
@@ -302,42 +292,11 @@ def _is_two_view(loss: Loss) -> bool:
     return pairing is not None and pairing.negatives == "two-view"
 
 
-def _of_batch(loss: Loss, record: ClassLevel, number: int) -> _Draws:
-    """A batch whose other samples are independent draws, unless the loss says itself how many it takes."""
-    if record.num_negatives is not None or (record.is_mean and isinstance(record, LogOfSum)):
-        return _Draws(record, float(record.num_negatives or math.inf), loss.uses_labels)
-    if not (_is_two_view(loss) and isinstance(record, LogOfSum)):
-        return _Draws(record, float(number), loss.uses_labels)
-    # docs/theory-reference.md, Two views: n - 1 draws, every term twice.
-    record = replace(record, margin=record.margin + math.log(2))
-    words = f"Both views of {number} other samples are {number} draws, each twice: a margin of log 2."
-    return _Draws(record, float(number), loss.uses_labels, (words,))
-
-
-def _if_easy(
-    z_ND: Tensor, labels: Labels | None, ask: Callable[[], ClassQuestion], instead: str, subject: Subject | None
-) -> ClassRecord | None:
-    """The classes beside the optimum, or with the reason why there is none that takes well below a second."""
-    try:
-        question = ask()
-        num_classes = len(question.numbers_C)
-        if num_classes > EASY_CLASSES or not question.is_easy:
-            raise UsageError(f"the optimum of {num_classes} classes takes longer than a diagnosis: {instead}")
-        return _compared(z_ND, labels, question, subject=subject).record
-    except UsageError as error:
-        found = class_record(z_ND, labels.numbers, labels.class_names) if labels else None
-        return found and found.model_copy(update={"why_no_optimum": str(error)})
-
-
 def _compared(
-    all_ND: Tensor,
-    labels: Labels | None,
-    question: ClassQuestion,
-    tolerance: float = TOLERANCE,
-    *,
-    subject: Subject | None,
+    subject: Subject, all_ND: Tensor, question: ClassQuestion, tolerance: float = TOLERANCE
 ) -> ClassComparison:
     """The samples that a question is about, measured beside the optimum; samples of a run that were held out, too."""
+    labels = labels_of(subject)
     assert labels is not None
     geometry = optimal_geometry(
         question.proportions_C,
@@ -361,7 +320,7 @@ def _compared(
         distance=distance.value,
         low=_finite(distance.low),
         high=_finite(distance.high),
-        held_out=None if subject is None else _held_out(subject, all_ND, question, geometry),
+        held_out=_held_out(subject, all_ND, question, geometry),
         risk=geometry.risk,
         lower_bound=_finite(geometry.lower_bound),
         relative_gap=_finite(geometry.relative_gap),

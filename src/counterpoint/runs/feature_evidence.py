@@ -13,17 +13,14 @@ from counterpoint.core.errors import DataError
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.order import split_source
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, ClassRecord, Evidence
 from counterpoint.diagnostics.group_effect import group_effect
 from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT
 from counterpoint.evaluation.vector_table import Table
-from counterpoint.losses.loss import Loss
 from counterpoint.runs.accuracies import accuracies, chosen_samples, raw_input
-from counterpoint.runs.class_comparison import class_record, classes_of_features
-from counterpoint.runs.pair_inspection import pairs_of_features
+from counterpoint.runs.class_comparison import class_record
 
 
 @dataclass(frozen=True)
@@ -95,17 +92,14 @@ def given_features(
     )
 
 
-def evidence_of_features(
-    given: GivenFeatures, loss: Loss | None = None, *, threshold: float = SPARSITY_THRESHOLD
-) -> Evidence:
+def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
     """What findings about features from anywhere are drawn from.
 
     Args:
         given: features as they were given.
-        loss: what it would do to their pairs and classes is looked at; None for no loss.
         threshold: above which a feature of a unit-length vector counts as active.
     """
-    z_ND, labels, is_nonnegative = given.z_ND, given.labels, is_rectified(given.z_ND)
+    z_ND, labels = given.z_ND, given.labels
     pair = None if given.other_ND is None else (z_ND, given.other_ND)
     place = measure_place(z_ND, views=pair, labels=labels.numbers if labels else None, threshold=threshold)
     votes, classes = (), None
@@ -113,10 +107,7 @@ def evidence_of_features(
         asked = chosen_samples(labels.numbers, split_source(len(z_ND), labels.numbers, DEFAULT_HOLDOUT))
         raw = {} if given.source is None else raw_input(given.source, given.kept_N[asked.positions])
         votes = accuracies({REPRESENTATION: z_ND[asked.positions], **raw}, asked, labels.class_names)
-        if loss is None:
-            classes = class_record(z_ND, labels.numbers, labels.class_names)
-        else:
-            classes = classes_of_features(loss, z_ND, labels, nonnegative=is_nonnegative)
+        classes = class_record(z_ND, labels.numbers, labels.class_names)
     if classes is not None and labels is not None and place.agreement is not None:
         classes = with_clusters(classes, place.agreement, labels.class_names)
     groups = None
@@ -126,9 +117,8 @@ def evidence_of_features(
     return Evidence(
         {EMBEDDING: place.figures},
         votes=votes,
-        is_nonnegative=is_nonnegative,
+        is_nonnegative=is_rectified(z_ND),
         classes=classes,
-        pairs=None if loss is None or pair is None else pairs_of_features(loss, pair, labels, given.names),
         not_finite=given.not_finite,
         suspects=place.suspect_names(given.names),
         groups=groups,

@@ -1,14 +1,11 @@
 """The spectrum of the Hessian of a run's loss: at its last state, at a checkpoint, or along all that are kept."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import RunError, UsageError
@@ -20,12 +17,12 @@ from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
 from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
-from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, restore_checkpoint
+from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, steps_asked
 from counterpoint.runs.curvature_record import LAST_UPDATE, CurvatureSettings, HessianSpectrum, StepSpectrum
-from counterpoint.runs.fixed_loss import FixedLoss, exact_products, run_loss, user_loss
+from counterpoint.runs.fixed_loss import FixedLoss, exact_products, run_loss
 from counterpoint.runs.one_run import open_job
 
 MIB = 2**20
@@ -35,16 +32,9 @@ BASES = 3  # vectors of the size of all weights that a product needs beside the 
 @usual_modes()
 @only_training()
 def hessian_spectrum(
-    subject: Run | str | Path | Any,
-    parameters: Any = None,
-    batch: Any = None,
-    *,
-    data: Any = None,
-    labels: Any = None,
-    quiet: bool = False,
-    **settings: Any,
+    run: Run | str | Path, *, data: Any = None, labels: Any = None, quiet: bool = False, **settings: Any
 ) -> HessianSpectrum:
-    r"""What is known of the eigenvalues of the Hessian of a loss on one batch: a run's, or your own.
+    r"""What is known of the eigenvalues of the Hessian of a run's loss on one batch.
 
     .. math:: H = \nabla^2_\theta L(\theta; x_1, \dots, x_N)
 
@@ -55,13 +45,10 @@ def hessian_spectrum(
         Ritz values of one probe, here eigenvalues, with bounds; the number of Ritz values is a lower bound.
 
     Args:
-        subject: a run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with
-            your own module. Or a loss: one of ``counterpoint.losses``, a module, or a function (z0, z1) -> scalar.
-        parameters: with a loss, the encoder as a module; or a pair (function, named tensors) with ``function(tensors,
-            view)`` the embeddings (n, d) of one view.
-        batch: with a loss, two tensors, the views of the same samples.
+        run: a run or its folder; ``Run(path, data=array, encoder=module)`` if it was trained on an array or with your
+            own module.
         data: the run's own samples, where they have moved or were an array.
-        labels: given with them; or for a loss that takes labels.
+        labels: given with them.
         quiet: show no progress.
         settings: any field of ``CurvatureSettings``: ``steps`` (100), ``probes`` (1), ``batch_size`` (256),
             ``checkpoint`` (a step, or ``all``: the same batch, views and probes at each), ``threshold`` (tau, 1),
@@ -69,28 +56,15 @@ def hessian_spectrum(
             ``float32``), ``chunk_size``, ``memory`` and ``seed``.
 
     Returns:
-        The spectrum. That of a run is also written to ``spectrum.json`` in its folder.
+        The spectrum, which is also written to ``spectrum.json`` in the run's folder.
 
     Raises:
         UsageError: a setting is wrong, no such checkpoint is kept, the data have moved, or the loss has no Hessian.
         DataError: the data cannot be read.
         RunError: not a run, its data changed, or no checkpoint verifies.
-        RuntimeError: your own loss or encoder has no second derivative; torch's words.
     """
     asked = build(CurvatureSettings, settings, "spectrum")
-    reporter = Reporter(quiet=quiet)
-    if not isinstance(subject, Run | str | Path):
-        if data is not None:
-            raise UsageError("data= goes with a run; with a loss the batch is given")
-        fixed = user_loss(subject, parameters, batch, labels, asked)
-        name, bar = (
-            f"{fixed.loss_name} of {type(parameters).__name__}",
-            reporter.bar("Lanczos", asked.probes * asked.steps),
-        )
-        return _spectrum(name, fixed, asked, [(0, {}, "weights as given")], bar)
-    if any(each is not None for each in (parameters, batch)):
-        raise UsageError("parameters and batch go with a loss; a run has its own")
-    known = as_run(subject)
+    reporter, known = Reporter(quiet=quiet), as_run(run)
     if data is not None:
         known = replace(known, data=data, labels=labels)
     paths = _paths(known.folder, asked.checkpoint)
@@ -98,27 +72,13 @@ def hessian_spectrum(
     if known.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):
         raise UsageError(f"the samples of {known.path} are no longer at {place}; point to them with --data (data=)")
     fixed = run_loss(open_job(known, reporter), asked)
-    states = ((each.position.step, *_weights(each)) for each in map(load_checkpoint, paths))  # one is in memory
-    name = known.folder.path.resolve().name
-    spectrum = _spectrum(name, fixed, asked, states, reporter.bar("Lanczos", len(paths) * asked.probes * asked.steps))
-    write_derived(known.folder, known.folder.spectrum, spectrum.to_dict())
-    return spectrum
-
-
-def _spectrum(
-    name: str,
-    fixed: FixedLoss,
-    asked: CurvatureSettings,
-    states: Iterable[tuple[int, Mapping[str, Tensor], str]],
-    bar: AbstractContextManager[Callable[[], object]],
-) -> HessianSpectrum:
-    """What Lanczos finds at states (step, weights, and what these are), on one batch and from the same probes."""
     _check_memory(fixed, asked)
     plan = {"steps": asked.steps, "threshold": asked.threshold, "top": asked.top}
     found, route, kind = [], None, ""
-    with exact_products(), bar as advance:
-        for step, weights, kind in states:  # noqa: B007 (that of the last state is recorded)
-            loss = fixed.at(weights)
+    with exact_products(), reporter.bar("Lanczos", len(paths) * asked.probes * asked.steps) as advance:
+        for snapshot in map(load_checkpoint, paths):  # one is in memory
+            kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
+            loss = fixed.at({**snapshot.state.model, **snapshot.average})  # the weights that users get
             limit = free_bytes(loss.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
             operator = hessian_operator(loss, chunk_size=asked.chunk_size, memory_limit=limit)
             starts = [
@@ -126,21 +86,24 @@ def _spectrum(
                 torch.randn(loss.num_parameters, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
                 for seed in range(asked.seed, asked.seed + asked.probes)
             ]
-            found.append(StepSpectrum(step, operator_spectrum(operator, starts, **plan, advance=advance)))
+            spectrum = operator_spectrum(operator, starts, **plan, advance=advance)
+            found.append(StepSpectrum(snapshot.position.step, spectrum))
             route = operator.route
     assert route is not None
-    settings = asked.model_dump(exclude={"memory", "chunk_size"})
-    settings |= {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
-    return HessianSpectrum(
-        name=name,
+    recorded = asked.model_dump(exclude={"memory", "chunk_size"})
+    recorded |= {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
+    result = HessianSpectrum(
+        name=known.folder.path.resolve().name,
         num_parameters=fixed.num_parameters,
         loss=fixed.loss_name,
         floor=fixed.floor,
-        settings=settings,
+        settings=recorded,
         route=route,
         remarks=fixed.remarks,
         states=tuple(found),
     )
+    write_derived(known.folder, known.folder.spectrum, result.to_dict())
+    return result
 
 
 def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
@@ -155,12 +118,6 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
             f"{step_of(restored.path)} measures the newest one that is not"
         )
     return [restored.path]
-
-
-def _weights(snapshot: Snapshot) -> tuple[Mapping[str, Tensor], str]:
-    """The weights that users get: their moving average, where the run keeps one."""
-    kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
-    return {**snapshot.state.model, **snapshot.average}, kind
 
 
 def _check_memory(fixed: FixedLoss, asked: CurvatureSettings) -> None:

@@ -23,7 +23,6 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, open_samples
 from counterpoint.evaluation.vector_table import WRITERS, Table, columns_table, is_table, read_table
-from counterpoint.losses.loss import Loss
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
 from counterpoint.runs.run_evidence import NUM_VIEW_SAMPLES, gather_evidence
 from counterpoint.runs.sample_collection import described_concepts, keep_for_page
@@ -37,7 +36,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     labels: Any = None,
     views: Any = None,
     groups: Any = None,
-    loss: Loss | None = None,
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
     **look: Any,
@@ -53,8 +51,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
         groups: for features: one group per sample (sensor, batch, site), which the features should not separate.
-        loss: for features: one of ``counterpoint.losses`` that they were, or would be, trained with. With views it is
-            asked how it weighs negatives (in batches of 256), and with labels where its optimum has the class means.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
         look: for a run or an encoder: which data are used: ``split``, ``classes``, ``root`` and ``image_size``,
@@ -90,8 +86,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             raise UsageError("views= goes with features; a run draws its own views")
         if groups is not None:
             raise UsageError("groups= goes with features: diagnose what counterpoint embed writes of the run")
-        if loss is not None:
-            raise UsageError("loss= goes with features; a run has its own: Run(path, loss=...) where that is your own")
         reporter = Reporter(quiet=quiet)
         judged = open_subject(subject, Samples(data, labels), asked, reporter)
         judged = one_checkpoint(judged, asked.checkpoint)
@@ -104,13 +98,9 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
             "encoder give the features that it returns for some samples"
         )
-    if loss is not None and not isinstance(loss, Loss):
-        raise UsageError(f"loss must be one of counterpoint.losses, such as InfoNCE(0.2), got {type(loss).__name__}")
-    if loss is not None and views is None and labels is None:
-        raise UsageError("loss= needs views= (to weigh negatives) or labels= (to compare class means)")
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
     given = given_features(subject, labels, views, source, groups)
-    evidence = evidence_of_features(given, loss, threshold=threshold)
+    evidence = evidence_of_features(given, threshold)
     concepts = described_concepts(given.z_ND, given.labels, given.names, threshold)
     return _judged(evidence, given.z_ND, concepts, threshold)
 

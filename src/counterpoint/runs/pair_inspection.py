@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.evidence import Interval
 from counterpoint.diagnostics.pair_attention import (
-    MOST_COMPARED,
     NearSamples,
     PairBatch,
     WeighingLoss,
@@ -28,24 +26,20 @@ from counterpoint.diagnostics.pair_attention import (
 from counterpoint.diagnostics.pair_record import NearPair, PairRecord
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
-from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL, steps_asked
 from counterpoint.losses.build import shared_settings
-from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.wrappers import SparsityPenalty
 from counterpoint.methods.catalogue import method_named
 from counterpoint.methods.wiring import loss_of
 
-USUAL_BATCH = 256  # samples of a batch, where no run says how many
 SMALL_SIDE = 8  # pixels of pictures that are compared as they came
 PIECE = 256  # samples that are read at once
 LOSS = "loss."  # before the names of what a loss learns, within a method
 FEWEST_BATCHES, MOST_BATCHES = 8, 64  # that are looked at, where there are enough samples
 SOME_SAMPLES = 512  # samples taken of small batches
 QUEUE_WHY = "its negatives are a queue of earlier keys, which is not measured"
-NO_WEIGHTS = "this loss weighs no pairs ({})"
 OWN_WHY = "the run's loss is your own and not available; pass Run(path, loss=...)"
 
 
@@ -79,43 +73,11 @@ def pairs_of_run(
     loss, why = _weighing_loss(judged, checkpoint)
     if loss is None:
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
-    run_batch = int(settings.batch_size) // settings.engine.accumulate
+    run_batch = int(settings.batch_size)
     batches = _batches(views, labels_N, near, run_batch, settings.seed)
-    record = _weighed(loss, near, nearest, batches, run_batch)
-    return record.model_copy(update={"temperature": _temperature(settings, loss)})
-
-
-def pairs_of_features(
-    loss: Loss, views: tuple[Tensor, Tensor], labels: Labels | None, names: Sequence[str]
-) -> PairRecord:
-    """What a loss does to the pairs of features from anywhere, in batches of at most ``USUAL_BATCH`` samples.
-
-    Args:
-        loss: any; figures of alpha are None where it weighs no pairs.
-        views: features of two views of the same samples, of which at most 2048, evenly spaced, are looked at.
-        labels: of the samples.
-        names: of the samples.
-    """
-    chosen_N = evenly_spaced(torch.arange(len(names)), MOST_COMPARED)
-    chosen = (views[0][chosen_N], views[1][chosen_N])
-    labels_N = labels.numbers[chosen_N] if labels else None
-    near = near_samples(*chosen, chosen[0])
-    shown = Labels(labels_N, labels.class_names) if labels_N is not None and labels else None
-    nearest = _nearest(near, [names[int(at)] for at in chosen_N], shown)
-    inner = _inner(loss)
-    if not hasattr(inner, "importance"):
-        why = NO_WEIGHTS.format(inner.card.name)
-        return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
-    record = _weighed(inner, near, nearest, _batches(chosen, labels_N, near, USUAL_BATCH, seed=0), USUAL_BATCH)
-    return record.model_copy(update={"temperature": _temperature_of(inner)})
-
-
-def _weighed(
-    loss: Loss, near: NearSamples, nearest: tuple[NearPair, ...], batches: Sequence[PairBatch], run_batch: int
-) -> PairRecord:
-    """What a loss that weighs pairs does in some batches."""
     return PairRecord(
         loss=loss.card.name,
+        temperature=_temperature(settings, loss),
         run_batch=run_batch,
         batch_size=len(batches[0].z0_ND),
         copy_share=near.copy_share,
@@ -159,9 +121,9 @@ def _weighing_loss(judged: Subject, checkpoint: str | None) -> tuple[Loss | None
     loss = settings_loss(judged, settings)
     if loss.state_dict():
         loss.load_state_dict(learned_weights(judged, checkpoint))
-    loss = _inner(loss).cpu()
+    loss = (loss.loss if isinstance(loss, SparsityPenalty) else loss).cpu()  # a penalty weighs no pairs
     if not hasattr(loss, "importance"):
-        return None, NO_WEIGHTS.format(loss.card.name)
+        return None, f"this loss weighs no pairs ({loss.card.name})"
     return loss, ""
 
 
@@ -173,11 +135,6 @@ def settings_loss(judged: Subject, settings: TrainSettings) -> Loss:
     sizes = {"num_classes": num_classes, "num_features": judged.encoder.embedding_dims}
     is_classifier = method_named(settings.method).wiring == "classification"
     return loss_of(settings, judged.own_loss, num_classes=num_classes, further=sizes if is_classifier else None)
-
-
-def _inner(loss: Loss) -> Loss:
-    """The loss within a penalty, which weighs no pairs."""
-    return loss.loss if isinstance(loss, SparsityPenalty) else loss
 
 
 def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str, Tensor]:
@@ -196,15 +153,6 @@ def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
     if name == CUSTOM or "temperature" not in shared_settings(name, settings.loss.options) or list(loss.parameters()):
         return None
     return float(settings.temperature)
-
-
-def _temperature_of(loss: Loss) -> float | None:
-    """The temperature of a loss that is an object; None for a loss without one."""
-    try:
-        record = loss.class_level()
-    except UsageError:  # it has no class-level risk
-        return None
-    return 1 / record.scale if isinstance(record, LogOfSum) else None
 
 
 def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> tuple[NearPair, ...]:

@@ -1,36 +1,27 @@
 """Draw originals beside their views: what the encoder is taught to ignore."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
-from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import UsageError
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
-from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.order import random_order
-from counterpoint.data.source import Source
-from counterpoint.data.stores import UnreadableError
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.image_statistics import NUM_SAMPLED, SAMPLE_SEED, Pictures
+from counterpoint.data.views.image_statistics import Pictures
 from counterpoint.data.views.own_views import OwnViews
 from counterpoint.data.views.presets import ViewPlan, plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.resolve import Resolution, resolve_views
 from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
-
-Fetch = Callable[[int], Tensor | None]
 
 TILE = 96  # pixels per picture
 MOST_TILES = 64  # along each side: a sheet of 43 megapixels, which viewers still open
@@ -75,53 +66,20 @@ def preview(
     values, given = with_named_parts(values, given)
     asked = build(TrainSettings, values, "settings")
     reporter = Reporter(quiet=quiet)
-    # Only what is drawn or looked at is decoded, not the whole folder.
-    with glance():
-        source = open_given(asked, given, reporter)
+    source = open_given(asked, given, reporter)
     if source.kind != "images":
         raise UsageError(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
         )
-    fetch = _fetcher(source, reporter)
-    # A preset is chosen by the same pictures as in training, whatever rows are shown.
-    shown = _first_good(source, asked.seed, num_samples, fetch)
-    looked_at = _first_good(source, SAMPLE_SEED, NUM_SAMPLED, fetch) if asked.views.preset == "auto" else shown
-    resolution = resolve_views(Resolution(asked), source, looked_at, own=given.views)
+    rows = random_order(asked.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
+    shown = Pictures(rows, source.store.fetch(rows.tolist()))
+    resolution = resolve_views(Resolution(asked), source, own=given.views)
     plan = plan_views(resolution.settings.views) if given.views is None else given.views
     sheet = _sheet(shown, plan, resolution.settings.seed, num_views)
     write_atomically(path, sheet.save)
     why = resolution.reasons.get("views.preset", "as asked")
     reporter.say(f"views of preset {resolution.settings.views.preset} ({why}): {path}")
     return path
-
-
-def _fetcher(source: Source, reporter: Reporter) -> Fetch:
-    """Fetches one picture, once; one that cannot be read is named and left out."""
-
-    @cache
-    def fetch(position: int) -> Tensor | None:
-        try:
-            return source.store.fetch([position])
-        except UnreadableError as error:
-            reporter.say(f"skipped {error.skipped.name}: {error.skipped.reason}")
-            return None
-
-    return fetch
-
-
-def _first_good(source: Source, seed: int, count: int, fetch: Fetch) -> Pictures:
-    """The first pictures of a seed's order that can be read."""
-    waiting = random_order(seed, 0, len(source), purpose=PURPOSE_SPLIT).tolist()
-    found: list[tuple[int, Tensor]] = []
-    with ThreadPoolExecutor() as pool:
-        while waiting and len(found) < count:
-            # As many again as are missing: a bad picture is replaced by the next of the order.
-            wanted, waiting = waiting[: count - len(found)], waiting[count - len(found) :]
-            fetched = zip(wanted, pool.map(fetch, wanted), strict=True)
-            found += [(number, pixels) for number, pixels in fetched if pixels is not None]
-    if not found:
-        raise DataError(f"none of the {len(source)} images in {source.name} can be read")
-    return Pictures(torch.tensor([number for number, _ in found]), torch.cat([pixels for _, pixels in found]))
 
 
 def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: int) -> Image.Image:

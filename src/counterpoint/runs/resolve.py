@@ -12,7 +12,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.data.order import Split, split_source, thin
 from counterpoint.data.source import Source, source_side
-from counterpoint.data.views.image_statistics import Pictures, look, sample_pictures
+from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
 from counterpoint.data.views.presets import PRESETS, choose_preset, filled
 from counterpoint.engine.placement import Placement
@@ -166,23 +166,20 @@ def resolve(
     return resolution
 
 
-def resolve_views(
-    resolution: Resolution, source: Source, pictures: Pictures | None = None, *, own: OwnViews | None = None
-) -> Resolution:
+def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | None = None) -> Resolution:
     """Fill in the views, and try those of the user's own.
 
     Args:
         resolution: settings to fill in.
         source: the data.
-        pictures: what to look at (default: some of the source).
         own: the user's own views.
 
     Raises:
         UsageError: a preset for other data, or own views that are none or are not at hand.
     """
     is_seen = source.kind == "images"
-    pictures = sample_pictures(source) if is_seen and pictures is None else pictures
-    looks = None if pictures is None else look(pictures.pixels)
+    pixels = sample_pictures(source).pixels if is_seen else None
+    looks = None if pixels is None else look(pixels)
     resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape, looks))
     preset = resolution.settings.views.preset
     if preset in PRESETS and preset != "none" and (preset == "vectors") == is_seen:
@@ -195,7 +192,7 @@ def resolve_views(
     for name, value in filled_in:
         resolution.fill(f"views.{name}", lambda value=value: (value, f"preset {preset}"))  # bound now
     if own is not None:
-        own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pictures is None else pictures.pixels)
+        own.check(source.store.fetch(range(min(NUM_TRIED, len(source)))) if pixels is None else pixels)
     return resolution
 
 

@@ -30,6 +30,8 @@ HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENG
 
 # Where a run lies, and the name of settings that are recorded one by one: not a value of its own.
 NAMES = ("out", "recipe")
+# Settings of earlier versions that weights depend on, with the value that changes nothing.
+NO_MORE = (("engine", "average", "none"), ("engine", "accumulate", 1), ("optim", "layer_decay", 1.0))
 
 
 def continued_settings(folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings) -> TrainSettings:
@@ -126,6 +128,7 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
 
     Raises:
         RunError: they are others, or nothing sound is left that says so.
+        UsageError: the run has a setting that is no more.
     """
     status, facts = readable_status(folder), _facts(folder)
     began = facts.get("data") if status is None else status.data_fingerprint
@@ -135,8 +138,10 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
     if "resolved" not in facts:
         return ""
-    if facts["resolved"].get("engine", {}).get("average", "none") != "none":  # which nothing would continue with
-        raise RunError(f"{folder.path} keeps engine.average, which was removed; it can be used, but not resumed")
+    for section, name, usual in NO_MORE:  # nothing would continue with them
+        if facts["resolved"].get(section, {}).get(name, usual) != usual:
+            path = f"{section}.{name}"
+            raise UsageError(f"{folder.path} has {path}, which was removed; it can be used, but not resumed")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
     # What had no effect in the run, and what its version did not know, was "auto" to it.

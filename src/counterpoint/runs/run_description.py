@@ -136,11 +136,6 @@ def banner(assembled: Assembled) -> list[str]:
         rest = "; the projector, too" if projector and "projector" in start.parts else projector
         lines.append(f"begins with the encoder of {start.name} (sha256 {start.sha256[:8]}){rest}")
     lines.append(_pairs(assembled))
-    if settings.engine.accumulate > 1:
-        lines.append(
-            f"gradients of {settings.engine.accumulate} sub-batches are added up per step: each is a batch "
-            f"of {assembled.loss_batch} to the loss, so this adds no negatives (--engine.chunk-size does)"
-        )
     return lines
 
 
@@ -174,6 +169,4 @@ def _pairs(assembled: Assembled) -> str:
     if assembled.num_negatives is None:
         return f"{loss.card.name}: {loss.card.negatives} (batch {size}); {heat}; {length}"
     kind = "from a queue" if isinstance(loss, QueueContrast) else settings.loss.negatives
-    return (
-        f"each anchor sees {assembled.num_negatives} negatives (batch {assembled.loss_batch}, {kind}); {heat}; {length}"
-    )
+    return f"each anchor sees {assembled.num_negatives} negatives (batch {size}, {kind}); {heat}; {length}"

@@ -29,7 +29,6 @@ from counterpoint.nn.trained import Encoder
 from counterpoint.runs.accuracies import accuracies_of_subject
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
-from counterpoint.runs.curvature_record import run_sharpness
 from counterpoint.runs.feature_evidence import is_rectified, with_clusters
 from counterpoint.runs.held_out_evidence import Pair, held_out_beside_training
 from counterpoint.runs.pair_inspection import pairs_of_run
@@ -138,7 +137,6 @@ def from_folder(judged: Subject) -> Evidence:
         loss=last.get("loss"),
         chance=last.get("chance"),
         floor=last.get("floor"),
-        sharpness=run_sharpness(judged.folder, judged.settings),
         is_supervised=METHODS[judged.settings.method].needs_labels,
         levers=levers_of(judged.settings, judged.source.kind),
         values=flat(TrainSettings, judged.settings.model_dump()),

@@ -38,7 +38,7 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     chance, floor = _levels(assembled)
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.part.positions, assembled.part.split.held_out)
-    knn = () if engine.knn_every == "none" else (EpochKNN(source, split, assembled.encoder, every=engine.knn_every),)
+    knn = None if engine.knn_every == "none" else EpochKNN(source, split, assembled.encoder, every=engine.knn_every)
     return TrainingJob(
         settings=settings,
         unit="images" if source.kind == "images" else "rows",
@@ -54,16 +54,14 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
             labels=source.labels if assembled.loss.uses_labels else None,
             second=source.second,
             num_workers=engine.workers,
-            destination=Destination(
-                placement.torch_device, placement.ranks.rank, placement.world_size, engine.accumulate
-            ),
+            destination=Destination(placement.torch_device, placement.ranks.rank, placement.world_size),
         ),
         views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
         engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
         folder=folder,
         chance=chance,
         floor=floor,
-        measurements=knn,
+        measure=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts=_facts(assembled),
     )
@@ -83,8 +81,8 @@ def check_alike(job: TrainingJob, assembled: Assembled) -> None:
 def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
     """What the loss curve is read against: chance and floor, each None where a loss has no such level."""
     is_nonnegative = assembled.settings.output.nonnegative != "none"
-    chance = assembled.loss.chance(assembled.loss_batch)
-    floor = assembled.loss.floor(assembled.loss_batch, nonnegative=is_nonnegative)
+    chance = assembled.loss.chance(assembled.order.batch_size)
+    floor = assembled.loss.floor(assembled.order.batch_size, nonnegative=is_nonnegative)
     # Where collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
     has_chance = math.isfinite(chance) and chance > floor
     return chance if has_chance else None, floor if math.isfinite(floor) else None

@@ -1,7 +1,6 @@
 """The runs under a folder as a table: one line each, from the small files of their folders. Loads without torch."""
 
 import json
-import math
 import os
 import re
 import shutil
@@ -10,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from rich.filesize import decimal
 
 from counterpoint.core.derived_files import OF, check_origin
 from counterpoint.core.errors import RunError, StaleFileError, UsageError, unknown_name
@@ -23,7 +24,6 @@ from counterpoint.diagnostics.findings import Findings, judged_anew
 
 MOST_OF_A_LOSS = 60  # characters of its call
 DEPTH = 4  # folders below the one that is listed
-UNITS = ("kB", "MB", "GB")
 TAIL_BYTES = 1 << 14  # of a log; its last line lies within
 DONE, RUNNING, STOPPED, FAILED, DAMAGED = "done", "running", "stopped", "failed", "damaged"
 WORDS = {"finished": DONE, "interrupted": STOPPED, "created": STOPPED, "failed": FAILED}
@@ -89,7 +89,7 @@ class RunLine:
             "epochs": "" if self.epochs is None else str(self.epochs),
             "knn": _share(self.knn, self.knn_low, self.knn_high),
             "probe": _share(self.probe, self.probe_low, self.probe_high),
-            "size": size_words(self.bytes),
+            "size": decimal(self.bytes),
             "date": (self.started or "")[:16].replace("T", " "),
             "verdict": self.verdict or "",
         }
@@ -193,18 +193,6 @@ def size_on_disk(path: Path) -> int:
             except OSError:  # a run that continues drops its old checkpoints
                 continue
     return total
-
-
-def size_words(num_bytes: float) -> str:
-    """Bytes as a person reads them.
-
-    >>> size_words(512), size_words(2_450_000)
-    ('512 B', '2.5 MB')
-    """
-    if num_bytes < 1000:
-        return f"{num_bytes:.0f} B"
-    power = min(int(math.log10(num_bytes)) // 3, len(UNITS))
-    return f"{num_bytes / 1000**power:.1f} {UNITS[power - 1]}"
 
 
 def _runs_below(folder: Path, depth: int) -> Iterator[Path]:

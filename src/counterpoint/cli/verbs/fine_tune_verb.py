@@ -16,7 +16,7 @@ The defaults are 30 epochs with LARS on crops and flips. The new run can be resu
 examples:
   counterpoint fine-tune runs/ncl
   counterpoint fine-tune runs/ncl --source.label-share 0.1 --seed 1
-  counterpoint fine-tune runs/photos --data pets/ --optim.layer-decay 0.8
+  counterpoint fine-tune runs/photos --data pets/ --optim.learning-rate 0.1
   counterpoint fine-tune --encoder timm:resnet18 --weights m.pth --data pets/"""
 SETTINGS = ("data", "method", "out", "encoder", "stem", "epochs", "batch_size", "seed", "source")
 SETTINGS += ("views", "projector", "optim", "engine")

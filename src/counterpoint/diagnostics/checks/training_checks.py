@@ -1,12 +1,10 @@
-"""Has the training done anything, and does its learning rate suit the curvature of the loss?"""
+"""Has the training done anything, and does its learning rate suit it?"""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
-from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Sharpness
+from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
 
 CHANCE_SHARE = 0.05
@@ -91,51 +89,3 @@ def check_loss(evidence: Evidence) -> Finding | None:
         ),
         cannot_tell="whether the features are useful: a falling loss says nothing about accuracy",
     )
-
-
-EDGE = 1.5  # times the limit: trainings settle at the limit and somewhat above it (cohen2021, section 3)
-BELOW = 0.9  # of the limit, for a remedy
-
-
-def check_sharpness(evidence: Evidence) -> Finding | None:
-    r"""Is the learning rate above the stability limit of the largest curvature?
-
-    .. math:: \lambda_{max}\,\eta \le 2 (1 + \beta)
-
-    for (full-batch) gradient descent with momentum beta: along a direction of more curvature the steps of a quadratic
-    grow. For SGD only: Adam, AdamW and LARS scale each weight or layer, and the Hessian alone does not say their limit.
-
-    Source: cohen2021, sections 2 and 3, and appendix B (momentum).
-    """
-    sharp = evidence.sharpness
-    if sharp is None:
-        return None
-    product, limit = sharp.product, sharp.limit
-    level = "good" if product <= limit else "note" if product <= EDGE * limit else "warning"
-    side = {"good": "within", "note": "at", "warning": "beyond"}[level]
-    lower = remedies.Step(
-        "learning rate", "a lower learning rate (--optim.learning-rate)", lambda values: _lower(sharp, values)
-    )
-    return Finding(
-        level=level,
-        title=f"The learning rate is {side} what the curvature allows: largest eigenvalue times learning rate "
-        f"{product:.2g}, limit {limit:.2g} (step {sharp.step:,})",
-        measured=product,
-        low=product,  # a Ritz value bounds the eigenvalue from below; nothing here bounds it from above
-        reference=limit,
-        reference_name="2 (1 + momentum)",
-        text="Along the direction of largest curvature a step overshoots, and above the limit each one ends further "
-        "away than the one before. At a constant rate, training settles near the limit, so a product near it is usual; "
-        "far above it, steps undo each other.",
-        confirm="follow it over training, on the same batch: counterpoint spectrum RUN --checkpoint all",
-        **remedies.advice(evidence, lower, otherwise="a lower learning rate"),
-        cannot_tell="whether accuracy improves: the limit holds for full batches and a quadratic, the eigenvalue for "
-        "one batch with its views, and clipping or a warm-up can keep a run stable above it",
-    )
-
-
-def _lower(sharp: Sharpness, values: remedies.Values) -> Mapping[str, Any]:
-    """The peak rate at which this state would have been below the limit."""
-    if values.get("optim.name") != "sgd":
-        return {}
-    return {"optim.learning_rate": float(f"{BELOW * sharp.peak * sharp.limit / sharp.product:.2g}")}

@@ -12,7 +12,7 @@ from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, number, percent
-from counterpoint.runs.curvature_record import HessianSpectrum, sharpest
+from counterpoint.runs.curvature_record import HessianSpectrum
 
 ENDS = "Largest and least eigenvalue by step"
 ENDS_NOTE = "Same batch, views and random vectors at each step."
@@ -59,7 +59,7 @@ def curvature_answer(run: RunRecord) -> str:
 
 
 def curvature_words(run: RunRecord) -> str:
-    """Say how many directions curve which way, what the learning rate makes of it, and what was checked."""
+    """Say how many directions curve which way, and what was checked."""
     spectrum = run.curvature
     if spectrum is None:
         return ""
@@ -70,7 +70,7 @@ def curvature_words(run: RunRecord) -> str:
         f"more than {number(tau)}, {_interval(flat)} are flat within {number(tau)}, {_interval(up)} curve up by more "
         f"(95 % intervals; certain: {down.at_least:,} down, {up.at_least:,} up)."
     )
-    return " ".join([words, _saddle_words(spectrum), _step_words(run, spectrum), _check_words(spectrum)]).strip()
+    return " ".join([words, _saddle_words(spectrum), _check_words(spectrum)]).strip()
 
 
 def _interval(mass: Mass) -> str:
@@ -85,28 +85,6 @@ def _saddle_words(spectrum: HessianSpectrum) -> str:
     return (
         f"As the loss curves down along some direction (eigenvalue {number(found.smallest[0].value)} or less), this is "
         f"no local minimum; at a strict saddle the gradient, of length {number(found.gradient_norm)}, would be 0."
-    )
-
-
-def _step_words(run: RunRecord, spectrum: HessianSpectrum) -> str:
-    """Set the steepest curvature against the learning rate, where the limit is known."""
-    name = run.settings.get("optim.name", "")
-    if name != "sgd":
-        known = f"{name} scales weights by themselves" if name else "the optimiser is not known"
-        return f"How large a learning rate this curvature allows is not said: {printable(known)}."
-    rates = [(epoch.step, epoch.learning_rate) for epoch in run.epochs]
-    steps = [(step, rate) for step, rate in rates if step is not None and rate is not None]
-    try:
-        momentum, peak = (float(run.settings[f"optim.{key}"]) for key in ("momentum", "learning_rate"))
-    except (KeyError, ValueError):
-        return ""
-    sharp = sharpest(spectrum, steps, momentum=momentum, peak=peak)
-    if sharp is None:
-        return ""
-    side = "within" if sharp.product <= sharp.limit else "beyond"
-    return (
-        f"Largest eigenvalue times learning rate is {number(sharp.product)} at step {sharp.step:,}, {side} the limit "
-        f"of SGD with this momentum, {number(sharp.limit)}."
     )
 
 
