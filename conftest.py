@@ -12,6 +12,8 @@ import math
 import zlib
 from collections import defaultdict
 from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,6 +47,20 @@ def pytest_configure(config: pytest.Config) -> None:
         pool = ExitStack()
         pool.enter_context(pool_of_ranks())
         config.add_cleanup(pool.close)
+
+
+HAS_TRITON = find_spec("triton") is not None and find_spec("triton.knobs") is not None
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Programs for a GPU cannot be imported without their compiler; tests of them say so themselves."""
+    return True if collection_path.parent.name == "triton" and not HAS_TRITON else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not collected."""
+    if not HAS_TRITON:
+        terminalreporter.write_line("not collected: examples of kernels/triton, which need triton 3.4 or newer")
 
 
 @pytest.fixture(autouse=True)

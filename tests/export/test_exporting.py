@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -130,6 +131,7 @@ def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, tmp_path: Path
         assert str(Path(cp.__file__).parents[1]).encode() not in file.read_bytes()
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 8), reason="ONNX of pictures of any size needs a newer torch (2.11 does)")
 def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path) -> None:
     step = max(int(path.name.removeprefix("step-")) for path in run.folder.checkpoints.glob("step-*"))
     made = cp.export(run, "onnx,safetensors", out=tmp_path / "x", layer="embedding", checkpoint=str(step), quiet=True)

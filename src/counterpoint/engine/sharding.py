@@ -20,6 +20,9 @@ from counterpoint.core.dist import sum_over_ranks, world_size
 from counterpoint.core.errors import UsageError
 from counterpoint.engine.gradients import Gradients, norms_of, with_gradients
 
+# Before 2.7 no parameter could be left whole, and on the CPU no weight was gathered.
+CAN_SHARD = "ignored_params" in signature(fully_shard).parameters
+
 
 def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
     """Shard a method in place, block by block; the optimiser continues with the shards.
@@ -36,10 +39,8 @@ def shard(method: nn.Module, optimizer: Optimizer, device: torch.device) -> None
     # By name, as `fully_shard` puts new parameters in the place of those that the optimiser knows.
     place_of = {parameter: name for name, parameter in method.named_parameters()}
     whole = {parameter for parameter in place_of if parameter.ndim == 0}
-    if whole and "ignored_params" not in signature(fully_shard).parameters:
-        raise UsageError(
-            "to shard a method that learns a single number, install torch 2.7 or newer, or use strategy ddp"
-        )
+    if not CAN_SHARD:
+        raise UsageError("strategy fsdp needs torch 2.7 or newer; install it, or use strategy ddp")
     kept_whole: dict[str, Any] = {"ignored_params": whole} if whole else {}
     # From the inside out: a unit takes what no unit within it has taken.
     units = [*blocks(method), *(part for part in [getattr(method, "backbone", None)] if part is not None), method]

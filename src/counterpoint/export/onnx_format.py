@@ -126,9 +126,10 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
         raise
     except Exception as error:  # torch raises classes of private modules
         told = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        raise UsageError(
-            f"ONNX cannot express this encoder: {first_line(told)}; export it as safetensors, or change the module"
-        ) from None
+        remedy = "export it as safetensors, or change the module"
+        if network.is_images and torch.__version__ < (2, 8):
+            remedy = f"torch {torch.__version__} follows no pictures of any size: install a newer one (2.11 does)"
+        raise UsageError(f"ONNX cannot express this encoder: {first_line(told)}; {remedy}") from None
     return _opened(network, path)
 
 
