@@ -156,7 +156,16 @@ def demo_pages(tmp_path_factory) -> dict[str, Path]:
     ncl = with_samples(place / "ncl", toy, sparse_embedding(toy))
     faulty = with_samples(place / "faulty", toy, dense_embedding(toy), method="simclr")
     fault = {"level": "warning", "title": "One direction carries `90%` of the variance", "remedy": "--epochs, `seed`"}
-    edit_json(faulty / "findings.json", lambda c: c.update(findings=[{**fault, "name": f"f{k}"} for k in range(9)]))
+    grown = {
+        "level": "severe",
+        "title": "The weights grew far beyond their start: they changed by 24.3 times their norm",
+    }
+    grown |= {
+        "name": "rate-too-high",
+        "remedy": "a lower learning rate (--optim.learning-rate) or more epochs (--epochs)",
+    }
+    faults = [grown, *({**fault, "name": f"f{k}"} for k in range(9))]
+    edit_json(faulty / "findings.json", lambda c: c.update(findings=faults))
     halves = {f"class {half}": {"correct": 150, "total": 180} for half in range(2)}
     for run in (simclr, ncl, faulty):
         edit_json(run / "evaluation.json", lambda c: [row.update(classes=halves) for row in c["rows"]] and None)

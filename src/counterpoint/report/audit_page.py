@@ -105,16 +105,14 @@ def _histogram(title: str, axes: tuple[str, str], edges: Sequence[float], height
 
 
 def _observation(each: Observation, found: Audit, *, is_first: bool) -> Markup:
-    """A finding with its pictures under its title; the worst one is open."""
-    title = element("h3", badge(each.level), " ", prose(each.title))
+    title = element("summary", element("h3", badge(each.level), " ", prose(each.title)))
     # Groups are named below their pictures.
     named = ("group: ", "and ") if found.pictures and each.groups else ()
     told = [line for line in each.details if not line.startswith(named)] if named else each.details
     more = len(each.groups) - MOST_GROUPS if named else 0
     told = [*([f"and {more} more"] if more > 0 else []), *told]
     lines = [element("p", prose(printable(line)), class_="note") for line in told]
-    parts = [element("summary", title), _pictures(each, found), lines]
-    return element("details", parts, class_=f"card level-{each.level}", open=is_first)
+    return element("details", title, _pictures(each, found), lines, class_=f"card level-{each.level}", open=is_first)
 
 
 def _pictures(each: Observation, found: Audit) -> Markup | None:

@@ -118,8 +118,7 @@ def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSectio
     told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
     tagged = [element("span", run_tag(run.name, run.order), " ", words) for run, words in zip(runs, told, strict=True)]
     answer = told[0] if len(set(told)) == 1 else join(tagged)  # a text that all share is written once
-    # Of several runs the first screen has the comparison; each open section would be as high as all runs together.
-    is_open = len(runs) == 1 and section.opens(runs[0])
+    is_open = len(runs) == 1 and section.opens(runs[0])  # of several runs each section is as high as all together
     return PageSection(section.name, section.title, section.question, content, answer, is_open)
 
 

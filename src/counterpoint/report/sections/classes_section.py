@@ -55,8 +55,7 @@ def class_words(record: ClassRecord) -> list[str]:
     if record.num_unlabelled:
         words.append(f"{count(record.num_unlabelled, 'sample')} without a class are left out.")
     if record.why_no_optimum:
-        why, *_ = record.why_no_optimum.split("; covered are")  # the list of all losses is longer than the answer
-        words.append(f"No optimum to compare with: {why}.")
+        words.append(f"No optimum to compare with: {record.why_no_optimum.split('; covered are')[0]}.")
     return words
 
 
