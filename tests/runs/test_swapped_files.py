@@ -44,7 +44,7 @@ SWAPS: dict[str, tuple[Sequence[str], Sequence[str], str]] = {
     "arrays": (["arrays.npz"], ("report",), "done"),
     "collection": (["collection.npz"], ("report",), "done"),
     "map": (["map.json"], ("report",), "done"),
-    "spectrum": (["spectrum.json"], ("report", "diagnose"), "done"),
+    "spectrum": (["spectrum.json"], ("report",), "done"),
     "status": (["run.json"], ALL_READ, "damaged"),
     "settings": (["resolved.yaml"], (*ALL_READ, "resume"), "damaged"),
     "config": (["config.yaml"], ("report", "fix"), "done"),

@@ -34,7 +34,7 @@ GONE = {
     "embed --merge": "a folder of shards is read wherever a table is; docs/scale.md makes one file of it by pyarrow",
     "search --shards": "search the run without it: its samples are embedded",
     "search --second": "`cp.load(RUN, second=True).embed(x)` gives vectors to compare with those of cp.embed(RUN)",
-    "layers": "`embed RUN --layer NAME --out layer.npz`, then `diagnose layer.npz`, layer by layer",
+    "diagnose --layers": "`embed RUN --layer NAME --out layer.npz`, then `diagnose layer.npz`, layer by layer",
     "rebuild": "features come from the cache, which knows samples and weights by their hashes",
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
     "search --method": "every row is compared; docs/search.md has a few lines for a graph of usearch",

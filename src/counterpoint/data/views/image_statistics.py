@@ -66,7 +66,7 @@ def look(pixels_NCHW: Tensor) -> Looks | None:
     >>> page = torch.full((1, 3, 8, 8), 255, dtype=torch.uint8)
     >>> page[..., 2:4, 1:7] = 0
     >>> print(look(page))
-    of 1 pictures 100% have no colour, and the middle one is plain in 81% of its pixels
+    of 1 pictures 100% have no colour, and the median one is blank in 81% of its pixels
     """
     levels_NCP = to_bytes(pixels_NCHW).flatten(2).to(torch.int64)
     darkest_N, lightest_N = levels_NCP.amin(dim=(1, 2)), levels_NCP.amax(dim=(1, 2))
