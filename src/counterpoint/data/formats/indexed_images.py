@@ -175,6 +175,10 @@ def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
 def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor | None) -> list[Row]:
     """One row per image. What did not change is taken from the earlier manifest, unless its pixels are wanted."""
 
+    def bytes_of(image: Located) -> int:
+        """In memory while it is read."""
+        return known.now[abspath(image.path)][0] if image.size is None else image.size
+
     def row_of(number: int) -> Row:
         image = listing.images[number]
         row = known.unchanged(image)
@@ -187,8 +191,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
             return ImageSize(picture.height, picture.width)
 
-        file = abspath(image.path)
-        held = known.now[file][0] if image.size is None else image.size  # bytes in memory while it is read
+        file, held = abspath(image.path), bytes_of(image)
         content, shape, reason = b"", ImageSize(0, 0), ""
         with ENCODED.taken(min(held, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
             try:
@@ -207,7 +210,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
         rows = [row_of(number) for number in range(num_images)]  # nothing to read, nothing to show
     else:
         with progress(f"reading {num_images} images", num_images) as advance:
-            rows = map_files(row_of, range(num_images), advance)
+            rows = map_files(row_of, range(num_images), advance, sum(map(bytes_of, listing.images)) / num_images)
     # Positions count the good images only.
     ids = iter(range(num_images))
     return [replace(row, id=next(ids) if row.status == "ok" else None) for row in rows]
@@ -252,7 +255,7 @@ def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[i
         except (OSError, ValueError):
             return None
 
-    sizes = [size for size in map_files(size_of, images, lambda: None) if size is not None]
+    sizes = [size for size in map_files(size_of, images, lambda: None, 0) if size is not None]
     median = int(np.median([min(size.height, size.width) for size in sizes])) if sizes else LARGEST_AUTO_SIDE
     side = max(8, min(LARGEST_AUTO_SIDE, median // 8 * 8))
     return (
