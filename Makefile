@@ -58,7 +58,7 @@ clean: ## remove caches and build results; runs and .venv stay
 
 $(CORE): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing Counterpoint into $(VENV) (about a minute, once)"
-	@$(INSTALL) -e .
+	@$(INSTALL) --no-compile -e .
 	@touch $@
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip

@@ -39,6 +39,7 @@ QUICK = {
         "| planted | exact, batch of 40",
     ),
     "views.py --images 4 --batch-size 3 --threads 1": ("| operation |", "| blur |", "Rounds: 9."),
+    "diagnosis.py --rows 500 --rounds 1": ("500 x 512: ",),
     "file_hops.py": ("| a training step", "| optimal_geometry"),
 }
 

@@ -67,7 +67,7 @@ FEWEST = 8  # samples below which neighbours on a map say nothing
 NUM_NEAREST = 10  # neighbours that are compared
 PERPLEXITY = 30.0
 NUM_STEPS = 750
-BOTH_UP_TO = 2500  # samples; of more, t-SNE of the embedding alone, as each place takes half a minute
+BOTH_UP_TO = 1200  # samples; of more, t-SNE of the embedding alone
 SEED = 0
 
 
