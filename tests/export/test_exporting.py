@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.torch
-import torch
 from PIL import Image
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from counterpoint.cli.main import main
 from counterpoint.core.errors import CounterpointError, DataError, RunError, UsageError
 from counterpoint.core.files import read_sealed, sha256_of, write_sealed
 from counterpoint.export import exporting
+from counterpoint.export.onnx_format import FOLLOWS_SIZES
 
 WITHOUT_ONNX = "safetensors,folder"
 
@@ -131,7 +131,7 @@ def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, tmp_path: Path
         assert str(Path(cp.__file__).parents[1]).encode() not in file.read_bytes()
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 8), reason="ONNX of pictures of any size needs a newer torch (2.11 does)")
+@pytest.mark.skipif(not FOLLOWS_SIZES, reason="ONNX of pictures of any size needs a newer torch (2.11 does)")
 def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path) -> None:
     step = max(int(path.name.removeprefix("step-")) for path in run.folder.checkpoints.glob("step-*"))
     made = cp.export(run, "onnx,safetensors", out=tmp_path / "x", layer="embedding", checkpoint=str(step), quiet=True)

@@ -220,25 +220,25 @@ def _go_wrong(plant: Plant) -> None:
 
     from counterpoint.engine import step
 
-    original, calls = step._loss, [0]
+    original, calls = step._backward, [0]
 
-    def loss_of(job: Any, part: Any, *further: Any) -> Any:
+    def backward(job: Any, batch: Any, views: Any, *further: Any) -> Any:
         calls[0] += 1
         if calls[0] != plant.call:
-            return original(job, part, *further)
+            return original(job, batch, views, *further)
         if plant.kind == "memory":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nand more")
         if plant.kind == "view":
-            part.view0[2] = torch.nan
-        loss = original(job, part, *further)
+            views[0][2] = torch.nan
         if plant.kind == "loss":
-            return loss * torch.nan
+            job.method.register_forward_hook(lambda module, given, loss: loss * torch.nan)
         if plant.kind == "gradient":
             weight = next(p for name, p in job.method.named_parameters() if name.endswith("projector.0.weight"))
-            return loss + torch.sqrt((weight.sum() * 0).abs())  # finite, with an infinite slope times zero
-        return loss
+            # Finite, with an infinite slope times zero.
+            job.method.register_forward_hook(lambda module, given, loss: loss + torch.sqrt((weight.sum() * 0).abs()))
+        return original(job, batch, views, *further)
 
-    step._loss = loss_of
+    step._backward = backward
 
 
 def _die_in_save(kill: SaveKill, note: Path) -> None:

@@ -135,7 +135,7 @@ class Findings(Record):
         fine = "Healthy" if is_gain else "No fault found"
         opening = {
             "good": "Healthy: no fault found" if is_gain else fine,
-            "note": f"{fine}, with something to know",
+            "note": f"{fine}, with notes",
             "warning": "With a warning",
             "severe": "With a serious fault",
         }[self.level]

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.torch_version import TorchVersion
 
 from counterpoint.core import __version__
 from counterpoint.core.array_layout import MAX_PIXEL, to_bytes
@@ -89,6 +90,8 @@ class ServedNetwork(nn.Module):
 ONNX_FILE = "model.onnx"
 INSTALL = "install them with: pip install onnx onnxruntime onnxscript"
 OPSET = 18  # version of ONNX's operators
+# Whether torch exports pictures of any size: 2.6 and 2.7 do not, 2.11 does; those between were not tried.
+FOLLOWS_SIZES = TorchVersion(torch.__version__) >= TorchVersion("2.8")
 
 
 def onnx_versions() -> dict[str, str]:
@@ -127,7 +130,7 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
     except Exception as error:  # torch raises classes of private modules
         told = error.__cause__ if isinstance(error.__cause__, Exception) else error
         remedy = "export it as safetensors, or change the module"
-        if network.is_images and torch.__version__ < (2, 8):
+        if network.is_images and not FOLLOWS_SIZES:
             remedy = f"torch {torch.__version__} follows no pictures of any size: install a newer one (2.11 does)"
         raise UsageError(f"ONNX cannot express this encoder: {first_line(told)}; {remedy}") from None
     return _opened(network, path)
