@@ -6,7 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from counterpoint.cli.arguments import build_parser, read_words
-from counterpoint.core.errors import UsageError
+from counterpoint.cli.main import main
+from counterpoint.core.errors import GONE, UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import build, expectation, leaf_fields, nest
 
@@ -173,3 +174,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "cannot be read" in refusal(config=tmp_path)
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     assert "binary.yaml" in refusal(config=tmp_path / "binary.yaml")
+
+
+@pytest.mark.parametrize("path", [name for name in GONE if name.split(".")[0] in ("engine", "optim")])
+def test_a_removed_setting_is_answered_with_its_replacement(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--data", "digits", f"--{path.replace('_', '-')}", "1"])
+    assert GONE[path] in capsys.readouterr().err
+
+
+def test_a_removed_setting_of_a_config_that_changed_nothing_is_passed_over(tmp_path: Path) -> None:
+    assert "optim" not in asked(config=yaml_file(tmp_path, "engine: {sync_norm: true, keep: 3}"))
+    assert GONE["engine.accumulate"] in refusal(config=yaml_file(tmp_path, "engine: {accumulate: 2}"))

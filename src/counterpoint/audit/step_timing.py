@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from counterpoint.core.errors import TrainingError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
@@ -95,7 +96,12 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
             opened = {side: (source, time.perf_counter() - started)}  # the last alone is kept
         source, opening = opened[side]
         hopeless, seconds = HOPELESS * 60 * minutes / FEWEST_UPDATES, min(MOST_SECONDS, share / 8)
-        timing = time_steps(asked, source, opening=opening, hopeless=hopeless, seconds=seconds)
+        try:
+            timing = time_steps(asked, source, opening=opening, hopeless=hopeless, seconds=seconds)
+        except (TrainingError, MemoryError, torch.OutOfMemoryError):
+            if asked is candidates[0]:
+                raise
+            return  # a larger encoder, or larger pictures, than this machine has memory for
         yield timing
         if not timing.fits(minutes) or time.perf_counter() - begun > share:
             return

@@ -15,7 +15,16 @@ from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.user_objects import from_flag
-from counterpoint.core.validation import build, expectation, leaf_fields, merge, nest, parse_yaml, read_yaml_mapping
+from counterpoint.core.validation import (
+    build,
+    expectation,
+    leaf_fields,
+    merge,
+    nest,
+    parse_yaml,
+    read_yaml_mapping,
+    without_removed,
+)
 from counterpoint.runs.recipes import with_recipe
 
 # What of the data a verb looks at: settings of verbs that encode samples.
@@ -164,7 +173,7 @@ def _add_settings(parser: Parser, sections: Sequence[str], often: Collection[str
 def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dict[str, Any]:
     """Settings of training that were given, nested: those of the file, over these the flags, over these ``--set``."""
     fields, config = dict(leaf_fields(TrainSettings)), getattr(namespace, "config", None)
-    from_file = {} if config is None else read_yaml_mapping(Path(config))
+    from_file = {} if config is None else without_removed(read_yaml_mapping(Path(config)))
     if config is not None:
         build(TrainSettings, from_file, config)
     texts = {path: getattr(namespace, path, None) for path in paths}

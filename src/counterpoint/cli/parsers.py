@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         namespace, rest = settings.parse_known_args(words)
         namespace, unknown = self.parse_known_args(rest, namespace)
         for flag in (word.split("=", 1)[0] for word in unknown if word.startswith("-")):
-            known = gone(flag[2:]) or gone(f"{self.prog.rpartition(' ')[2]} {flag}")
+            known = gone(flag[2:]) or gone(flag[2:].replace("-", "_")) or gone(f"{self.prog.rpartition(' ')[2]} {flag}")
             self.error(known or f"unknown flag {flag}{_suggestion(flag, [*flags, *short.values()])}")
         if unknown:
             self.error(

@@ -93,7 +93,7 @@ class TableFile:
 
     Raises:
         UsageError: pyarrow is missing.
-        DataError: the file is no such table.
+        DataError: the file is not such a table.
     """
 
     def __init__(self, path: Path) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CREATED = "created"  # status of a run whose folder is being made
 MARK = "A run folder of Counterpoint. Files in it that Counterpoint did not write are never deleted.\n"
-# Of indexes, which earlier versions kept beside the features in the cache.
+# Of search indexes, which earlier versions kept in the run folder.
 INDEX_FILES = ("index.json", "vectors.npy", "names.json", "graph.usearch", "rows.npy", "centres.npy")
 # What runs write beside `RunFolder.files`; folders of checkpoints hold nothing else.
 FILES = (

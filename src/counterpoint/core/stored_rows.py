@@ -88,7 +88,7 @@ class StoredRows:
     def changed(self, function: Callable[[Tensor], Tensor]) -> "StoredRows":
         """The rows with a function of some of them, independent of the others, applied whenever they are read."""
         part = copy.copy(self)
-        part._whole, part._change = self, function
+        part._whole, part._change = self, lambda rows: function(self._change(rows))
         return part
 
     def _read(self, values: np.ndarray, place: int) -> None:

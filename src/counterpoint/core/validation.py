@@ -128,7 +128,8 @@ def build(model: type[Model], values: Mapping[str, Any], origin: str) -> Model:
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        raise UsageError(f"{origin}: {_first_sentence(model, error)}") from None
+        first = next(iter(error.errors()[0]["loc"]), "")
+        raise UsageError(gone(f"{origin} --{first}") or f"{origin}: {_first_sentence(model, error)}") from None
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,6 +196,27 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path} must hold `name: value` lines, got {type(value).__name__}")
     return nest({str(key): child for key, child in value.items()})
+
+
+# Settings that are no more, with the value that changes nothing: 0.2.0 wrote some of them for every run.
+REMOVED = {
+    "engine": {"average": "none", "accumulate": 1, "sync_norm": True},
+    "optim": {"layer_decay": 1.0},
+}
+
+
+def without_removed(config: dict[str, Any]) -> dict[str, Any]:
+    """A config without removed settings that changed nothing; one with another value stays, and is refused later.
+
+    >>> without_removed({"epochs": 3, "engine": {"sync_norm": True, "accumulate": 2}})
+    {'epochs': 3, 'engine': {'accumulate': 2}}
+    """
+    return {
+        name: {key: each for key, each in value.items() if REMOVED[name].get(key, ...) != each}
+        if name in REMOVED and isinstance(value, dict)
+        else value
+        for name, value in config.items()
+    }
 
 
 def parse_yaml(text: str, origin: str) -> Any:

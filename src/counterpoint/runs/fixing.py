@@ -8,7 +8,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.files import check_new_file, sealed_text, write_text
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.validation import build, dump_yaml, flat, merge, nest, read_yaml_mapping
+from counterpoint.core.validation import build, dump_yaml, flat, merge, nest, read_yaml_mapping, without_removed
 from counterpoint.data.sources import ARRAY
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.evaluation.trained_run import read_resolved
@@ -34,7 +34,7 @@ def write_fix(folder: RunFolder, findings: Findings, config: Path) -> str:
     if found is None:
         advice = next((f"; for {each.name} try: {each.remedy}" for each in wrong if each.remedy), "")
         raise UsageError(f"{'no setting of this run changes what was found' if wrong else findings.verdict}{advice}")
-    asked = read_yaml_mapping(folder.config)
+    asked = without_removed(read_yaml_mapping(folder.config))
     check_settings(folder, folder.config)
     asked.pop("out", None)  # a second run has a folder of its own
     is_array = asked.get("data", ARRAY) == ARRAY

@@ -18,7 +18,7 @@ from counterpoint.core.rundir import RUN, RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import with_threads
 from counterpoint.core.user_files import read_text
-from counterpoint.core.validation import build, flat, merge, nest
+from counterpoint.core.validation import REMOVED, build, flat, merge, nest
 from counterpoint.engine.checkpoint import Memory, Snapshot, newest_memory
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, recorded_values, settings_of
@@ -30,8 +30,6 @@ HARMLESS = frozenset({"source.max_bad", *(f"engine.{name}" for name in (*_OF_ENG
 
 # Where a run lies, and the name of settings that are recorded one by one: not a value of its own.
 NAMES = ("out", "recipe")
-# Settings of earlier versions that weights depend on, with the value that changes nothing.
-NO_MORE = (("engine", "average", "none"), ("engine", "accumulate", 1), ("optim", "layer_decay", 1.0))
 
 
 def continued_settings(folder: RunFolder, recorded_before: TrainSettings, asked: TrainSettings) -> TrainSettings:
@@ -138,10 +136,12 @@ def check_inputs(folder: RunFolder, settings: TrainSettings, fingerprint: str) -
         raise RunError(f"the data changed since {folder.path} began (fingerprint {fingerprint}, then {began})")
     if "resolved" not in facts:
         return ""
-    for section, name, usual in NO_MORE:  # nothing would continue with them
-        if facts["resolved"].get(section, {}).get(name, usual) != usual:
-            path = f"{section}.{name}"
-            raise UsageError(f"{folder.path} has {path}, which was removed; it can be used, but not resumed")
+    for section, usual in REMOVED.items():  # nothing would continue with them
+        recorded = facts["resolved"].get(section, {})
+        for name in usual.keys() & recorded.keys() - {"sync_norm"}:  # which no weight depends on
+            if recorded[name] != usual[name]:
+                use = "use it as it is" if folder.weights.exists() else "train it again with --overwrite"
+                raise UsageError(f"{folder.path} has {section}.{name}, which was removed: it is not resumed; {use}")
     before = settings_of(facts["resolved"], str(folder.checkpoints)).model_dump(mode="json")
     differing = differing_settings(before, settings.model_dump(mode="json"))
     # What had no effect in the run, and what its version did not know, was "auto" to it.

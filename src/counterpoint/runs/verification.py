@@ -298,7 +298,7 @@ def _data_and_step(run: Run, found: list[_Replayable], reporter: Reporter) -> It
         job = open_job(run, reporter)
     except (UsageError, DataError) as error:
         yield Check("data", "not checked", first_line(error))
-        yield Check("replayed step", "not checked", "data or code of the run are not available")
+        yield Check("replayed step", "not checked", first_line(error))
         return
     except CounterpointError as error:
         yield Check("data", "failed", first_line(error))

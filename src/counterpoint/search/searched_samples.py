@@ -138,7 +138,7 @@ def open_samples(
     subject = one_checkpoint(open_subject(known, Samples(data), settings, reporter), settings.checkpoint)
     source, encoder = subject.source, subject.encoder
     if len(source) < 2:
-        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more, one of which is asked about")
+        raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more")
     layer = _layer(known) if settings.layer == "auto" else settings.layer
     check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:

@@ -45,7 +45,7 @@ ROW_BYTES = 16  # a pointer to each row, of a picture and its copy
 # Items per call of a thread: handing over one takes as long as decoding a small image, and a kilobyte while it waits.
 MAP_SIZE = 64
 # Bytes of a file below which two threads read fewer pictures a second than one, as they wait for Python's lock: 0.6 to
-# 0.8 times as many of 32 and 64 px (0.3 and 1.5 kB); of 128 px (5 kB) 1.5 times as many.
+# 0.8 times as many of 32 and 64 px (0.3 and 1.5 kB, on a local disk); of 128 px (5 kB) 1.5 times as many.
 FOR_THREADS = 3_000
 EXIF_ORIENTATION = 0x0112
 CUBIC = Image.Resampling.BICUBIC

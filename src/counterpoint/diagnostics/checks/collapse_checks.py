@@ -149,8 +149,8 @@ def check_dimensional_collapse(evidence: Evidence) -> Finding | None:
         "isotropic features: no sample differs from another along it. Effective rank: "
         f"{embedding.effective_rank:.0f} of {embedding.rank_ceiling:.0f}.{also} Often only the "
         "projector collapses (directclr2022).",
-        confirm="see whether they are there before: counterpoint embed RUN --layer NAME --out z.npz, then counterpoint "
-        "diagnose z.npz",
+        confirm="see whether they are there before: `counterpoint embed RUN --layer NAME --out z.npz`, then "
+        "`counterpoint diagnose z.npz`",
         **remedies.advice(
             evidence,
             remedies.WIDER_PROJECTOR,
