@@ -328,7 +328,7 @@ def test_verbs_for_one_run_say_what_to_name(verb: str, folder: Path, capsys: pyt
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert (
-        "seeds holds the runs of several seeds and is no run itself; name one of them, such as seeds/seed-0" in message
+        "seeds holds the runs of several seeds and is not a run; name one of them, such as seeds/seed-0" in message
     )
 
 

@@ -219,7 +219,7 @@ def test_no_number_of_seeds(tmp_path: Path, number: Any) -> None:
 
 def test_other_verbs_say_what_to_name(folder: Path) -> None:
     for verb in (cp.evaluate, cp.diagnose, cp.embed, cp.report, cp.verify, cp.resume, cp.load):
-        with pytest.raises(RunError, match=r"several seeds and is no run itself; name one of them, such as \S+seed-3"):
+        with pytest.raises(RunError, match=r"several seeds and is not a run; name one of them, such as \S+seed-3"):
             verb(folder)
 
 

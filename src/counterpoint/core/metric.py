@@ -23,7 +23,7 @@ Needs = Literal["", "corruptions"]
 
 # "linear probe under fog 3", "knn on sketches", "mAP@10 keeping 32 by variance": a metric, then when it was measured.
 UNDER, ON, KEEPING = "under", "on", "keeping"
-SHARES = re.compile("knn (20|200)|(adam|sgd|lars) probe")  # names of earlier versions
+SHARES = re.compile("knn[ -](20|200)|(adam|sgd|lars) probe")  # names of earlier versions
 CONDITION = re.compile(rf"(.+?) ((?:{UNDER}|{ON}|{KEEPING}) .+)")
 
 

@@ -242,7 +242,7 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
     if folder.holds_seeds:
         first = next(iter(seed_folders(path)), path / "seed-0")
         raise RunError(
-            f"{path} holds the runs of several seeds, and is not a run; name one of them, such as {first} (train, "
+            f"{path} holds the runs of several seeds and is not a run; name one of them, such as {first} (train, "
             "resume, evaluate and compare take all of them)"
         )
     is_marked, makes = folder.marker.is_file(), f"`counterpoint train --out {path.name}` makes one"

@@ -20,7 +20,7 @@ when it is restarted. Other verbs read such a folder like a table.
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
-  counterpoint embed --encoder timm:resnet18 --weights r18.pth photos/ --out p.npz
+  counterpoint embed --encoder timm:resnet18 --weights m.pth photos/ --out p.npz
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
   torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999"""
 SETTINGS = CHOOSING
