@@ -327,9 +327,7 @@ def test_verbs_for_one_run_say_what_to_name(verb: str, folder: Path, capsys: pyt
     assert main([verb, "seeds", *(["--out", "table.npz"] if verb == "embed" else [])]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert (
-        "seeds holds the runs of several seeds and is not a run; name one of them, such as seeds/seed-0" in message
-    )
+    assert "seeds holds the runs of several seeds and is not a run; name one of them, such as seeds/seed-0" in message
 
 
 @pytest.mark.parametrize(
