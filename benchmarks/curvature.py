@@ -14,7 +14,6 @@ The exit code is 1 where products differ.
 import argparse
 import itertools
 import json
-import math
 import subprocess
 import sys
 import time
@@ -29,21 +28,14 @@ from result_tables import heading
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
-from counterpoint.diagnostics.curvature.hessian_products import (
-    chunked_products,
-    graph_bytes,
-    hessian_operator,
-    kept_products,
-    part_size,
-)
+from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
 from counterpoint.losses import InfoNCE
 
 GRADIENT, SCRATCH, KEPT = "gradient", "product from scratch", "product, graph kept"
 CLOSE = 1e-3  # relative, of float32
 TARGETS = {SCRATCH: 3.2, KEPT: 2.2}  # times the gradient
-CHUNKED_TARGET, SPECTRUM_TARGET, MEMORY_TARGET = 1.4, 180.0, 1.2
+SPECTRUM_TARGET = 180.0
 FULL_PLAN, QUICK_PLAN = Plan(1, 9, 7, 0.05), Plan(1, 2, 2, 0.0)
 
 
@@ -52,14 +44,13 @@ class Size:
     """How much is computed."""
 
     num_pairs: int
-    chunk_sizes: tuple[int, ...]
     memory_pairs: int
     steps: int
     plan: Plan
 
 
-FULL = Size(256, (16, 64, 128), 2048, 100, FULL_PLAN)
-QUICK = Size(16, (4, 8), 32, 4, QUICK_PLAN)
+FULL = Size(256, 2048, 100, FULL_PLAN)
+QUICK = Size(16, 32, 4, QUICK_PLAN)
 
 
 def encoder(kind: str) -> tuple[nn.Module, tuple[int, ...]]:
@@ -99,20 +90,13 @@ def processor_time(step: Step, repeats: int) -> float:
     return (time.process_time() - start) / repeats
 
 
-def products(coupled: CoupledLoss, module: nn.Module, sizes: Sequence[int]) -> dict[str, Callable[[Tensor], Tensor]]:
+def products(coupled: CoupledLoss, module: nn.Module) -> dict[str, Callable[[Tensor], Tensor]]:
     """Every way to a product, by name."""
-    # As many at once as hessian_operator takes.
-    part = part_size(coupled, graph_bytes(coupled, sizes[0]))
-    kept = kept_products(coupled, part_size=part)
-    found: dict[str, Callable[[Tensor], Tensor]] = {
-        SCRATCH: lambda v: kept_products(coupled, part_size=part).product(v),
-        KEPT: kept.product,
+    ours: dict[str, Callable[[Tensor], Tensor]] = {
+        SCRATCH: lambda v: hessian_operator(coupled).product(v),
+        KEPT: hessian_operator(coupled).product,
     }
-    for size in sizes:
-        chunked = hessian_operator(coupled, chunk_size=size, memory_limit=0)
-        taken = chunked.route.chunk_size
-        found[f"product, chunks of {size}{f' (taken: {taken})' if taken != size else ''}"] = chunked.product
-    return found | peer_products(coupled, module)
+    return ours | peer_products(coupled, module)
 
 
 def gradient_of(coupled: CoupledLoss) -> Step:
@@ -136,7 +120,7 @@ def time_table(kind: str, size: Size) -> tuple[list[str], list[str]]:
     """Lines of the table of one encoder, and what differs."""
     coupled, module = problem(kind, size.num_pairs)
     v_P = torch.randn(coupled.num_parameters, generator=torch.Generator().manual_seed(3))
-    ways = products(coupled, module, size.chunk_sizes)
+    ways = products(coupled, module)
     if wrong := differences(ways, v_P):
         return [], wrong
     steps: dict[str, Step] = {GRADIENT: gradient_of(coupled)}
@@ -148,73 +132,53 @@ def time_table(kind: str, size: Size) -> tuple[list[str], list[str]]:
     lines = [
         f"### {kind}: {coupled.num_parameters:,} weights, {size.num_pairs} pairs",
         "",
-        "| what | processor ms | / gradient | target | / from scratch | target |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| what | processor ms | / gradient | target | / from scratch |",
+        "|---|---:|---:|---:|---:|",
     ]
     for name, spent in seconds.items():
         first, second = paired_ratio(spent, seconds[GRADIENT]), paired_ratio(spent, seconds[SCRATCH])
-        own, cut = TARGETS.get(name), CHUNKED_TARGET if "chunks" in name else None
-        cells = (name, written(quartiles(spent), 1000), written(first), judged(first, own), written(second))
-        lines.append(f"| {' | '.join(cells)} | {judged(second, cut)} |")
+        target = judged(first, TARGETS.get(name))
+        cells = (name, written(quartiles(spent), 1000), written(first), target, written(second))
+        lines.append(f"| {' | '.join(cells)} |")
     return lines, []
 
 
 def memory_table(size: Size) -> list[str]:
     """Peaks of a product in processes of their own."""
-    num_pairs, chunk = size.memory_pairs, size.chunk_sizes[-1]
-    coupled, _ = problem("convnet", 2)
-    vectors = 4 * coupled.num_parameters * 4 / 2**20  # parameters, v, the sum and a part of it
-    embeddings = 4 * num_pairs * 2 * 64 * 4 / 2**20  # Z, its tangent, and a cotangent of each
-    alone = child("kept", chunk, chunk)
-    bound = alone + vectors + embeddings
-    lines = ["### convnet: peak memory of a product", "", "| what | MiB | / bound | target |", "|---|---:|---:|---:|"]
-    lines.append(f"| {chunk} pairs, graph kept: one chunk alone | {alone:.0f} | - | - |")
-    lines.append(f"| {num_pairs} pairs, graph kept | {child('kept', num_pairs, num_pairs):.0f} | - | - |")
-    peak = child("chunked", num_pairs, chunk)
-    share = Quartiles(peak / bound, peak / bound, peak / bound)
-    lines.append(
-        f"| {num_pairs} pairs, chunks of {chunk} | {peak:.0f} | {peak / bound:.2f} | {judged(share, MEMORY_TARGET)} |"
-    )
-    return [*lines, "", f"Bound: one chunk alone, embeddings and vectors: {bound:.0f} MiB."]
+    lines = ["### convnet: peak memory of a product", "", "| pairs | MiB |", "|---:|---:|"]
+    for num_pairs in (size.memory_pairs // 8, size.memory_pairs):
+        command = [sys.executable, __file__, "--child", str(num_pairs)]
+        finished = subprocess.run(command, capture_output=True, text=True, check=True)
+        lines.append(f"| {num_pairs} | {float(json.loads(finished.stdout.splitlines()[-1])['extra_mib']):.0f} |")
+    return lines
 
 
-def child(route: str, num_pairs: int, chunk: int) -> float:
-    """Extra MiB of a product in a fresh process."""
-    command = [sys.executable, __file__, "--child", route, str(num_pairs), str(chunk)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
-    return float(json.loads(finished.stdout.splitlines()[-1])["extra_mib"])
-
-
-def measure_child(route: str, num_pairs: int, chunk: int) -> None:
+def measure_child(num_pairs: int) -> None:
     """Print the extra peak of one product, its operator included; code is loaded by a small one before."""
 
-    def step(pairs: int, at_once: int) -> Step:
+    def step(pairs: int) -> Step:
         coupled, _ = problem("convnet", pairs)
         v_P = torch.ones(coupled.num_parameters)
-        make = kept_products if route == "kept" else lambda one: chunked_products(one, at_once)
-        return lambda: void(make(coupled).product(v_P))
+        return lambda: void(hessian_operator(coupled).product(v_P))
 
-    step(4, 2)()
-    print(json.dumps(asdict(extra_of_call(step(num_pairs, chunk)))))
+    step(4)()
+    print(json.dumps(asdict(extra_of_call(step(num_pairs)))))
 
 
 def spectrum_table(size: Size) -> Iterator[str]:
-    """Seconds of a whole spectrum, float64 and float32, by both routes; each line as soon as it is known."""
+    """Seconds of a whole spectrum, float64 and float32; each line as soon as it is known."""
     title = f"### {size.steps} Lanczos steps, {size.num_pairs} pairs"
-    yield from (title, "", "| encoder | dtype | route | seconds | processor s | target, s |")
-    yield "|---|---|---|---:|---:|---:|"
-    chunk = f"chunks of {size.chunk_sizes[1]}"
-    cases = [(kind, dtype, "kept") for kind in ("mlp", "convnet") for dtype in (torch.float64, torch.float32)]
-    for kind, dtype, route in [*cases, ("mlp", torch.float64, chunk), ("mlp", torch.float32, chunk)]:
+    yield from (title, "", "| encoder | dtype | seconds | processor s | target, s |")
+    yield "|---|---|---:|---:|---:|"
+    for kind, dtype in itertools.product(("mlp", "convnet"), (torch.float64, torch.float32)):
         coupled, _ = problem(kind, size.num_pairs, dtype)
         start, used = time.perf_counter(), time.process_time()
-        limit = math.inf if route == "kept" else 0
-        operator = hessian_operator(coupled, chunk_size=size.chunk_sizes[1], memory_limit=limit)
+        operator = hessian_operator(coupled)
         probe = torch.randn(coupled.num_parameters, generator=torch.Generator().manual_seed(3))
         operator_spectrum(operator, [probe], steps=size.steps)
         spent, used = time.perf_counter() - start, time.process_time() - used
         verdict = judged(Quartiles(spent, spent, spent), SPECTRUM_TARGET)
-        yield f"| {kind} | {dtype} | {route} | {spent:.1f} | {used:.1f} | {verdict} |"
+        yield f"| {kind} | {dtype} | {spent:.1f} | {used:.1f} | {verdict} |"
 
 
 def known_table(size: Size) -> list[str]:
@@ -232,7 +196,7 @@ def known_table(size: Size) -> list[str]:
         (torch.zeros(1, 1),),
     )
     probe = torch.randn(dims, generator=generator, dtype=torch.float64)
-    ours = operator_spectrum(kept_products(coupled), [probe], steps=size.steps, threshold=2.0)
+    ours = operator_spectrum(hessian_operator(coupled), [probe], steps=size.steps, threshold=2.0)
     found = {"ours (Lanczos)": ours.largest[0].value, **peer_extremes(matrix_PP, size.steps)}
     lines = [f"### a known spectrum of {dims:,} eigenvalues, {size.steps} products (SciPy takes 20 at least)", ""]
     lines += ["| who | relative error of the largest |", "|---|---:|"]
@@ -261,11 +225,10 @@ def main(words: Sequence[str]) -> int:
     """Print the tables; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few pairs, rounds and steps, as a smoke test")
-    parser.add_argument("--child", nargs=3, metavar=("ROUTE", "PAIRS", "CHUNK"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", type=int, metavar="PAIRS", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if arguments.child:
-        route, num_pairs, chunk = arguments.child
-        measure_child(route, int(num_pairs), int(chunk))
+        measure_child(arguments.child)
         return 0
     size = QUICK if arguments.quick else FULL
     print(heading("cpu", Path(__file__).name), flush=True)

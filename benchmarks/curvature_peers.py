@@ -7,7 +7,7 @@ import torch
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from torch import Tensor, nn
 
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, flat
+from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, flat
 
 Product = Callable[[Tensor], Tensor]
 
@@ -15,7 +15,8 @@ Product = Callable[[Tensor], Tensor]
 def peer_products(coupled: CoupledLoss, module: nn.Module) -> dict[str, Product]:
     """Products by name; all see the two views packed into one batch, whose loss looks at no target."""
     found: dict[str, Product] = {}
-    packed, none = torch.cat(coupled.inputs), torch.zeros(2 * coupled.num_samples)
+    packed = torch.cat(coupled.inputs)
+    none = torch.zeros(len(packed))
 
     def loss(z: Tensor, _: Tensor) -> Tensor:
         return coupled.loss({}, torch.stack(z.chunk(2), dim=1))

@@ -33,7 +33,7 @@ QUICK = {
     "evaluation.py --tables --quick": ("### precision@10 of 80 queries against 320 x 16", "At most 60 s: met."),
     "evaluation.py --large --quick": ("### evaluate 5,000 x 32 on disk (1 MiB), 2,000 queries", "linear probe"),
     "evaluation.py --classifiers --quick": ("### kNN-200, 500 queries against 2,000 x 32", "### linear probe"),
-    "curvature.py --quick": ("### a known spectrum of 80 eigenvalues", "| product, chunks of 4 |"),
+    "curvature.py --quick": ("### a known spectrum of 80 eigenvalues", "| product, graph kept |"),
     "geometry.py --sizes 3 --negatives inf --settings SCL --threads 1": ("### SCL, k = infinity, C = 3", "Peers: "),
     "search_peers.py --rows 3000 --queries 40 --width 16 --threads 1 --methods exact": (
         "| planted | exact, batch of 40",

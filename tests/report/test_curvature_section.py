@@ -33,10 +33,9 @@ def state(step: int, least: float, largest: float, *, symmetry: float = 1e-12) -
 
 
 def spectrum(*states: dict[str, Any]) -> dict[str, Any]:
-    route = {"name": "kept", "chunk_size": 20, "graph_bytes": None, "reason": "fits"}
     settings = {"threshold": 1.0, "probes": 1, "batch_size": 20, "weights": "weights of the last update"}
     return {
-        "name": "run", "num_parameters": 1000, "loss": "InfoNCE", "floor": None, "settings": settings, "route": route,
+        "name": "run", "num_parameters": 1000, "loss": "InfoNCE", "floor": None, "settings": settings,
         "remarks": [], "states": list(states),
     }  # fmt: skip
 

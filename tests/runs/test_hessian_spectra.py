@@ -1,4 +1,4 @@
-"""hessian_spectrum() of runs: the dense spectrum on a small one, both routes, checkpoints, and what is refused."""
+"""hessian_spectrum() of runs: the dense spectrum on a small one, checkpoints, and what is refused."""
 
 import json
 import math
@@ -93,13 +93,6 @@ def test_the_loss_is_that_of_training_on_the_same_views(run: cp.Run) -> None:
     assert spectrum(run).last.value == pytest.approx(value, rel=1e-12)
 
 
-def test_both_routes_give_one_spectrum(run: cp.Run) -> None:
-    kept, cut = spectrum(run), spectrum(run, memory=0.0, chunk_size=3)
-    assert (kept.route.name, cut.route.name, cut.route.chunk_size) == ("kept", "chunked", 3)
-    assert cut.last.ritz_values[0] == pytest.approx(kept.last.ritz_values[0], abs=1e-10)
-    assert cut.last.masses.below.share.high == pytest.approx(kept.last.masses.below.share.high, abs=1e-8)
-
-
 def test_float32_agrees(run: cp.Run) -> None:
     low, high = spectrum(run, precision="float32", steps=6), spectrum(run, steps=6)
     assert low.last.largest[0].value == pytest.approx(high.last.largest[0].value, rel=1e-4)
@@ -138,10 +131,8 @@ def test_the_same_call_gives_the_same_figures(run: cp.Run) -> None:
 
 def test_batch_norm_is_a_choice_that_is_recorded(tmp_path: Path) -> None:
     run = train(tmp_path / "norm", smooth(nn.BatchNorm1d(4)))
-    batch, frozen = spectrum(run), spectrum(run, batch_norm="frozen", memory=0.0)
+    batch, frozen = spectrum(run), spectrum(run, batch_norm="frozen")
     assert (batch.settings["batch_norm"], frozen.settings["batch_norm"]) == ("batch", "frozen")
-    assert batch.route.name == "kept"  # samples are mixed: no chunks
-    assert frozen.route.name == "chunked"
     assert batch.last.value != frozen.last.value
     assert spectrum(run).last.value == batch.last.value  # nothing was gathered
 
@@ -235,9 +226,17 @@ def test_two_towers_have_one_spectrum(tmp_path: Path, rng: np.random.Generator) 
     np.savez(tmp_path / "pairs.npz", images=pictures, captions=captions)
     asked = {"epochs": 1, "batch_size": 32, "views": {"preset": "none"}, "projector": {"features": 4}}
     run = cp.train(str(tmp_path / "pairs.npz"), method="cross-modal", out=str(tmp_path / "run"), quiet=True, **asked)
-    kept, cut = (spectrum(run, steps=4, batch_norm="frozen", chunk_size=7, memory=memory) for memory in (1e6, 0.0))
-    assert (kept.route.name, cut.route.name) == ("kept", "chunked")
-    assert cut.last.ritz_values[0] == pytest.approx(kept.last.ritz_values[0], rel=1e-8)
+    found = spectrum(run, steps=4, batch_norm="frozen")
+    assert found.last.certificates[0].holds
+
+
+def test_a_batch_whose_graph_does_not_fit_is_refused(run: cp.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterpoint.runs.hessian_spectra.free_bytes", lambda _: 8_000.0)
+    with pytest.raises(UsageError, match=r"graph of 20 pairs.* lower --batch-size"):
+        spectrum(run)
+    monkeypatch.setattr("counterpoint.runs.hessian_spectra.free_bytes", lambda _: 3_000.0)
+    with pytest.raises(UsageError, match="lower --steps"):
+        spectrum(run)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ GONE = {
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
     "runs --delete": "remove the folder of the run; nothing of it is stored elsewhere",
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
+    "spectrum --chunk-size": "the graph of the whole batch is kept: --batch-size decides how much memory that takes",
+    "spectrum --memory": "the graph of the whole batch is kept: --batch-size decides how much memory that takes",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
     "--encoder solo-learn:NAME": "torchvision:NAME takes its weights; docs/foreign-encoders.md has its stem for small "

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from counterpoint.core.data_settings import Auto, Count, Settings, option
 from counterpoint.core.errors import RunError
 from counterpoint.core.written_tables import aligned
-from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum, ProductRoute
+from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum
 
 WIDTH = 100  # columns
 LAST_UPDATE = "weights of the last update"
@@ -37,10 +37,6 @@ class CurvatureSettings(Settings):
         "BatchNorm with the statistics of the batch, as in training, or with its running ones", "batch"
     )
     precision: Literal["float64", "float32"] = option("of the products", "float64")
-    chunk_size: Count = option("pairs encoded at once, at least, where the whole graph does not fit", 64)
-    memory: Annotated[float, Field(ge=0)] | Auto = option(
-        "MiB that the graph of the whole batch may keep; auto is half of what is free", "auto"
-    )
     seed: Annotated[int, Field(ge=0)] = option("of the probes", 0)
 
 
@@ -67,7 +63,6 @@ class HessianSpectrum:
         loss: what the loss is called.
         floor: a value that it cannot go below; None where that is not known.
         settings: steps, probes, batch size, threshold, BatchNorm, precision, seed, weights.
-        route: how the products were computed.
         remarks: what is not as in training.
         states: by step, on the same batch, views and probes.
     """
@@ -77,7 +72,6 @@ class HessianSpectrum:
     loss: str
     floor: float | None
     settings: Mapping[str, Any]
-    route: ProductRoute
     remarks: tuple[str, ...]
     states: tuple[StepSpectrum, ...]
 
@@ -182,7 +176,7 @@ class HessianSpectrum:
         norm = {"batch": "of the batch", "frozen": "frozen", "none": "none"}[asked["batch_norm"]]
         yield (
             f"{self.loss} of {asked['batch_size']:,} pairs, on which it depends; BatchNorm statistics: {norm}; "
-            f"{asked['precision']}; {asked['weights']}; products by the {self.route.name} route: {self.route.reason}."
+            f"{asked['precision']}; {asked['weights']}."
         )
         yield from self.remarks
 

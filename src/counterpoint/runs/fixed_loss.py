@@ -13,11 +13,10 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoint.core.errors import UsageError
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss, Inputs, Parameters
+from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, Inputs, Parameters
 from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.encoding import batch_dependent_layers
 from counterpoint.methods.joint import Classification, EmbeddingMethod
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_record import CurvatureSettings
@@ -93,8 +92,7 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
     def at(weights: Mapping[str, Tensor]) -> CoupledLoss:
         method.load_state_dict(weights)
         trained = {name: weight.detach() for name, weight in method.named_parameters() if weight.requires_grad}
-        is_separable = next(iter(batch_dependent_layers(method)), None) is None
-        return CoupledLoss(encode, value, trained, inputs, is_separable)
+        return CoupledLoss(encode, value, trained, inputs)
 
     return FixedLoss(
         at=at,

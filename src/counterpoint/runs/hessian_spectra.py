@@ -15,17 +15,16 @@ from counterpoint.core.rundir import RunFolder
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
-from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
+from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, graph_bytes, hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
 from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, steps_asked
 from counterpoint.runs.curvature_record import LAST_UPDATE, CurvatureSettings, HessianSpectrum, StepSpectrum
-from counterpoint.runs.fixed_loss import FixedLoss, exact_products, run_loss
+from counterpoint.runs.fixed_loss import exact_products, run_loss
 from counterpoint.runs.one_run import open_job
 
-MIB = 2**20
 BASES = 3  # vectors of the size of all weights that a product needs beside the basis, at most
 
 
@@ -53,7 +52,7 @@ def hessian_spectrum(
         settings: any field of ``CurvatureSettings``: ``steps`` (100), ``probes`` (1), ``batch_size`` (256),
             ``checkpoint`` (a step, or ``all``: the same batch, views and probes at each), ``threshold`` (tau, 1),
             ``top`` (5 eigenvalues at each end), ``batch_norm`` (``batch`` or ``frozen``), ``precision`` (``float64`` or
-            ``float32``), ``chunk_size``, ``memory`` and ``seed``.
+            ``float32``) and ``seed``.
 
     Returns:
         The spectrum, which is also written to ``spectrum.json`` in the run's folder.
@@ -72,15 +71,15 @@ def hessian_spectrum(
     if known.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):
         raise UsageError(f"the samples of {known.path} are no longer at {place}; point to them with --data (data=)")
     fixed = run_loss(open_job(known, reporter), asked)
-    _check_memory(fixed, asked)
     plan = {"steps": asked.steps, "threshold": asked.threshold, "top": asked.top}
-    found, route, kind = [], None, ""
+    found, kind = [], ""
     with exact_products(), reporter.bar("Lanczos", len(paths) * asked.probes * asked.steps) as advance:
         for snapshot in map(load_checkpoint, paths):  # one is in memory
             kind = "moving average of the weights" if snapshot.average else LAST_UPDATE
             loss = fixed.at({**snapshot.state.model, **snapshot.average})  # the weights that users get
-            limit = free_bytes(loss.inputs[0].device) / 2 if asked.memory == "auto" else asked.memory * MIB
-            operator = hessian_operator(loss, chunk_size=asked.chunk_size, memory_limit=limit)
+            if not found:
+                _check_memory(loss, asked)
+            operator = hessian_operator(loss)
             starts = [
                 # The same on every device and at every checkpoint.
                 torch.randn(loss.num_parameters, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -88,17 +87,13 @@ def hessian_spectrum(
             ]
             spectrum = operator_spectrum(operator, starts, **plan, advance=advance)
             found.append(StepSpectrum(snapshot.position.step, spectrum))
-            route = operator.route
-    assert route is not None
-    recorded = asked.model_dump(exclude={"memory", "chunk_size"})
-    recorded |= {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
+    taken = {"batch_size": len(fixed.inputs[0]), "batch_norm": fixed.batch_norm, "weights": kind}
     result = HessianSpectrum(
         name=known.folder.path.resolve().name,
         num_parameters=fixed.num_parameters,
         loss=fixed.loss_name,
         floor=fixed.floor,
-        settings=recorded,
-        route=route,
+        settings=asked.model_dump() | taken,
         remarks=fixed.remarks,
         states=tuple(found),
     )
@@ -120,16 +115,21 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
     return [restored.path]
 
 
-def _check_memory(fixed: FixedLoss, asked: CurvatureSettings) -> None:
-    """Require room for the vectors of Lanczos before the first product."""
-    steps = min(asked.steps, fixed.num_parameters)
+def _check_memory(loss: CoupledLoss, asked: CurvatureSettings) -> None:
+    """Require room for the vectors of Lanczos and for the graph of the batch before the first product."""
+    steps = min(asked.steps, loss.num_parameters)
     vectors = steps + BASES + asked.probes
-    needed = vectors * fixed.num_parameters * fixed.inputs[0].element_size()
-    there = free_bytes(fixed.inputs[0].device)
+    needed = vectors * loss.num_parameters * loss.inputs[0].element_size()
+    there = free_bytes(loss.inputs[0].device)
     if needed > there:
         raise UsageError(
-            f"steps {steps} of {fixed.num_parameters:,} weights need {needed / 1e9:,.1f} GB for the vectors of "
+            f"steps {steps} of {loss.num_parameters:,} weights need {needed / 1e9:,.1f} GB for the vectors of "
             f"Lanczos, and {there / 1e9:,.1f} GB are free; lower --steps, or use --precision float32"
+        )
+    if (graph := graph_bytes(loss)) > there - needed:
+        raise UsageError(
+            f"the graph of {len(loss.inputs[0]):,} pairs needs about {graph / 1e9:,.1f} GB, and "
+            f"{(there - needed) / 1e9:,.1f} GB are free; lower --batch-size, or use --precision float32"
         )
 
 

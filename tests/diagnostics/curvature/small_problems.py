@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from counterpoint.diagnostics.curvature.coupled_loss import CoupledLoss
+from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss
 from counterpoint.losses import CATALOGUE, InfoNCE, Loss
 
 N, WIDTH, D = 7, 4, 3

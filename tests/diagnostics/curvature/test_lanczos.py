@@ -7,7 +7,7 @@ from known_spectra import Known, known_spectrum
 from small_problems import dense_hessian, encoder, make, problem
 from torch import Tensor
 
-from counterpoint.diagnostics.curvature.hessian_products import chunked_products
+from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
 from counterpoint.diagnostics.curvature.lanczos import lanczos, ritz
 
 SPECTRA = 200
@@ -104,7 +104,7 @@ def test_at_full_order_it_is_the_dense_spectrum_of_an_encoder(name: str, rng: np
     coupled = problem(make(name), encoder())
     dense_P = torch.linalg.eigvalsh(dense_hessian(coupled))
     dims = coupled.num_parameters
-    tridiagonal = lanczos(chunked_products(coupled, 2).__matmul__, gaussian(rng, dims), steps=dims)
+    tridiagonal = lanczos(hessian_operator(coupled).__matmul__, gaussian(rng, dims), steps=dims)
     values_M = ritz(tridiagonal).values_M
     # Equal eigenvalues (zeros of the symmetries) come once; all others one by one.
     reach = float(dense_P[-1] - dense_P[0])

@@ -1,28 +1,9 @@
 """Estimates of the spectrum of a Hessian, as records that are written, read and shown. Loads without torch."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 LEVEL = 0.95  # of intervals
 NORMAL = 1.959964  # standard errors that such an interval reaches to either side
-RouteName = Literal["kept", "chunked"]
-
-
-@dataclass(frozen=True)
-class ProductRoute:
-    """How products are computed, and why.
-
-    Attributes:
-        name: ``kept`` (the graph of the gradient of the whole batch stays) or ``chunked`` (one chunk at a time).
-        chunk_size: samples that are encoded at once.
-        graph_bytes: what the graph of the whole batch keeps, estimated from one chunk; None if not requested.
-        reason: in words.
-    """
-
-    name: RouteName
-    chunk_size: int
-    graph_bytes: int | None
-    reason: str
 
 
 @dataclass(frozen=True)
