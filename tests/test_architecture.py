@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,9 @@ BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast
 # --- rules for one file
 
 
+parsed = cache(ast.parse)  # of a source, for all rules
+
+
 def functions_of(tree: ast.AST) -> Iterator[Function]:
     return (node for node in ast.walk(tree) if isinstance(node, Function))
 
@@ -60,7 +64,7 @@ def file_length(path: str, source: str) -> list[Offence]:
 
 def body_length(path: str, source: str) -> list[Offence]:
     offences = []
-    for function in functions_of(ast.parse(source)):
+    for function in functions_of(parsed(source)):
         body = without_docstring(function)
         num_lines = (body[-1].end_lineno or 0) - first_line(body[0]) + 1 if body else 0
         if num_lines > MAX_BODY_LINES:
@@ -88,7 +92,7 @@ def is_alone(child: ast.If, parent: ast.If) -> bool:
 
 
 def nesting(path: str, source: str) -> list[Offence]:
-    tree = ast.parse(source)
+    tree = parsed(source)
     scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))]
     return [
         (getattr(block, "lineno", 0), f"control flow nested {depth} deep, at most {MAX_NESTING}")
@@ -107,7 +111,7 @@ def num_parameters(function: Function) -> int:
 
 
 def parameters(path: str, source: str) -> list[Offence]:
-    tree = ast.parse(source)
+    tree = parsed(source)
     free = estimator_constructors(tree)
     return [
         (function.lineno, f"{function.name}: {num_parameters(function)} parameters, at most {MAX_PARAMETERS}")
@@ -150,7 +154,7 @@ def imports_at_top(tree: ast.Module) -> set[ast.AST]:
 
 
 def imports(path: str, source: str) -> list[Offence]:
-    tree, lines = ast.parse(source), source.splitlines()
+    tree, lines = parsed(source), source.splitlines()
     top, offences = imports_at_top(tree), []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level > 0:
@@ -184,7 +188,7 @@ def public_definitions(node: ast.AST) -> Iterator[Function | ast.ClassDef]:
 
 
 def docstrings(path: str, source: str) -> list[Offence]:
-    tree = ast.parse(source)
+    tree = parsed(source)
     offences = [(1, "module has no docstring")] if tree.body and not ast.get_docstring(tree) else []
     return offences + [
         (node.lineno, f"public {node.name} has no docstring")
@@ -196,7 +200,7 @@ def docstrings(path: str, source: str) -> list[Offence]:
 def prints(path: str, source: str) -> list[Offence]:
     if path.startswith("cli/"):
         return []
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(parsed(source)) if isinstance(node, ast.Call)]
     return [
         (call.lineno, "print() outside cli/")
         for call in calls
@@ -223,7 +227,7 @@ def is_within(name: str, module: str) -> bool:
 def distributed(path: str, source: str) -> list[Offence]:
     if path in ("core/dist.py", "engine/sharding.py"):  # collectives; types and hooks of sharded parameters
         return []
-    tree = ast.parse(source)
+    tree = parsed(source)
     uses = list(imported_modules(tree))
     uses += [(node.lineno, ast.unparse(node)) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
     lines = sorted({line for line, name in uses if is_within(name, "torch.distributed")})
@@ -231,7 +235,7 @@ def distributed(path: str, source: str) -> list[Offence]:
 
 
 def unsafe_loading(path: str, source: str) -> list[Offence]:
-    tree = ast.parse(source)
+    tree = parsed(source)
     offences = [
         (line, f"imports {name}")
         for line, name in imported_modules(tree)
@@ -282,7 +286,7 @@ def doubled_classes(sources: dict[str, str]) -> list[str]:
     places: dict[str, list[str]] = defaultdict(list)
     for path, source in sources.items():
         if path != STAND_ALONE:
-            for node in ast.walk(ast.parse(source)):
+            for node in ast.walk(parsed(source)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(path)
     return [f"{', '.join(paths)}: class {name} exists twice" for name, paths in places.items() if len(paths) > 1]
@@ -291,7 +295,7 @@ def doubled_classes(sources: dict[str, str]) -> list[str]:
 def imported_twice(sources: dict[str, str]) -> list[str]:
     places: dict[str, dict[str, int]] = defaultdict(dict)
     for path, source in sources.items():
-        for line, name in imported_modules(ast.parse(source)):
+        for line, name in imported_modules(parsed(source)):
             module = name.split(".")[0]
             if module in SINGLE_MODULE_IMPORTS:
                 places[module].setdefault(path, line)

@@ -22,11 +22,6 @@ ALLOWED = {
     "core/operating_system.py", "core/run_lock.py", "core/stop_signals.py", "core/process_setup.py",
     "core/thread_parts.py",
 }  # fmt: skip
-# The modules of losses, theory, diagnosis and evaluation that meet the most of the system in the shortest time.
-SHORT = [
-    "tests/losses/test_infonce.py", "tests/theory/test_phase.py", "tests/diagnostics/test_findings.py",
-    "tests/evaluation/test_feature_tables.py",
-]  # fmt: skip
 WHOLE = [f"tests/{name}" for name in ("losses", "theory", "diagnostics", "evaluation")]
 # Locks, text and the life of processes as Windows has them, in a process without its calls of Linux.
 LOCKED = r"""
@@ -36,6 +31,8 @@ windows_like.imitate()
 import numpy as np
 import torch
 import counterpoint as cp
+import counterpoint.losses
+from counterpoint.theory import optimal_geometry
 from counterpoint.core import operating_system as system
 from counterpoint.core.files import dead_siblings, temporary_sibling, write_text
 from counterpoint.core.run_lock import LOCK, is_locked, lock_run
@@ -71,6 +68,11 @@ rows = np.arange(15.0, dtype=np.float32).reshape(5, 3)
 with new_array(folder / "rows.npy", rows.shape, rows.dtype) as write:
     write(2, rows[2:]), write(0, rows[:2])
 assert StoredRows(folder / "rows.npy").take(torch.tensor([4, 1]))[:].tolist() == rows[[4, 1]].tolist()
+points = torch.randn(40, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
+cp.losses.InfoNCE()(points, points + 0.1).backward()
+found = cp.diagnose(points.detach().numpy(), labels=np.arange(40) % 4)
+assert points.grad.isfinite().all() and found.findings
+assert optimal_geometry([0.5, 0.5]).gram is not None
 """
 OTHERS = {
     "system": ("sitecustomize.py", "import sys\nsys.platform = 'sunos5'\n", "sunos5"),
@@ -120,10 +122,10 @@ def test_locks_text_and_processes_do_without_the_calls_of_linux(tmp_path: Path) 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows itself is no imitation")
-@pytest.mark.parametrize("modules", [SHORT, pytest.param(WHOLE, marks=pytest.mark.thorough)], ids=["short", "whole"])
-def test_losses_theory_diagnosis_and_evaluation_do_without_the_calls_of_linux(modules: list[str]) -> None:
+@pytest.mark.thorough
+def test_losses_theory_diagnosis_and_evaluation_do_without_the_calls_of_linux() -> None:
     options = ["-p", "windows_like", "-p", "no:cacheprovider", "-m", "not slow and not thorough", "-n", "0"]
-    finished = child(["-m", "pytest", *options, *modules], ROOT, seconds=1800)
+    finished = child(["-m", "pytest", *options, *WHOLE], ROOT, seconds=1800)
     assert finished.returncode == 0, finished.stdout[-6000:] + finished.stderr[-2000:]
 
 

@@ -1,9 +1,5 @@
 """Benchmarks run and print their tables; that of losses refuses what differs, and its instruments read right."""
 
-import csv
-import io
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +10,14 @@ import peer_losses
 import pytest
 import torch
 from exact_losses import exact
-from measuring import Plan, Quartiles
 from peer_losses import CATALOGUE, DENSE, OURS, Built, Provider
 from problems import Kind, Problem, make_inputs
-from result_tables import PRODUCTS, Row
+from result_tables import Row
 from torch import Tensor
 
 from tolerances import assert_close
 
 COMMAND = Path(pair_losses.__file__)
-MIB = 2**20
 
 
 QUICK = {
@@ -40,6 +34,7 @@ QUICK = {
     ),
     "views.py --images 4 --batch-size 3 --threads 1": ("| operation |", "| blur |", "Rounds: 9."),
     "diagnosis.py --rows 500 --rounds 1": ("500 x 512: ",),
+    "report_pages.py --quick --dims 16": ("| lay out the map", "| write the page", "MB of 8"),
     "file_hops.py": ("| a training step", "| optimal_geometry"),
 }
 
@@ -112,56 +107,3 @@ def test_what_differs_is_not_timed(
         f"not timed: {words} differs from the float64 oracle by 1.0e-03"
     )
     assert bool(row.remarks) == bool(words)
-
-
-def test_ratios_are_taken_pair_by_pair() -> None:
-    assert measuring.paired_ratio([1.0, 2.0, 30.0], [1.0, 1.0, 10.0]) == Quartiles(1.5, 2.0, 2.5)
-    rows = {"x": [4.0, 9.0], OURS: [2.0, 3.0], PRODUCTS: [1.0, 3.0]}
-    with_times = [pair_losses.with_times(Row(name), rows).ratio for name in rows]
-    assert [ratio and ratio.median for ratio in with_times] == [2.5, None, 1.5]
-
-
-def test_everyone_takes_turns_in_another_order_each_round() -> None:
-    calls: list[str] = []
-    steps = {name: (lambda name=name: calls.append(name)) for name in "abc"}
-    clock = {"a": 0.001, "b": 0.002, "c": 0.004}
-
-    def fake_clock(step: measuring.Step, repeats: int) -> float:
-        for _ in range(repeats):
-            step()
-        return clock[calls[-1]]
-
-    seconds = measuring.take_turns(steps, fake_clock, Plan(2, 40, 1, 0.004))
-    assert seconds == {name: [value] * 40 for name, value in clock.items()}
-    assert calls[:6] == [*"abcabc"]  # warm-ups
-    rounds = "".join(calls[6:])
-    turns = re.findall("a{5}|b{3}|c", rounds)  # one untimed call before several, none before a single one
-    assert "".join(turns) == rounds
-    orders = {"".join(turn[0] for turn in turns[k : k + 3]) for k in range(0, len(turns), 3)}
-    assert orders == {"abc", "acb", "bac", "bca", "cab", "cba"}
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak cannot be set back here")
-@pytest.mark.thorough
-def test_extra_memory_is_the_peak_of_the_call_alone() -> None:
-    """In a process of its own: where freed memory is kept, as by our command, there is no peak."""
-    program = (
-        "import measuring, torch\n"
-        f"before = torch.ones(48 * {MIB}); del before\n"  # 192 MiB that must not count
-        f"call = measuring.extra_of_call(lambda: (torch.ones(16 * {MIB}), None)[1])\n"  # 64 MiB, gone at the end
-        "print(call.method, call.extra_mib, sep='|')"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    method, extra_mib = said.stdout.strip().split("|")
-    assert method == "VmHWM set back"
-    assert 63 < float(extra_mib) < 72
-
-
-def test_the_grid_of_pair_losses_is_a_csv(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pair_losses, "COMPILED", {"nt-xent": {}})  # compiling takes longer than all the rest
-    threads, *part = str(torch.get_num_threads()), "--sizes", "8", "--features", "4", "--temperatures", "0.5"
-    assert pair_losses.main(["--grid", *part, "--threads", threads]) == 0
-    header, *rows = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert tuple(header) == pair_losses.GRID_HEADER
-    assert {"counterpoint", "dense torch", "lightly"} <= {row[5] for row in rows if float(row[6]) > 0}

@@ -10,7 +10,7 @@ import torch
 from calibrate_diagnosis import main
 from calibration.calibration import read_cases
 from calibration.calibration_tables import feature_tables, trained_tables
-from calibration.cases import EVIDENCE, SETS, Case, FeatureWork, Set, evidence_of
+from calibration.cases import EVIDENCE, SETS, Case, FeatureWork, Set
 from calibration.feature_faults import FAULTS
 from calibration.feature_sets import FeatureSet
 from calibration.healthy_features import FAMILIES
@@ -18,6 +18,8 @@ from calibration.spoiled_samples import Sample
 
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.measure import measure_place
+
+pytestmark = pytest.mark.thorough
 
 GOOD = Evidence(
     {EMBEDDING: measure_place(torch.randn(300, 8)).figures}, loss=2.0, chance=5.0, floor=1.0,
@@ -81,25 +83,6 @@ def test_a_fault_is_in_the_features_and_the_same_features_without_it_differ() ->
     apart = torch.cdist(torch.from_numpy(hubs), torch.from_numpy(hubs)).fill_diagonal_(torch.inf)
     chosen = torch.bincount(apart.topk(10, largest=False).indices.flatten(), minlength=len(hubs))
     assert chosen.max() > 0.5 * len(hubs)
-
-
-def test_healthy_sets_are_of_twenty_families_and_each_can_be_diagnosed() -> None:
-    work = FeatureWork("publishing", PHOTOS)
-    cases = [work(name, 0) for name in FAMILIES]
-    assert len(FAMILIES) >= 20
-    assert [each.error for each in cases if each.error] == []
-    half = work.drawn("float16", 0)
-    assert half.z_ND.dtype == np.float16
-    assert evidence_of(half).places[EMBEDDING].num_dims == half.z_ND.shape[1]
-
-
-def test_a_fault_counts_as_named_by_its_own_finding_among_the_first() -> None:
-    assert case("untrained", UNTRAINED).is_named(("untrained",))
-    assert not case("copies", UNTRAINED).is_named(("duplicates",))
-    assert not case("untrained", UNTRAINED).is_named(("untrained",), 0)
-    assert not case("healthy", GOOD).has("severe")
-    assert case("healthy", UNTRAINED).has("severe")
-    assert not case("healthy", UNTRAINED).has("severe", ("untrained",))
 
 
 def test_a_remedy_improves_where_its_finding_goes_or_its_figure_gets_better() -> None:

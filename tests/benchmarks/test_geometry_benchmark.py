@@ -2,34 +2,15 @@
 
 import math
 
-import geometry
 import geometry_peers
 import numpy as np
 import pytest
-import torch
-from geometry_peers import OURS, Task
+from geometry_peers import Task
 
 from oracles import cvx_geometry
 from oracles.cvx_geometry import LogSum, Problem
 
 pytestmark = pytest.mark.thorough
-
-
-def test_where_risks_differ_nothing_is_timed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(geometry, "risks_at", lambda task, gram: {OURS: 1.0, "cvxpy": 1.0 + 1e-6})
-    monkeypatch.setattr(geometry, "solve_apart", lambda *_: pytest.fail("timed"))
-    monkeypatch.setattr(torch, "set_num_threads", lambda number: None)
-    assert geometry.main(["--sizes", "3", "--threads", "1"]) == 1
-    assert "risks differ by more than 1e-09: not timed" in capsys.readouterr().err
-
-
-def test_a_late_solver_is_ended() -> None:
-    """A limit that no solver holds: its process is gone and the row says so."""
-    row = geometry.solve_apart(Task(60, 512), "scipy, L-BFGS", 0.001)
-    assert row.remark == "ended after 0.001 s"
-    assert row.seconds is None
 
 
 @pytest.mark.parametrize("supervised", [False, True], ids=["UCL", "SCL"])

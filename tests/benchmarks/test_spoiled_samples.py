@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from calibration.feature_faults import FAULTS
-from calibration.healthy_features import FAMILIES
 from calibration.spoiled_samples import (
     HELD_OUT,
     Sample,
     Spoil,
-    copied,
     half_noise,
     held_out_inverted,
     labelled_by_tint,
@@ -40,12 +37,6 @@ def spoiled(spoil: Spoil, num: int = 200) -> Sample:
 
 def num_distinct(pictures: np.ndarray) -> int:
     return len(np.unique(pictures.reshape(len(pictures), -1), axis=0))
-
-
-def test_copies_leave_the_number_and_take_the_variety() -> None:
-    found = spoiled(copied(0.4))
-    assert len(found.pictures) == 200
-    assert num_distinct(found.pictures) == 120
 
 
 def test_near_copies_are_near_and_no_copies() -> None:
@@ -105,9 +96,3 @@ def test_each_trained_fault_has_settings_that_exist_and_findings_that_name_it(na
     paths = {path for path, _ in leaf_fields(TrainSettings)}
     for form in (fault.choosing, fault.publishing):
         assert set(form.settings) <= paths
-
-
-def test_each_check_that_has_a_fault_can_be_told_by_its_code() -> None:
-    codes = {code for fault in (*TRAINED_FAULTS.values(), *FAULTS.values()) for code in fault.found_as}
-    assert all(code == code.lower() and " " not in code for code in codes)
-    assert not set(FAULTS) & set(FAMILIES)  # one record has both

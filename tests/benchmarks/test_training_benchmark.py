@@ -7,11 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import training
 import training_runs
-from training_runs import PARTS, WARM_UPS, Setup
-
-from counterpoint.data.loader import Batch
+from training_runs import WARM_UPS, Setup
 
 pytestmark = pytest.mark.thorough
 
@@ -42,35 +39,6 @@ def test_the_bare_loop_does_what_the_engine_does(setup: Setup, precision: str, t
         assert not torch.equal(ours, first)
 
 
-def test_a_step_ends_when_the_next_batch_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = [0.0]
-    monkeypatch.setattr(training_runs, "now", lambda: ticks[0])
-
-    class Loader:
-        order = None
-
-        def epoch(self, epoch: int, *, first_batch: int):
-            for number in range(3):
-                ticks[0] += 1  # fetching belongs to the step
-                yield Batch(torch.tensor([number]), torch.tensor([number]), torch.zeros(1))
-
-    def other(batch: Batch) -> None:
-        ticks[0] += 100
-
-    loader = training_runs.Interleaved(Loader(), {"other": other})  # pyright: ignore[reportArgumentType]
-    for _ in loader.epoch(0):
-        ticks[0] += 10
-    assert loader.seconds == {"ours": [11, 11, 11], "other": [100, 100, 100]}
-
-
-def test_the_parts_make_up_the_step(setup: Setup, tmp_path: Path) -> None:
-    found = training_runs.part_seconds(setup, tmp_path / "run")
-    assert set(found) == {*PARTS, "step"}
-    assert all(value > 0 for seconds in found.values() for value in seconds)
-    for number, whole in enumerate(found["step"]):
-        assert sum(found[part][number] for part in PARTS) <= whole
-
-
 @pytest.mark.slow
 def test_the_example_of_lightly_trains_the_same_encoder(
     rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,11 +53,3 @@ def test_the_example_of_lightly_trains_the_same_encoder(
         assert len(lightly_simclr.lightly_seconds(setup, loads=loads)) == setup.num_steps - WARM_UPS
     monkeypatch.setattr(lightly_simclr, "TEMPERATURE", 0.1)
     assert "losses differ" in " ".join(lightly_simclr.differences(method, "resnet9"))
-
-
-def test_unequal_work_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(training, "differences_from_peer", lambda *_: ["the losses differ"])
-    assert training.main(["--quick"]) == 1
-    output = capsys.readouterr()
-    assert "the losses differ" in output.err
-    assert "| ours |" not in output.out

@@ -79,6 +79,7 @@ def test_where_torch_came_first_they_wait_briefly_while_work_is_done() -> None:
     ],
 )
 @pytest.mark.parametrize("first", ["", "import torch"])
+@pytest.mark.sampled(3)
 def test_who_wants_threads_to_spin_has_them_spin(first: str, variables: dict[str, str], words: str) -> None:
     _, within, _, found, remark, _ = spun(first, **variables)
     assert within[-1] > 1e-3
@@ -118,7 +119,7 @@ class AtWork:
             return torch.get_num_threads(), time.process_time() - begin > 2e-3
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.thorough)])
 def test_workers_of_a_data_loader_have_one_thread_that_does_not_spin(how: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(WORKERS.format(how=how), encoding="utf-8")

@@ -163,11 +163,11 @@ def test_raw_vectors_have_the_floor_of_gaps_without_end(case: Case) -> None:
 
 BAD_SETTINGS: list[tuple[Any, dict[str, Any], str]] = [
     (DCL, {"temperature": 0}, r"temperature must be > 0, got 0; common values are 0\.1 to 0\.5"),
-    (
-        InfoNCE,
-        {"temperature": math.inf},
-        r"temperature must be between 1e-30 and 1e\+30, got inf",
-    ),
+    (InfoNCE, {"temperature": math.inf}, r"temperature must be between 1e-30 and 1e\+30, got inf"),
+    (InfoNCE, {"temperature": math.nan}, r"temperature must be > 0, got nan"),
+    (InfoNCE, {"epsilon": -0.5}, r"epsilon must be >= 0, got -0\.5; 1 is NT-Xent, 0 is DCL"),
+    (InfoNCE, {"epsilon": math.nan}, r"epsilon must be >= 0, got nan"),
+    (InfoNCE, {"epsilon": math.inf}, r"epsilon must be >= 0.*, got inf"),
     (family.SoftTriplet, {"temperature": -1.0}, r"temperature must be > 0, got -1"),
     (family.SoftTriplet, {"margin": math.nan}, r"margin must be a finite number, got nan"),
     (family.Triplet, {"margin": math.inf}, r"margin must be a finite number, got inf; unit vectors have gaps"),

@@ -153,16 +153,6 @@ def pair_importance(z0: Rows, z1: Rows, per_anchor: PerAnchor, setting: Setting)
     return alpha
 
 
-def info_nce(z0: Rows, z1: Rows, tau: float, epsilon: float, kind: str, normalize: bool) -> Number:
-    """Mean over the 2n anchors of log(epsilon + sum_j exp((d_i^2 - d_ij^2) / tau))."""
-    return pair_loss(z0, z1, nce(tau, epsilon), Setting(kind, normalize))
-
-
-def info_nce_gradient(z0: Rows, z1: Rows, tau: float, epsilon: float, kind: str, normalize: bool) -> tuple[Rows, Rows]:
-    """Gradients for z0 and z1."""
-    return pair_gradient(z0, z1, nce(tau, epsilon), Setting(kind, normalize))
-
-
 def _gradient(loss: Callable[[Rows, Rows], Number], z0: Rows, z1: Rows) -> tuple[Rows, Rows]:
     """Complex steps for every entry of both views."""
     d = len(z0[0])
@@ -184,8 +174,3 @@ def complex_step(function: Callable[[list[Number]], Number], at: list[float]) ->
         moved[k] = complex(at[k], STEP)
         slopes.append(complex(function(moved)).imag / STEP)
     return slopes
-
-
-def importance(z0: Rows, z1: Rows, tau: float, epsilon: float, kind: str, normalize: bool) -> Rows:
-    """alpha_ij = phi'(xi_i) psi'(d_i^2 - d_ij^2), Eq. 4, with phi = log(eps + x), psi = exp(x / tau)."""
-    return pair_importance(z0, z1, nce(tau, epsilon), Setting(kind, normalize))
