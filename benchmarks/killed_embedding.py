@@ -4,8 +4,7 @@
     python benchmarks/killed_embedding.py --pictures 6000      a minute
 
 Each table must be the same bytes every time, with each row once, and what was
-finished before a kill must not be made again. Pictures are sprites of ``dsprites-rendered``, evenly spaced over its
-grid.
+finished before a kill must not be made again. Pictures are drawn as those of ``patterns-rendered``.
 """
 
 # N pictures
@@ -24,16 +23,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.files import sha256_of
 from counterpoint.core.ranks import WorkPart
-from counterpoint.data.sources import open_source
-from counterpoint.engine.progress import Reporter
+from counterpoint.data.sets.patterns import PATTERNS, SIDE, draw_pictures
 from counterpoint.evaluation.shard_files import MANIFEST
 from counterpoint.evaluation.vector_table import read_table
 
-SIDE, TRAINED_ON, SECONDS, RENDERED = 32, 2048, 7200, 4096
+TRAINED_ON, SECONDS, RENDERED = 2048, 7200, 64
 HEADER = "| processes | killed at shards | seconds | pictures/s | kept | made twice | rows | SHA-256 of the table |"
 
 
@@ -65,16 +63,11 @@ class Outcome:
 
 
 def render(plan: Plan) -> None:
-    """Sprites of half the side, with their shapes as labels."""
-    source = open_source("dsprites-rendered", SourceSettings(), progress=Reporter(quiet=True).bar)
-    chosen = np.linspace(0, len(source) - 1, plan.num_pictures).astype(np.int64)
+    """Patterns, with their numbers as labels."""
     images = np.empty((plan.num_pictures, SIDE, SIDE), np.uint8)
-    for first in range(0, plan.num_pictures, RENDERED):
-        pixels = source.store.fetch(chosen[first : first + RENDERED].tolist()).numpy()
-        quads = pixels.reshape(-1, SIDE, 2, SIDE, 2).astype(np.uint16)
-        images[first : first + RENDERED] = quads.mean(axis=(2, 4)).astype(np.uint8)
-    assert source.labels is not None
-    labels = source.labels.numpy()[chosen]
+    for numbers in torch.arange(plan.num_pictures).split(RENDERED):
+        images[numbers] = draw_pictures(numbers)[:, 0].numpy()
+    labels = np.arange(plan.num_pictures) % len(PATTERNS)
     np.savez(plan.folder / "pictures.npz", images=images, labels=labels)
     few = np.linspace(0, plan.num_pictures - 1, min(TRAINED_ON, plan.num_pictures)).astype(np.int64)
     np.savez(plan.folder / "few.npz", images=images[few], labels=labels[few])

@@ -16,10 +16,10 @@ from counterpoint.core.files import read_json, write_atomically, write_json
 from counterpoint.core.settings import SourceSettings
 from counterpoint.core.validation import build
 from counterpoint.data.formats.npz_files import read_npz
-from counterpoint.data.sets.dsprites import factors_at
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
 from counterpoint.engine.progress import Reporter
+from reproductions.ncl2024.sprites import factors_at, open_rendered
 from reproductions.study import PartPlan
 
 HOLDOUT = 0.2  # of sets without a test split
@@ -45,9 +45,10 @@ class StudySet:
     published: tuple[str, ...] = ()
 
 
+RENDERED = "dsprites-rendered"  # drawn by ``ncl2024.sprites``
 SETS: Mapping[str, StudySet] = {
     "digits": StudySet(named="digits", test=()),
-    "dsprites-rendered": StudySet(named="dsprites-rendered", test=()),
+    RENDERED: StudySet(test=()),
     "dsprites": StudySet(test=()),
     "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=CATALOGUE["cifar10"].files),
     "cifar100": StudySet(("cifar100",), "cifar100"),
@@ -57,7 +58,7 @@ SETS: Mapping[str, StudySet] = {
     "imagenet100": StudySet(("imagenet100", "imagenet-100"), test=("val", "test")),
     "imagenet": StudySet(("imagenet", "imagenet-1k"), test=("val", "test")),
 }
-WITHOUT_FILES = ("digits", "dsprites-rendered")
+WITHOUT_FILES = ("digits", RENDERED)
 SPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 GENERATED = "dsprites"  # sets of this name and beginning have factors that are known by the position
 
@@ -118,10 +119,10 @@ def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> Stu
     if name == GENERATED:
         path = _original_sprites(Path(os.path.expanduser(root or ".")), out)
         return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, words)
-    if plan.per_class is None:
+    if plan.per_class is None and name != RENDERED:
         return StudyData(name, {**source, "holdout": HOLDOUT}, None, {}, words)
     path = _part(name, "all", (name, source), plan.per_class, plan.image_size, out)
-    return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, f"{plan.per_class} of each class of {words}")
+    return StudyData(str(path), {"holdout": HOLDOUT}, None, {}, f"{plan.per_class or 'all'} of each class of {words}")
 
 
 def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]]:
@@ -179,7 +180,9 @@ def _part(
     data, asked = place
     if side is not None:
         asked = {**asked, "image_size": side}
-    source = open_source(data, build(SourceSettings, asked, "source"), progress=Reporter(quiet=True).bar)
+    settings = build(SourceSettings, asked, "source")
+    is_drawn = name == RENDERED
+    source = open_rendered() if is_drawn else open_source(data, settings, progress=Reporter(quiet=True).bar)
     positions = _first_of_each(source, count, name, split)
     images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
     assert source.labels is not None
@@ -221,10 +224,8 @@ def _original_sprites(root: Path, out: Path) -> Path:
     return path
 
 
-def factors_of(data: StudyData, num_samples: int) -> torch.Tensor:
+def factors_of(data: StudyData) -> torch.Tensor:
     """The factors that made each sample of a generated set, or of a part of it: whole numbers (n, f)."""
-    if not data.train.endswith(".npz"):
-        return factors_at(torch.arange(num_samples))
     with np.load(data.train) as part:
         return torch.from_numpy(part["factors"])
 

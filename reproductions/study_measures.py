@@ -139,7 +139,7 @@ def _of_dimensions(run: Run, data: StudyData, measures: Measures) -> dict[str, f
     subject = open_subject(run, samples, build(EvaluationSettings, dict(look), "evaluate"), QUIET)
     figures: dict[str, float] = {}
     if MIG in names:
-        found, factors = extract(subject.encoder, subject.source, layers), factors_of(data, len(subject.source))
+        found, factors = extract(subject.encoder, subject.source, layers), factors_of(data)
         figures |= {f"{layer}: {MIG}": factor_information(whole(found.layers[layer]), factors).gap for layer in layers}
     if names & SEPIN.keys():
         queries = evenly_spaced(subject.split.held_out, NUM_VIEWED)

@@ -259,7 +259,7 @@ def test_a_part_of_generated_data_keeps_its_factors(tmp_path: Path) -> None:
     plan = build(PartPlan, {"per_class": 12, "image_size": 16}, "plan")
     part = prepare("dsprites-rendered", plan, None, tmp_path)
     source = open_source(part.train, SourceSettings(), progress=Reporter(quiet=True).bar)
-    factors = factors_of(part, len(source))
+    factors = factors_of(part)
     assert factors.shape == (36, 5)
     assert source.labels is not None
     assert factors[:, 0].tolist() == source.labels.tolist()

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from counterpoint.data.sets.dsprites import GRID, factors_at
 from oracles import disentanglement_oracle as oracle
 from oracles.number_checks import assert_numbers
 from reproductions.ncl2024.disentanglement import factor_information
+from reproductions.ncl2024.sprites import GRID, factors_at
 
 EXACT = 1e-12
 

@@ -11,23 +11,14 @@ differ.
 # N images, T tiles (one per shape, scale and orientation), S side of a tile
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.formats.labels import Labels
-from counterpoint.data.source import (
-    NamedSource,
-    Progress,
-    Source,
-    choose_split,
-    fingerprint,
-    fixed_labels,
-    source_of,
-)
+from counterpoint.data.source import Source, fingerprint, source_of
 
 SHAPES = ("square", "ellipse", "heart")
 GRID = (3, 6, 40, 32, 32)  # shapes, scales, orientations, positions in x, in y
@@ -94,25 +85,11 @@ def render_tiles() -> Tensor:
     return outlines[shape, torch.arange(len(shape))].to(torch.uint8) * 255
 
 
-def open_rendered(settings: SourceSettings, progress: Progress) -> Source:
-    """Open the rendered set: nothing is read, images are drawn when fetched.
-
-    Raises:
-        UsageError: a split, or labels from elsewhere.
-    """
-    choose_split("dsprites-rendered", ("train",), settings.split)
+def open_rendered() -> Source:
+    """All images, with their shapes as labels: nothing is read, images are drawn when fetched."""
     store = SpriteStore(render_tiles())
     factors = factors_at(torch.arange(len(store)))
-    labels = fixed_labels("dsprites-rendered", Labels(factors[:, 0].contiguous(), SHAPES), settings)
+    labels = Labels(factors[:, 0].contiguous(), SHAPES)
     # Tiles and factors represent all images: these follow from both.
     content = fingerprint([store.tiles.numpy(), factors.numpy()], labels)
     return source_of("dsprites-rendered", store, (1, SIDE, SIDE), labels, fingerprint=content)
-
-
-CATALOGUE: Mapping[str, NamedSource] = {
-    "dsprites-rendered": NamedSource(
-        "737,280 sprites of 64 x 64 pixels over the factors of dSprites, drawn here; needs no file",
-        open_rendered,
-        has_files=False,
-    ),
-}

@@ -1,40 +1,20 @@
 """dSprites: the rendered grid has the original's factors and order."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.sets import dsprites
-from counterpoint.data.sets.dsprites import GRID, factors_at
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from data.silent_progress import silent
+from reproductions.ncl2024.sprites import GRID, factors_at, open_rendered, render_tiles
 
 NUM_IMAGES = 737_280
 
 
-def open_data(data: Any, **settings: Any) -> Source:
-    return open_source(data, SourceSettings(**settings), progress=silent)
-
-
-def refusal(data: Any, **settings: Any) -> str:
-    with pytest.raises((DataError, UsageError)) as caught:
-        open_data(data, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-# --- rendered
-
-
 @pytest.fixture(scope="module")
 def rendered() -> Source:
-    return open_data("dsprites-rendered")
+    return open_rendered()
 
 
 def test_the_grid_has_every_combination_once_in_the_original_order(rendered: Source) -> None:
@@ -77,22 +57,17 @@ def test_images_depend_on_their_position_only(rendered: Source, rng: np.random.G
     batch = rendered.store.fetch(positions)
     assert batch.dtype == torch.uint8
     assert torch.equal(batch, torch.cat([rendered.store.fetch([position]) for position in positions]))
-    again = open_data("dsprites-rendered")
+    again = open_rendered()
     assert torch.equal(again.store.fetch(positions[::-1]), batch.flip(0))
-    assert again.fingerprint == rendered.fingerprint != open_data("dsprites-rendered", labels="none").fingerprint
+    assert again.fingerprint == rendered.fingerprint
 
 
 def test_areas_are_those_of_the_outlines(rendered: Source) -> None:
-    areas = (dsprites.render_tiles().sum(dim=(1, 2)) / 255).reshape(GRID[:3]).mean(dim=2)
+    areas = (render_tiles().sum(dim=(1, 2)) / 255).reshape(GRID[:3]).mean(dim=2)
     scale = torch.linspace(0.5, 1.0, 6).square()
     heart = 3.661972723 * 10.9**2  # area of the curve (x^2 + y^2 - 1)^3 = x^2 y^3
     for shape, area in enumerate((21.4**2, math.pi * 14.8 * 7.4, heart)):
         assert float((areas[shape] / (area * scale) - 1).abs().max()) < 0.04  # a pixel counts whole or not
-
-
-def test_a_split_or_other_labels_are_refused() -> None:
-    assert "one of train" in refusal("dsprites-rendered", split="test")
-    assert "auto or none" in refusal("dsprites-rendered", labels="mine.csv")
 
 
 def test_known_factors() -> None:
