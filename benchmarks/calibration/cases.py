@@ -1,6 +1,5 @@
 """One case of a calibration: features or a training with a known fault, and what a diagnosis draws on."""
 
-import inspect
 import json
 import tempfile
 import zlib
@@ -169,10 +168,7 @@ def evidence_of(drawn: FeatureSet) -> Evidence:
         None if part is None else torch.from_numpy(part.astype(np.float16 if part.dtype == np.float16 else np.float32))
         for part in (drawn.z_ND, drawn.views)
     )
-    # A diagnosis that takes no groups is not given any.
-    taken = inspect.signature(given_features).parameters
-    more = {"groups": drawn.groups} if drawn.groups is not None and "groups" in taken else {}
-    return evidence_of_features(given_features(z_ND, drawn.labels, views, **more), SPARSITY_THRESHOLD)
+    return evidence_of_features(given_features(z_ND, drawn.labels, views), SPARSITY_THRESHOLD)
 
 
 # ---- trainings

@@ -223,18 +223,11 @@ FAULTS: Mapping[str, FeatureFault] = {
         labelled.other_views(is_shifted=True),
         VIEWS,
     ),
-    "sources, given": FeatureFault(
-        "two to five sources that move the features, each sample's is given",
-        ("batch-effect",),
-        spoiled.groups(1.0, 1.5, 2, is_told=True),
-        spoiled.either(spoiled.groups(0.5, 1.5, 3, is_told=True), spoiled.groups(0.5, 1.5, 5, is_told=True)),
-        LABELS,
-    ),
-    "sources, not given": FeatureFault(
+    "sources": FeatureFault(
         "two or three sources that move the features",
         ("batch-effect",),
-        spoiled.groups(1.0, 1.5, 2, is_told=False),
-        spoiled.either(spoiled.groups(0.8, 1.8, 2, is_told=False), spoiled.groups(1.2, 2.0, 3, is_told=False)),
+        spoiled.groups(1.0, 1.5, 2),
+        spoiled.either(spoiled.groups(0.8, 1.8, 2), spoiled.groups(1.2, 2.0, 3)),
         LABELS,
         "a true property of the samples that no label names looks the same",
     ),

@@ -41,21 +41,19 @@ class FeatureSet:
         z_ND: features.
         labels: of the samples, as a user has them; None without any.
         views: features of another view of the same samples.
-        groups: source or batch of each sample.
         kind: of the data.
     """
 
     z_ND: Values
     labels: Values | None = None
     views: Values | None = None
-    groups: Values | None = None
     kind: str = "generated"
 
     def at(self, places: Values) -> "FeatureSet":
         """The same of some samples, in the order of their places."""
         taken = {
             name: None if (part := getattr(self, name)) is None else part[places]
-            for name in ("z_ND", "labels", "views", "groups")
+            for name in ("z_ND", "labels", "views")
         }
         return replace(self, **taken)
 

@@ -92,7 +92,7 @@ def drift(function: Callable[[Values], Values], low: float, high: float, num_dir
     return spoil
 
 
-def groups(low: float, high: float, num_groups: int, *, is_told: bool) -> Spoil:
+def groups(low: float, high: float, num_groups: int) -> Spoil:
     """Samples come from sources, each of which moves its features; who is from where has nothing to do with classes."""
 
     def spoil(good: FeatureSet, draws: Draws) -> FeatureSet:
@@ -102,7 +102,7 @@ def groups(low: float, high: float, num_groups: int, *, is_told: bool) -> Spoil:
         if num_groups == 2:
             moves[1] = -moves[0]
         views = None if good.views is None else good.views + moves[group_N]
-        return replace(good, z_ND=good.z_ND + moves[group_N], views=views, groups=group_N if is_told else None)
+        return replace(good, z_ND=good.z_ND + moves[group_N], views=views)
 
     return spoil
 

@@ -50,7 +50,7 @@ PHOTOS = pictures_with_classes()
 
 
 def bits(drawn: FeatureSet) -> Sequence[object]:
-    parts = (drawn.z_ND, drawn.labels, drawn.views, drawn.groups)
+    parts = (drawn.z_ND, drawn.labels, drawn.views)
     return [None if part is None else part.tolist() if part.dtype == object else part.tobytes() for part in parts]
 
 

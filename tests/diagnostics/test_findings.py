@@ -23,7 +23,6 @@ from counterpoint.diagnostics.evidence import (
     ColourShortcut,
     Concept,
     Evidence,
-    GroupRecord,
     HeldOutRecord,
     Lever,
     Measurements,
@@ -172,7 +171,6 @@ def collapsed_to_classes(**changes: Any) -> Evidence:
 
 
 ONE_CLASS = tuple(ClassRow(name=name, count=count) for name, count in (("a", 900), ("b", 100)))
-GROUPS = GroupRecord(num_groups=2, num_samples=1000, agreement=0.9, chance=0.5, p=0.001)
 
 
 def told(raw: float, by_embedding: float) -> dict[str, ToldApart]:
@@ -317,7 +315,6 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("imbalance", of_classes(rows=ONE_CLASS), "warning", "90% of the samples are of class a, the rarest class has 100"),
     ("shared-cluster", of_classes(shared=(("a", "b"),)), "note", "a and b"),
     ("parted-label", of_classes(parted=("c",)), "note", "c"),
-    ("batch-effect", evidence(groups=GROUPS), "warning", "90% of a sample's nearest are of its group, by chance 50%"),
     ("batch-effect", embedding(hidden_modes=0.4), "note", "the smaller has 40% of the samples"),
     ("neural-collapse", collapsed_to_classes(), "note", "9 directions for 10 classes"),
     ("identical-views", embedding(same_views=1.0), "warning", "views of 100% of the samples"),

@@ -1,4 +1,4 @@
-"""Labels, groups and views: each fault is named first, and healthy sets are silent."""
+"""Labels and views: each fault is named first, and healthy sets are silent."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ import counterpoint as cp
 DRAWN = np.random.default_rng(0)
 CLASSES = DRAWN.integers(0, 10, 800)
 HEALTHY = (DRAWN.normal(size=(10, 32))[CLASSES] + DRAWN.normal(size=(800, 32))).astype(np.float32)
-EVERY_OTHER = np.arange(800) % 2
 NEW = {
     "label-noise", "label-leak", "imbalance", "neural-collapse", "batch-effect", "shared-cluster", "identical-views",
     "stray-views",
@@ -67,19 +66,7 @@ def test_labels_in_the_features_are_named(leak: str) -> None:
     assert _found(np.concatenate([HEALTHY, written], axis=1), labels=CLASSES)["label-leak"] == "warning"
 
 
-def test_groups_are_named_where_the_features_tell_them_apart_within_classes() -> None:
-    assert _found(HEALTHY + 2 * EVERY_OTHER[:, None], labels=CLASSES, groups=EVERY_OTHER)["batch-effect"] == "warning"
-    assert "batch-effect" not in _found(HEALTHY, labels=CLASSES, groups=EVERY_OTHER)
-
-
-def test_of_groups_that_are_the_classes_it_is_said_that_nothing_can_be_told() -> None:
-    found = cp.diagnose(HEALTHY, labels=CLASSES, groups=CLASSES, quiet=True).findings
-    (said,) = [finding for finding in found if finding.name == "batch-effect"]
-    assert said.level == "note"
-    assert "cannot be decided" in said.title
-
-
-def test_two_modes_in_every_class_are_noted_without_groups() -> None:
+def test_two_modes_in_every_class_are_noted() -> None:
     assert _found(HEALTHY + 6 * (np.arange(800) % 3 == 0)[:, None], labels=CLASSES)["batch-effect"] == "note"
 
 
@@ -112,12 +99,6 @@ def test_healthy_labelled_sets_are_silent(kind: str) -> None:
     features = apart * drawn.normal(size=(classes, dims))[labels] + drawn.normal(size=(num, dims))
     features = np.maximum(features, 0) if kind == "relu" else features
     assert not NEW & set(_found(features, labels=labels)) - {"neural-collapse"}
-
-
-@pytest.mark.parametrize("groups", [[0, 1], [[0]] * 800, [0.5] * 800], ids=["length", "shape", "numbers"])
-def test_groups_that_cannot_be_any_are_refused_in_one_line(groups: object) -> None:
-    with pytest.raises(cp.DataError, match="groups must be"):
-        cp.diagnose(HEALTHY, groups=groups, quiet=True)
 
 
 @pytest.mark.parametrize("hidden", [(128,), (256, 64)], ids=str)

@@ -36,6 +36,7 @@ GONE = {
     "search --shards": "search the run without it: its samples are embedded",
     "search --second": "`cp.load(RUN, second=True).embed(x)` gives vectors to compare with those of cp.embed(RUN)",
     "diagnose --layers": "`embed RUN --layer NAME --out layer.npz`, then `diagnose layer.npz`, layer by layer",
+    "diagnose --groups": "`diagnose FILE --labels GROUPS.npy` says how far neighbours are of one group",
     "diagnose --loss": "`loss.importance(z0, z1)` weighs the pairs of two views",
     "rebuild": "features come from the cache, which knows samples and weights by their hashes",
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",

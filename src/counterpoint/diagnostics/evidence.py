@@ -251,28 +251,6 @@ class ClassRecord(Record):
         return self.imbalance >= IMBALANCED
 
 
-class GroupRecord(Record):
-    """Whether groups of samples that were given (sensors, batches, sites) show in the features.
-
-    Attributes:
-        num_groups: among the compared samples.
-        num_samples: that were compared.
-        has_classes: whether classes were known, and held fixed.
-        is_the_classes: each class lies in one group, so that groups cannot be compared.
-        agreement: share of the nearest samples of the own class that are of the own group; None where not measured.
-        chance: the same of groups that were shuffled within classes.
-        p: of the test that groups make no difference.
-    """
-
-    num_groups: int = 0
-    num_samples: int = 0
-    has_classes: bool = False
-    is_the_classes: bool = False
-    agreement: Figure = None
-    chance: Figure = None
-    p: Figure = None
-
-
 @dataclass(frozen=True)
 class Evidence:
     """All evidence for findings; None where it is not known.
@@ -296,7 +274,6 @@ class Evidence:
         classes: how the classes of the embedding lie; None without labels.
         held_out: training samples beside held-out ones; None except for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
-        groups: what groups of samples that were given have to do with the features; None without any.
         altered: what was done to the pictures since training; None where nothing is known of it.
     """
 
@@ -316,7 +293,6 @@ class Evidence:
     classes: ClassRecord | None = None
     held_out: HeldOutRecord | None = None
     suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    groups: GroupRecord | None = None
     altered: AlteredInput | None = None
 
     @property

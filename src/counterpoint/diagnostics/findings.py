@@ -68,7 +68,7 @@ CATALOGUE: Mapping[str, Check] = {
     "narrow-embedding": quality_checks.check_narrow_embedding,
     "shortcut": pair_checks.check_shortcut,
     "neural-collapse": neural_collapse.check_neural_collapse,
-    "batch-effect": label_checks.check_groups,
+    "batch-effect": label_checks.check_hidden_modes,
     "shared-cluster": label_checks.check_shared_cluster,
     "parted-label": label_checks.check_parted_label,
     "minority-collapse": feature_checks.check_minority_collapse,

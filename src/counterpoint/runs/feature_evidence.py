@@ -5,7 +5,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from counterpoint.core.array_layout import finite_vectors, to_samples
@@ -14,7 +13,6 @@ from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.order import split_source
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, ClassRecord, Evidence
-from counterpoint.diagnostics.group_effect import group_effect
 from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.evaluation.subject import DEFAULT_HOLDOUT
@@ -35,7 +33,6 @@ class GivenFeatures:
         not_finite: names of the rows that were left out.
         kept_N: positions of the others among all rows.
         source: what the features are of, row by row as they were given; None where it is not at hand.
-        groups: of the samples, as labels are; None without any.
     """
 
     z_ND: Tensor
@@ -45,12 +42,9 @@ class GivenFeatures:
     not_finite: tuple[str, ...]
     kept_N: Tensor
     source: Source | None = None
-    groups: Labels | None = None
 
 
-def given_features(
-    features: Any, labels: Any, views: Any, source: Source | None = None, groups: Any = None
-) -> GivenFeatures:
+def given_features(features: Any, labels: Any, views: Any, source: Source | None = None) -> GivenFeatures:
     """Check features, their labels and those of another view.
 
     Raises:
@@ -76,10 +70,6 @@ def given_features(
     numbered = None if own is None else number_labels(own, len(is_finite_N))
     if numbered is None and source is not None and source.labels is not None:
         numbered = Labels(source.labels, source.class_names)
-    try:
-        grouped = None if groups is None else number_labels(groups, len(is_finite_N))
-    except DataError as error:
-        raise DataError(str(error).replace("labels", "groups")) from None
     return GivenFeatures(
         z_ND=z_ND,
         other_ND=other_ND if other_ND is None or is_finite_N.all() else other_ND[is_finite_N],
@@ -88,7 +78,6 @@ def given_features(
         not_finite=tuple(odd),
         kept_N=is_finite_N.nonzero()[:, 0],
         source=source,
-        groups=grouped and replace(grouped, numbers=grouped.numbers[is_finite_N]),
     )
 
 
@@ -110,10 +99,6 @@ def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
         classes = class_record(z_ND, labels.numbers, labels.class_names)
     if classes is not None and labels is not None and place.agreement is not None:
         classes = with_clusters(classes, place.agreement, labels.class_names)
-    groups = None
-    if given.groups is not None:
-        generator = torch.Generator().manual_seed(0)
-        groups = group_effect(z_ND, given.groups.numbers, labels.numbers if labels else None, generator=generator)
     return Evidence(
         {EMBEDDING: place.figures},
         votes=votes,
@@ -121,7 +106,6 @@ def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
         classes=classes,
         not_finite=given.not_finite,
         suspects=place.suspect_names(given.names),
-        groups=groups,
     )
 
 

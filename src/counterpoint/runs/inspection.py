@@ -29,13 +29,12 @@ from counterpoint.runs.sample_collection import described_concepts, keep_for_pag
 
 
 @usual_modes()
-def diagnose(  # noqa: PLR0913 (its signature is published)
+def diagnose(
     subject: Run | Table | str | Path | Any,
     *,
     data: Any = None,
     labels: Any = None,
     views: Any = None,
-    groups: Any = None,
     threshold: float = SPARSITY_THRESHOLD,
     quiet: bool = False,
     **look: Any,
@@ -50,7 +49,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             the samples that they were computed from, in their order; to compare the features with their raw input.
         labels: one class per sample; for a run's own data they are known already.
         views: for features: features of another view of the same samples, so that alignment can be measured.
-        groups: for features: one group per sample (sensor, batch, site), which the features should not separate.
         threshold: value above which a feature of a unit-length vector counts as active.
         quiet: show no progress.
         look: for a run or an encoder: which data are used: ``split``, ``classes``, ``root`` and ``image_size``,
@@ -84,8 +82,6 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
     if isinstance(subject, Run | str | Path) or is_encoder(subject):
         if views is not None:
             raise UsageError("views= goes with features; a run draws its own views")
-        if groups is not None:
-            raise UsageError("groups= goes with features: diagnose what counterpoint embed writes of the run")
         reporter = Reporter(quiet=quiet)
         judged = open_subject(subject, Samples(data, labels), asked, reporter)
         judged = one_checkpoint(judged, asked.checkpoint)
@@ -99,7 +95,7 @@ def diagnose(  # noqa: PLR0913 (its signature is published)
             "encoder give the features that it returns for some samples"
         )
     source = None if data is None else open_samples(data, part, None, Reporter(quiet=quiet))
-    given = given_features(subject, labels, views, source, groups)
+    given = given_features(subject, labels, views, source)
     evidence = evidence_of_features(given, threshold)
     concepts = described_concepts(given.z_ND, given.labels, given.names, threshold)
     return _judged(evidence, given.z_ND, concepts, threshold)

@@ -36,7 +36,6 @@ class DiagnoseFlags(SubjectFlags, LookSettings):
     )
     labels: str | None = option("file with one label per sample: .npy; for a run on a folder also .csv")
     views: str | None = option("with features: those of another view of the same samples, .npy")
-    groups: str | None = option("with features: the source of each sample (sensor, batch, site), .npy or .csv")
     threshold: float = option("value above which a feature counts as active", 1e-5)
     fail_on: Level | None = option("exit with code 3 if a finding is at least this bad (for scripts)")
     pairs: bool = option("also print which negatives the loss pushes, and the closest pairs", False)
@@ -45,19 +44,6 @@ class DiagnoseFlags(SubjectFlags, LookSettings):
         alone="",
     )
     as_json: Json = False
-
-
-def read_groups(path: Path) -> Any:
-    """One group per sample: an array, or a text file with one group a line."""
-    if path.suffix == ".npy":
-        return array_or_name(str(path))
-    from counterpoint.core.user_files import read_text  # deferred: only where it is asked for
-
-    try:
-        lines = read_text(path).splitlines()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"groups {path} cannot be read: {error}") from None
-    return lines[1:] if lines and lines[0].strip().lower() == "group" else lines
 
 
 def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
@@ -72,8 +58,6 @@ def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
 
     look = {**given(flags, LookSettings), **settings.get("source", {})}
     samples = {"data": flags.data, "labels": flags.labels, "views": array_or_name(flags.views)}
-    if flags.groups is not None:
-        samples["groups"] = read_groups(Path(flags.groups))
     findings = diagnose(subject, **samples, threshold=flags.threshold, **look, quiet=flags.quiet)
     print_found(findings, as_json=flags.as_json)
     if flags.pairs and not flags.as_json:

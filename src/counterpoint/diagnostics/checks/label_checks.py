@@ -1,4 +1,4 @@
-"""What labels and groups say: wrong, written into the features, unevenly many, out of step with clusters, batches."""
+"""What labels say: wrong, written into the features, unevenly many, out of step with clusters, in two modes."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,6 @@ from counterpoint.diagnostics.finding import Finding
 NOISE = 0.03  # of the labels are wrong, lower end of the interval; clean sets have 0.01 at most
 MOSTLY = 0.85  # of the samples are of one class: a vote hardly names another
 UNEVEN = 10.0  # mean count of frequent classes over that of rare ones
-EFFECT = 0.1  # of the way from chance to 1, that neighbours are of one group
-P_VALUE = 0.01
 MOST_NAMED = 5
 
 
@@ -115,33 +113,9 @@ def _of_classes(names: Sequence[str], note: Finding) -> Finding | None:
     return note.model_copy(update=known) if names else None
 
 
-def check_groups(evidence: Evidence) -> Finding | None:
-    """Do features differ between sources or batches, beyond class differences?"""
-    groups, modes = evidence.groups, evidence.places[EMBEDDING].figures.get("hidden_modes")
-    if groups is not None and (groups.is_the_classes or groups.agreement is None):
-        return Finding(
-            title="Whether groups show in the features cannot be decided: "
-            + ("each class lies in one group" if groups.is_the_classes else "there are too few groups or samples"),
-            text="Groups are compared within classes, which needs a class with several groups.",
-            remedy="give groups that cut across the classes, two or more with 50 samples in all",
-        )
-    if groups is not None and groups.agreement is not None:
-        chance = groups.chance or 0.0
-        if groups.agreement - chance < EFFECT * (1 - chance) or (groups.p or 1.0) > P_VALUE:
-            return None
-        return Finding(
-            level="warning",
-            title=f"Groups show in the features: {groups.agreement:.0%} of a sample's nearest are of its group, by "
-            f"chance {chance:.0%}: a batch effect",
-            measured=groups.agreement,
-            reference=chance,
-            reference_name="groups shuffled within classes",
-            text=f"Neighbours within a class belong to one group more often than by chance, p {groups.p:.2g} "
-            f"({groups.num_groups} groups). The features encode the source of a sample, and distances depend on it.",
-            confirm="evaluate with all samples of one group held out",
-            remedy="subtract the mean of each group within classes, or train on views that hide the difference",
-            cannot_tell="whether the groups also differ in something that matters",
-        )
+def check_hidden_modes(evidence: Evidence) -> Finding | None:
+    """Does nearly every class fall into two distant modes, as sources or batches would give?"""
+    modes = evidence.places[EMBEDDING].figures.get("hidden_modes")
     if not modes:
         return None
     return Finding(
@@ -150,7 +124,7 @@ def check_groups(evidence: Evidence) -> Finding | None:
         reference_name="one mode",
         text="Within nearly every class the features have two modes along one direction, as two sensors, sites or "
         "batches would give.",
-        confirm="give the source of each sample: counterpoint diagnose FILE --labels LABELS.npy --groups GROUPS.npy",
+        confirm="the source of each sample as its label: counterpoint diagnose FILE --labels SOURCES.npy",
         remedy="find out in what the two modes differ, and subtract the mean of each",
         cannot_tell="whether the modes are sources or another property of the samples",
     )
