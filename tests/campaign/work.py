@@ -26,7 +26,7 @@ READING = {
     "diagnose": ["diagnose", "{run}"],
     "fix": ["diagnose", "{run}", "--fix", "{f}/fixed.yaml"],
     "report": ["report", "{run}", "--out", "{f}/page.html"],
-    "compare": ["compare", "{run}", "{m}/whole-1", "--out", "{f}/comparison.html"],
+    "compare": ["compare", "{run}", "{m}/whole-1"],
     "spectrum": ["spectrum", "{run}", "--steps", "2", "--batch-size", "8"],
     "search": ["search", "{run}", "0", "--no-cache"],
     "search page": ["search", "{run}", "0", "--out", "{f}/hits.html"],

@@ -42,6 +42,7 @@ GONE = {
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
     "search --method": "every row is compared; docs/search.md has a few lines for a graph of usearch",
     "search --exact": "every row is compared",
+    "compare --out": "`counterpoint report RUN RUN` draws runs side by side, and --json has every figure",
     "evaluate --baseline": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
     "evaluate --baseline-weights": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
     "evaluate --same-classes": "give the classes one name in both data sets",

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from counterpoint.cli.arguments import Json, Names, VerbFlags, given, option
-from counterpoint.cli.outputs import page_writer, print_found
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run, seed_folders
 
 PLACE, SUMMARY = 35, "which differences between runs are real, in pairs and over seeds"
@@ -14,7 +14,7 @@ folders of one folder; their differences are also compared over seeds, with how 
 
 examples:
   counterpoint compare runs/simclr runs/ncl
-  counterpoint compare runs/simclr runs/ncl --metrics knn --out comparison.html
+  counterpoint compare runs/simclr runs/ncl --metrics knn
   counterpoint compare runs/ncl resnet18.json"""
 
 
@@ -24,17 +24,15 @@ class CompareFlags(VerbFlags):
     runs: Names = option("evaluated run folders, folders of seeds, or files written by evaluate", ..., place="RUN")
     metrics: Names = option("of the evaluations, separated by commas", ())
     features: Names = option("such as representation,embedding", ())
-    out: str | None = option("also write an HTML page that opens from disk")
     as_json: Json = False
 
 
 def run(flags: CompareFlags) -> None:
-    """Compare, print, and write the page."""
+    """Compare, and print."""
     for path in (Path(run) for run in flags.runs if not Path(run).is_file()):
         for folder in seed_folders(path) or [path]:
             open_run(folder)
-    write = page_writer(flags.out, "comparison")
     from counterpoint.runs.comparison import compare  # deferred: loads NumPy and SciPy
 
-    found = compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "out", "as_json", "quiet")))
-    print_found(found, as_json=flags.as_json, page=write(found))
+    found = compare(*flags.runs, **given(flags, CompareFlags, but=("runs", "as_json", "quiet")))
+    print_found(found, as_json=flags.as_json)
