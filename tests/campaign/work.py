@@ -22,7 +22,6 @@ EXPORTED = {f"export {name}": ["export", "{run}", "--to", name, "--out", f"{{f}}
 OVER = {name: [*words, "--overwrite"] for name, words in {**EMBEDDED, **EXPORTED}.items()}
 READING = {
     "evaluate": ["evaluate", "{run}"],
-    "evaluate page": ["evaluate", "{run}", "--out", "{f}/evaluation.html"],
     "diagnose": ["diagnose", "{run}"],
     "fix": ["diagnose", "{run}", "--fix", "{f}/fixed.yaml"],
     "report": ["report", "{run}", "--out", "{f}/page.html"],

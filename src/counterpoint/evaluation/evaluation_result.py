@@ -88,10 +88,6 @@ class Evaluation:
         """Plain values, as in ``evaluation.json``."""
         return self.record.written()
 
-    def seed_table(self) -> list[list[str]]:
-        """One run has no figures over seeds."""
-        return []
-
     @property
     def samples(self) -> str:
         """Which samples the figures are about, in words."""
@@ -112,7 +108,7 @@ class Evaluation:
     def remarks(self) -> list[str]:
         """Figures that have no line."""
         num_curves = sum("kept" in row.settings for row in self.rows)
-        return [f"{num_curves} figures along curves: in JSON and on a page."] if num_curves else []
+        return [f"{num_curves} figures along curves: in JSON and in the report."] if num_curves else []
 
 
 def _listed(rows: Sequence[EvaluationRow]) -> list[str]:

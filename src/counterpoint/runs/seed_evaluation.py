@@ -88,24 +88,6 @@ class SeedEvaluation:
         return {"seeds": list(self.seeds), "split": self.split.written(), "rows": [asdict(row) for row in self.rows]}
 
     @property
-    def record(self) -> EvaluationRecord:
-        """As one evaluation has it: the means, with their intervals over the seeds."""
-        return EvaluationRecord(split=self.split, rows=tuple(row.mean_row for row in self.rows))
-
-    def remarks(self) -> list[str]:
-        """Text beside the figures: empty, as pairs are compared run by run."""
-        return []
-
-    def seed_table(self) -> list[list[str]]:
-        """Titles and rows of a table with the figure of each seed, as text."""
-        head = ["metric", "features", "mean", "deviation", "95 % interval", *(f"seed {seed}" for seed in self.seeds)]
-        rows = self.rows
-        return [
-            head,
-            *([row.metric.short, row.features, *row.written, *map(row.metric.written, row.values)] for row in rows),
-        ]
-
-    @property
     def samples(self) -> str:
         """Which seeds, and which samples the figures are about, in words."""
         split, seeds = self.split, ", ".join(map(str, self.seeds))

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, Names, SubjectFlags, given, option, subject_from
-from counterpoint.cli.outputs import page_writer, print_found
+from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, given, option, subject_from
+from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import RunFolder
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
@@ -35,28 +35,19 @@ class EvaluateFlags(SubjectFlags, EvaluationSettings):
     labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
     test_data: str | None = option("separate queries; all of --data is then the bank")
     test_labels: str | None = option("file with labels for them")
-    out: str | None = None  # one of these
-    files: Names = option(
-        "where the record goes (.json; default: the run folder; without a run nowhere), or an HTML page that opens "
-        "from disk; may be repeated",
-        (),
-        flag="--out",
-        whole=True,
-    )
+    out: str | None = option("where the record goes (.json; default: the run folder; without a run nowhere)")
     as_json: Json = False
 
 
 def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
-    """Evaluate, print the table, and write the page."""
-    files = {Path(name).suffix: name for name in flags.files}
-    if len(files) < len(flags.files) or not files.keys() <= {".json", ".html"}:
-        raise UsageError(f"out must end in .json or .html, and have each once, got {flags.files[-1]}")
-    write = page_writer(files.get(".html"), "evaluation")
+    """Evaluate, and print the table."""
+    if flags.out is not None and Path(flags.out).suffix != ".json":
+        raise UsageError(f"out must end in .json, got {flags.out}; `counterpoint report RUN` writes a page")
     folder = RunFolder(Path(flags.subject)) if flags.subject is not None and flags.encoder is None else None
     has_seeds = folder is not None and folder.holds_seeds
     subject = flags.subject if has_seeds else subject_from(flags)
     asked = {name: getattr(flags, name) for name in SAMPLES} | given(flags, EvaluationSettings)
-    asked |= settings.get("source", {}) | ({"out": files[".json"]} if ".json" in files else {}) | {"quiet": flags.quiet}
+    asked |= settings.get("source", {}) | {"quiet": flags.quiet}
     if has_seeds:
         from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: loads torch and scikit-learn
 
@@ -65,4 +56,4 @@ def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
         from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
 
         evaluation = evaluate(subject, **asked)
-    print_found(evaluation, as_json=flags.as_json, page=write(evaluation))
+    print_found(evaluation, as_json=flags.as_json)
