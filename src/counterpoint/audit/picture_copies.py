@@ -36,7 +36,7 @@ OTHER, OTHER_SHARE = 10, 0.2  # blocks that may show another thing, and their sh
 CHANGED, UNLIKE = 0.5, 0.3  # share of its contrast by which a block may differ, and of the blocks that may differ more
 GAINS = (0.4, 2.5)  # contrast of one over that of the other
 FRAME_LEVELS, FRAME_SHARE = 16, 0.97  # how far, and in what share of a row, a border may differ from its mean
-CHUNK = 128  # pairs that are compared at once, by matrices that stay in the cache
+CHUNK = 512  # pairs that are compared at once: few are left after the first look, and calls are few
 GREY_3 = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -179,10 +179,12 @@ def likeness(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
         whole_PSS, part_PSS = whole_PSS3 @ GREY_3, part_PSS3 @ GREY_3
         whole_PSS -= whole_PSS.mean((1, 2), keepdims=True)  # else little would be left of sums of squares
         rough_P, at_P3 = _rough_place(whole_PSS, part_PSS)
-        near = np.flatnonzero(rough_P >= ROUGH)
-        score_P2, at_P3 = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near])
-        is_close = (score_P2[:, 0] >= STRUCTURE) & (score_P2[:, 1] >= DETAIL)
-        near, at_P3, detail_P = near[is_close], at_P3[is_close], score_P2[is_close, 1]
+        near, score_P2 = np.flatnonzero(rough_P >= ROUGH), np.zeros((0, 2), np.float32)
+        for step, least in STEPS:
+            score_P2, at_P3[near] = _laid_over(whole_PSS[near], part_PSS[near], at_P3[near], step)
+            near, score_P2 = near[score_P2[:, 1] >= least], score_P2[score_P2[:, 1] >= least]
+        is_close = score_P2[:, 0] >= STRUCTURE
+        near, at_P3, detail_P = near[is_close], at_P3[near[is_close]], score_P2[is_close, 1]
         if len(near) == 0:
             continue
         cut_PSS3 = np.stack([_cut(whole_PSS3[near, ..., at].astype(np.float32), at_P3) for at in range(3)], axis=-1)
@@ -226,29 +228,30 @@ def _same_blocks(first_PSS3: np.ndarray, second_PSS3: np.ndarray) -> np.ndarray:
     return is_gain & is_marked_P & (changed_P <= UNLIKE)
 
 
-def _laid_over(whole_PSS: np.ndarray, part_PSS: np.ndarray, at_P3: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _laid_over(
+    whole_PSS: np.ndarray, part_PSS: np.ndarray, centre_P3: np.ndarray, step: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Correlation of structure and of detail of pictures and the best cut of others, (p, 2), and its place, (p, 3)."""
 
     def with_blurred(matrix_PSS: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return matrix_PSS, BLUR_SS @ matrix_PSS
 
     structure_PK, detail_PK = _centred(part_PSS), _centred(detail(part_PSS))
-    best_P2, at_P3 = np.full((len(part_PSS), 2), -1.0, np.float32), at_P3.copy()
-    for step in STEPS:
-        # Each with its blurred form: what is cut out and then blurred on both sides is the product of the blurred.
-        centre_P3, rows, columns = at_P3.copy(), {}, {}
-        for zoom, down, right in MOVES:
-            tried_P3 = (centre_P3 + step * np.array((zoom, down, right), np.float32)).clip([min(ZOOMS), 0, 0], 1)
-            tried_P3 = tried_P3.astype(np.float32)
-            if (zoom, down) not in rows:
-                rows[zoom, down] = [each @ whole_PSS for each in with_blurred(_along(tried_P3, 1))]
-            if (zoom, right) not in columns:
-                columns[zoom, right] = [each.transpose(0, 2, 1) for each in with_blurred(_along(tried_P3, 2))]
-            cut_PSS, blurred_PSS = map(np.matmul, rows[zoom, down], columns[zoom, right])
-            found = _correlation(cut_PSS, structure_PK), _correlation(cut_PSS - blurred_PSS, detail_PK)
-            found_P2 = np.stack(found, axis=1)
-            is_better_P = found_P2.sum(1) > best_P2.sum(1)
-            best_P2[is_better_P], at_P3[is_better_P] = found_P2[is_better_P], tried_P3[is_better_P]
+    best_P2, at_P3 = np.full((len(part_PSS), 2), -1.0, np.float32), centre_P3.copy()
+    # Each with its blurred form: what is cut out and then blurred on both sides is the product of the blurred.
+    rows, columns = {}, {}
+    for zoom, down, right in MOVES if step > 0 else MOVES[:1]:
+        tried_P3 = (centre_P3 + step * np.array((zoom, down, right), np.float32)).clip([min(ZOOMS), 0, 0], 1)
+        tried_P3 = tried_P3.astype(np.float32)
+        if (zoom, down) not in rows:
+            rows[zoom, down] = [each @ whole_PSS for each in with_blurred(_along(tried_P3, 1))]
+        if (zoom, right) not in columns:
+            columns[zoom, right] = [each.transpose(0, 2, 1) for each in with_blurred(_along(tried_P3, 2))]
+        cut_PSS, blurred_PSS = map(np.matmul, rows[zoom, down], columns[zoom, right])
+        found = _correlation(cut_PSS, structure_PK), _correlation(cut_PSS - blurred_PSS, detail_PK)
+        found_P2 = np.stack(found, axis=1)
+        is_better_P = found_P2.sum(1) > best_P2.sum(1)
+        best_P2[is_better_P], at_P3[is_better_P] = found_P2[is_better_P], tried_P3[is_better_P]
     return best_P2, at_P3
 
 
@@ -321,4 +324,6 @@ WINDOWS = [
 ]
 MOVES = [(0, 0, 0), *itertools.product((-0.1, 0.1), (-1, 1), (-1, 1))]
 MOVES += [(0, *move) for move in itertools.product((-1, 0, 1), (-1, 0, 1)) if any(move)]
-STEPS = (0.25, 0.12)  # of a shift; zooms move by a tenth of it
+# Share of a shift (zooms move by a tenth of it), and the detail below which no later step makes a copy of a pair. Of
+# 24,000 planted copies (CIFAR-10, Caltech-101) none began below 0.15 or came out of the first search below 0.53.
+STEPS = ((0.0, 0.10), (0.25, 0.40), (0.12, DETAIL))
