@@ -72,15 +72,6 @@ def noise(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     return Image.fromarray(rng.integers(0, 256, (image.height, image.width, 3), dtype=np.uint8))
 
 
-def page(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Black words in rows on white, as a scan has them."""
-    copy = Image.new("RGB", image.size, "white")
-    for top in range(4, image.height - 4, 5):
-        for left in range(4, image.width - 8, 8):
-            copy.paste((20, 20, 20), (left, top, left + int(rng.integers(2, 7)), top + 2))
-    return copy
-
-
 def turned_by_tag(image: Image.Image) -> bytes:
     """The same pixels in a file that is turned when it is read."""
     exif = Image.Exif()
@@ -121,8 +112,6 @@ DAMAGE: Mapping[str, tuple[str, Change]] = {
     "grey lower half": ("cut-short", lambda image, rng: half_grey(image)),
     "noise": ("noise", noise),
     "nearly black": ("blank", lambda image, rng: ImageEnhance.Brightness(image).enhance(0.04)),
-    "page of text": ("outliers", page),
-    "colours inverted": ("outliers", lambda image, rng: ImageOps.invert(image)),
 }
 # What is done to all photographs of one class.
 CUES: Mapping[str, Change] = {

@@ -274,7 +274,6 @@ def test_bad_input_is_one_line(
 def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
     values = rng.normal(size=(600, 6))
     values[:, 2] = 4.0
-    values[:, 3] *= 1e4
     values[7] = values[5]
     assert warned(look(values)) == {"same-pixels"}
     values[3, 1] = np.nan
@@ -285,7 +284,6 @@ def test_vectors(tmp_path: Path, rng: np.random.Generator) -> None:
         found = look(data)
         assert named(found, "not-finite").split() == ["3", "9"]
         assert named(found, "constant-columns") == "column 2"
-        assert found.found("scales") is not None
         assert {"5", "7"} <= set(named(found, "same-pixels").split())
         assert found.passport.shape == (6,)
     assert list(found.passport.classes) == ["0", "1"]

@@ -1,4 +1,4 @@
-"""The figures of an audit against oracles: outliers under a known tail, cues by chance, sample sizes by simulation."""
+"""The figures of an audit against oracles: sample sizes by simulation."""
 
 import numpy as np
 import pytest
@@ -6,32 +6,8 @@ import torch
 
 from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.audit.auditing import DISAGREEMENT, half_width, precision_of, smallest_difference
-from counterpoint.audit.picture_outliers import _beyond
 from counterpoint.audit.vector_checks import vector_evidence
 from counterpoint.core.paired_shares import Z_95
-
-
-def test_outliers_are_named_as_often_as_they_should_be(rng: np.random.Generator) -> None:
-    # Log distances with an exponential tail, as the null model has them: 1 % of the sets name anything.
-    alarms, beyond, sets = 0, 0, 400
-    for _ in range(sets):
-        found = _beyond(np.exp(rng.exponential(0.2, 1000)), np.arange(1000))
-        assert found is not None
-        alarms += len(found.positions) > 0
-        beyond += not found.low <= found.largest <= found.high
-    # The tail is fitted to 180 values: its scale is known to 7 %, which adds to both shares.
-    assert alarms / sets < 0.01 + 0.05
-    assert beyond / sets < 0.05 + 0.08
-
-
-def test_a_far_one_is_named_first(rng: np.random.Generator) -> None:
-    distances = np.exp(rng.exponential(0.1, 500))
-    distances[[17, 5]] = 40.0, 30.0
-    found = _beyond(distances, np.arange(500))
-    assert found is not None
-    assert found.positions.tolist() == [17, 5]
-    assert found.largest == 40.0
-    assert _beyond(np.ones(500), np.arange(500)) is None
 
 
 def test_the_half_width_is_that_of_the_score_interval() -> None:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.audit.audit_record import AGAINST
-from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.array_layout import with_missing
+from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
@@ -24,6 +25,8 @@ from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, MemoryStore
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.vector_table import features_source, is_embedded
 
 SIDE = 64  # given so that no header is read to choose one; the audit has its own decoder
 WHOLE = ""
@@ -102,11 +105,11 @@ def collect(
     """
     # Nothing is refused: how many pictures are bad is what an audit tells.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
-    with glance():
+    with glance(), with_missing():
         opened = []
         for split in _splits(data, lenient):
             part = lenient.model_copy(update={"split": split})
-            source = _with_folder_labels(open_source(data, part, labels=labels, progress=progress), part)
+            source = _with_folder_labels(_open(data, part, labels, progress), part)
             opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
             whole = lenient.model_copy(update={"split": "auto"})
@@ -125,6 +128,15 @@ def collect(
     labels_N, class_names = _joint_labels([source for _, source in opened])
     columns = [source.notes["source.columns"] for _, source in opened if "source.columns" in source.notes]
     return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names, tuple(columns))
+
+
+def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) -> Source:
+    """What training would open, or a table as ``embed`` writes it."""
+    path = Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None
+    if path is not None and path.is_file() and is_embedded(path):
+        asked = None if settings.labels == "auto" else settings.labels
+        return features_source(path, asked, PartSettings(), Reporter(quiet=True))
+    return open_source(data, settings, labels=labels, progress=progress)
 
 
 def _open_against(against: Any, settings: SourceSettings, source: Source, progress: Progress) -> Source:

@@ -19,7 +19,7 @@ from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
 from counterpoint.audit.picture_copies import GREY
 from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
-from counterpoint.audit.vector_checks import VECTOR_CHECKS, of_vectors, read_vectors, vector_evidence
+from counterpoint.audit.vector_checks import VECTOR_CHECKS, vector_evidence
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.table_columns import UNUSABLE
@@ -61,16 +61,11 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     if isinstance(labels, str | Path):
         labels, source = None, {**source, "labels": str(labels)}
     settings = build(SourceSettings, {"drop_columns": UNUSABLE, **source}, "source")  # told, and not refused
-    table = read_vectors(data, labels) if against is None else None
-    if table is not None:
-        found = _of_vectors(of_vectors(_name_of(data), *table, asked=settings.labels))
-    else:
-        collection = collect(data, settings, labels=labels, against=against, progress=reporter.bar)
-        is_images = collection.kind == "images"
-        found = _of_pictures(collection, reporter) if is_images else _of_vectors(vector_evidence(collection))
-        found = found.model_copy(update={"observations": (*found.observations, *map(_of_columns, collection.columns))})
+    collection = collect(data, settings, labels=labels, against=against, progress=reporter.bar)
+    found = _of_pictures(collection, reporter) if collection.kind == "images" else _of_vectors(collection)
     return found.model_copy(
         update={
+            "observations": (*found.observations, *map(_of_columns, collection.columns)),
             "name": _name_of(data),
             "against": "" if against is None else _name_of(against),
             "seconds": round(time.perf_counter() - started, 2),
@@ -123,9 +118,9 @@ def _name_of(data: Any) -> str:
     return shown_name(str(data)) if isinstance(data, str | Path) else ARRAY
 
 
-def _of_vectors(evidence: SetEvidence) -> Audit:
-    found = _judged(evidence, VECTOR_CHECKS)
-    shape = {"shape": evidence.collection.held.shape[1:]}
+def _of_vectors(collection: AuditedData) -> Audit:
+    found = _judged(vector_evidence(collection), VECTOR_CHECKS)
+    shape = {"shape": collection.held.shape[1:]}
     return found.model_copy(update={"passport": found.passport.model_copy(update=shape)})
 
 

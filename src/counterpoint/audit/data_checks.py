@@ -1,4 +1,4 @@
-"""What is wrong with data: broken and odd pictures, copies, class sizes, shortcuts, outliers."""
+"""What is wrong with data: broken and odd pictures, copies, class sizes, shortcuts."""
 
 # N pictures, D features
 
@@ -13,7 +13,6 @@ import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
-from counterpoint.audit.picture_outliers import outliers
 from counterpoint.audit.set_evidence import MOSTLY, Check, SetEvidence
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.checks.label_checks import NOISE
@@ -332,26 +331,6 @@ def check_cues(evidence: SetEvidence) -> Observation | None:
     )
 
 
-def check_outliers(evidence: SetEvidence) -> Observation | None:
-    """Pictures that differ from all others."""
-    odd = outliers(evidence.seen.looks, evidence.unique) if evidence.seen else None
-    if odd is None:
-        return None
-    return evidence.observed(
-        odd.positions.tolist(),
-        "unlike all others, by layout and colour",
-        code="outliers",
-        text="Measured is the largest distance to a fifth neighbour; the interval is that of the largest that as many "
-        "pictures of these data would have.",
-        remedy="look at them: screens, scans and pictures of something else are often among them",
-        measured=odd.largest,
-        low=odd.low,
-        high=odd.high,
-        reference=odd.expected,
-        reference_name="expected of the farthest",
-    )
-
-
 def check_few(evidence: SetEvidence) -> Observation | None:
     """Too few samples to learn a representation."""
     number = len(evidence.unique)
@@ -387,5 +366,4 @@ PICTURE_CHECKS: tuple[Check, ...] = (
     check_noise,
     check_cues,
     check_confined,
-    check_outliers,
 )

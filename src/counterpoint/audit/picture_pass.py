@@ -27,7 +27,7 @@ from counterpoint.data.formats.image_files import ENCODED, MAX_ENCODED_BYTES, de
 from counterpoint.data.stores import FileStore, Located, Read
 
 BLOCK = 64  # pictures that a thread takes at once
-NUM_CELLS = 8  # along each side, of mean colours
+NUM_CELLS = 8  # along each side, in which edges are counted
 NUM_LEVELS = 4  # of each colour in the histogram
 NUM_TURNS, WEAK_EDGES = 9, 100.0  # directions of edges; levels that all edges of a cell have to pass to count in full
 FILLED = 6  # levels around the grey with which a decoder fills
@@ -72,7 +72,6 @@ class PictureStatistics:
         border_N6: mean and deviation of the outermost ring, by colour.
         place_N4: centre of what differs from the border, and its spread, along both axes, in sides.
         range_N: levels between the darkest and the lightest hundredth of the pixels.
-        cells_N883: mean colour in 8 x 8 cells, uint8.
         cut_N: share of the height that is one grey of a half at the bottom, as decoders fill what is missing of a JPEG.
         grain_N: correlation of pixels with the next to the right and below; about 0 for noise.
         sharpness_N: logarithm of the energy of neighbouring differences over that of the grey levels.
@@ -86,7 +85,6 @@ class PictureStatistics:
     border_N6: np.ndarray
     place_N4: np.ndarray
     range_N: np.ndarray
-    cells_N883: np.ndarray
     cut_N: np.ndarray
     grain_N: np.ndarray
     sharpness_N: np.ndarray
@@ -278,7 +276,6 @@ def looks_of(pixels_BTT3: np.ndarray) -> PictureStatistics:
         border_N6=np.concatenate([border.mean(1), border.std(1)], axis=1).astype(np.float32) / 255,
         place_N4=_places(values, border.mean(1)),
         range_N=(high - low).astype(np.float32),
-        cells_N883=values.reshape(num, NUM_CELLS, -1, NUM_CELLS, side // NUM_CELLS, 3).mean((2, 4)).astype(np.uint8),
         cut_N=_cut_short(values),
         grain_N=_grain(small @ GREY_3),
         sharpness_N=np.log((np.diff(grey_BTT, axis=1).var((1, 2)) + 1) / (grey_BTT.var((1, 2)) + 1)),

@@ -127,7 +127,7 @@ class SetEvidence:
             if self.seen is not None:
                 values_ND = outlines(self.seen.looks.small_NSS3[some])
             else:
-                values_ND = self.collection.held[some].astype(np.float64).clip(-1e38, 1e38)  # float32 may have infinity
+                values_ND = self.collection.held[some].astype(np.float64)
                 values_ND /= np.maximum(values_ND.std(0), 1e-9)
             values = torch.from_numpy(values_ND - values_ND.mean(0))
             found.append((some, values, label_agreement(values, torch.from_numpy(labels_N[some]))))

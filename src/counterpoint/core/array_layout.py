@@ -1,6 +1,8 @@
 """Arrays of samples in one form: images from any common layout, or vectors."""
 
 import math
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import numpy as np
@@ -10,10 +12,12 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.numerics import holding
 
 Kind = Literal["images", "vectors"]
 COLOUR_CHANNELS = (1, 3)
 MAX_PIXEL = 255
+_MAY_MISS = ContextVar("_MAY_MISS", default=False)
 
 
 def to_samples(
@@ -50,7 +54,8 @@ def to_samples(
         samples = samples.to(torch.float32)
     else:
         samples = _channels_first(samples, name, channels)
-    check_finite(samples, name)
+    if kind == "images" or not _MAY_MISS.get():
+        check_finite(samples, name)
     if kind == "images" and samples.dtype != torch.uint8:
         # After the check: NaN compares false and would pass for a value in the range.
         low, high = float(samples.min()), float(samples.max())
@@ -60,6 +65,11 @@ def to_samples(
                 f"possible value"
             )
     return samples.contiguous()
+
+
+def with_missing() -> AbstractContextManager[None]:
+    """Vectors that are opened here may hold NaN, and infinity, also in place of what float32 cannot hold."""
+    return holding(_MAY_MISS, True)
 
 
 def finite_vectors(array: Any, *, name: str = "data") -> tuple[Tensor, Tensor]:
@@ -150,7 +160,7 @@ def _as_tensor(array: Any, name: str) -> Tensor:
         with np.errstate(over="ignore"):  # `_check_held` names what does not fit
             # A copy: torch takes no negative strides, and no read-only array without a warning.
             held = torch.from_numpy(np.array(values, dtype=np.uint8 if is_bytes else np.float32))
-    if values.dtype.itemsize > held.dtype.itemsize:
+    if values.dtype.itemsize > held.dtype.itemsize and not _MAY_MISS.get():
         _check_held(held, values, name)
     return held
 

@@ -22,7 +22,7 @@ from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import is_shard_folder, open_regular
 from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
-from counterpoint.data.formats.npz_files import read_npy, read_npz
+from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import of_classes
@@ -83,6 +83,12 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
 def is_table(path: Path) -> bool:
     """Whether a path is a folder of shards, has the name of a file of vectors, or is one of columns."""
     return path.suffix.lower() in READERS or is_shard_folder(path) or is_columns(path)
+
+
+def is_embedded(path: Path) -> bool:
+    """Whether an ``.npz`` or ``.csv`` is a table that ``embed`` wrote, and no file of samples."""
+    suffix = path.suffix.lower()
+    return "vectors" in npz_keys(path) if suffix == ".npz" else suffix == ".csv" and not is_columns(path)
 
 
 Columns = tuple[Sequence[Any], Sequence[Any], np.ndarray]  # names and labels, perhaps empty, and vectors
