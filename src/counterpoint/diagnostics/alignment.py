@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
+from counterpoint.core.numerics import row_dots, rowwise, unit_doubles, unit_rows
 from counterpoint.diagnostics.evidence import ColourShortcut
 
 MAX_PAIR_SAMPLES = 2048  # pairs are counted among this many samples, at most
@@ -65,7 +65,7 @@ def mean_cosine(z_ND: Tensor) -> float:
     unit = unit_doubles(z_ND)
     # |sum|^2 - sum|.|^2 is the sum over all ordered pairs, without forming any of them.
     num_samples = len(unit)
-    return float((unit.sum(dim=0).square().sum() - unit.square().sum()) / (num_samples * (num_samples - 1)))
+    return float((unit.sum(dim=0).square().sum() - row_dots(unit, unit).sum()) / (num_samples * (num_samples - 1)))
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,10 @@ def feature_correlation(z_ND: Tensor) -> float:
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    columns_DN = unit_rows(unit_doubles(z_ND).T.contiguous())
-    cosine_DD = columns_DN @ columns_DN.T
+    unit_ND = unit_doubles(z_ND)
+    gram_DD = unit_ND.T @ unit_ND
+    length_D = gram_DD.diagonal().sqrt()
+    cosine_DD = gram_DD / torch.outer(length_D, length_D).clamp(min=torch.finfo(torch.float64).tiny)
     # A silent column has no direction: its cosines of 0 would flatter the mean.
     num_live = int((cosine_DD.diagonal() > 0).sum())
     if num_live < 2:

@@ -14,7 +14,6 @@ from counterpoint.core.checks import check_features
 from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.thread_parts import side_by_side
-from counterpoint.diagnostics.near_copies import distinct_rows
 
 MOST_COMPARED = 2048  # samples of which all pairs are looked at
 NEAR = 0.1  # of the median distance between two samples: nearer ones belong to one clump
@@ -45,14 +44,17 @@ def spread(spectrum_D: Tensor, num_samples: int) -> float:
     return math.sqrt(float(spectrum_D.sum()) * (num_samples - 1) / num_samples)
 
 
-def duplicate_share(z_ND: Tensor) -> float:
+def duplicate_share(first_N: Tensor, num_rows: int) -> float:
     """Share of samples that are an exact copy of an earlier one.
 
-    >>> duplicate_share(torch.tensor([[1.0], [2.0], [1.0], [1.0]]))
+    Args:
+        first_N: positions of the first of equal rows, from ``near_copies.distinct_rows``.
+        num_rows: of all rows.
+
+    >>> duplicate_share(torch.tensor([0, 1]), 4)
     0.5
     """
-    check_features(z_ND, "z")
-    return 1 - len(distinct_rows(z_ND)) / len(z_ND)
+    return 1 - len(first_N) / num_rows
 
 
 def compared(z_ND: Tensor) -> Tensor:
@@ -147,7 +149,7 @@ def hub_rows(z_ND: Tensor, count_N: Tensor) -> Tensor:
 
 METRICS = (
     unshown_metric(name="spread", of=spread, at="spectrum_D num_rows", source="wang2020"),
-    unshown_metric(name="duplicates", of=duplicate_share, at="z_ND", source="wang2020", unit="share"),
+    unshown_metric(name="duplicates", of=duplicate_share, at="first_N num_rows", source="wang2020", unit="share"),
     unshown_metric(name="clumps", of=clump_share, at="z_ND", source="caron2018", unit="share"),
     unshown_metric(name="largest_hub", of=largest_hub, at="neighbours_N", source="radovanovic2010", unit="share"),
 )

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import rowwise, unit_doubles
+from counterpoint.core.numerics import row_dots, rowwise, unit_doubles
+from counterpoint.core.stored_rows import row_slices
 
 NUM_BLOCKS = 10
 FEWEST_SAMPLES = 100
@@ -37,17 +38,18 @@ def order_share(z_ND: Tensor, labels_N: Tensor | None = None) -> float:
         return math.nan
     length_N1 = rowwise(lambda rows: torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True), z_ND)
     log_N1 = length_N1.clamp(min=1e-12 * float(length_N1.max()) + 1e-300).log()
-    return max(_block_share(part, labels_N) for part in (unit_doubles(z_ND), log_N1))
+    return max(_block_share(log_N1, labels_N), _block_share(unit_doubles(z_ND), labels_N))
 
 
 def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
-    z_ND = z_ND - z_ND.mean(dim=0)
+    z_ND -= z_ND.mean(dim=0)  # in place: features are large, and these are nobody else's
     if labels_N is not None:
         class_N = labels_N.unique(return_inverse=True)[1]
         sums = torch.zeros(int(class_N.max()) + 1, z_ND.shape[1], dtype=z_ND.dtype).index_add_(0, class_N, z_ND)
         means = sums / torch.bincount(class_N)[:, None]
-        z_ND = rowwise(lambda rows, of: rows - means[of], z_ND, class_N)
-    total = float(z_ND.square().sum())
+        for part in row_slices(len(z_ND), MOST_LOOKED_AT):
+            z_ND[part] -= means[class_N[part]]
+    total = float(row_dots(z_ND, z_ND).sum())
     blocks = z_ND.tensor_split(NUM_BLOCKS)
     between = sum(len(block) * float(block.mean(dim=0).square().sum()) for block in blocks)
     free = len(z_ND) - 1
