@@ -19,13 +19,14 @@ from typing import TypeVar
 import torch
 
 from counterpoint.core.files import sha256_of, write_sealed
-from counterpoint.core.map_samples import write_collection
 from counterpoint.core.run_files import create_run
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import memory_source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.map_samples import write_collection
+from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import MAX_BYTES, report
-from counterpoint.runs.sample_collection import collect, make_map
+from counterpoint.runs.sample_collection import collect
 
 NUM_CLASSES, SIDE = 20, 64
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.chart_frame import CHARACTER_WIDTH, ChartText, svg, text, text_width
 from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.ticks import evenly_chosen
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.wording import MINUS, number
 from reproductions.panels import MatrixPanel
 

@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.core.markup import Markup, element
 from counterpoint.report.charts.chart_frame import ChartText, Frame, style_legend, svg
 from counterpoint.report.charts.figures import data_table, figure
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, label_room, line_chart
 from counterpoint.report.charts.series_style import RUN_DASHES, RUN_MARKERS, Style, marker_path
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.wording import count, number
 from reproductions.matrix_figure import matrix_figure
 from reproductions.panels import LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel

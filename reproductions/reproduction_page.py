@@ -7,11 +7,11 @@ from itertools import groupby
 from pathlib import Path
 
 from counterpoint.core.files import write_text
-from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.chart_frame import text_width
 from counterpoint.report.charts.figures import HALF, WIDE, columns, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.document import PageKind, PageSection, check_target, document, plain_header
+from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.wording import number, percent
 from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
 from reproductions.panels import LinePanel, Panel, TablePanel

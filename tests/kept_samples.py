@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from counterpoint.core.files import sha256_of, write_json, write_sealed
-from counterpoint.core.map_samples import PLACES, Collection, write_collection
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source, memory_source
+from counterpoint.evaluation.map_samples import PLACES, Collection, write_collection
 
 THRESHOLD = 1e-5
 

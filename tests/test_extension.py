@@ -27,7 +27,7 @@ def run(flags: HelloFlags) -> int:
 
 SECTION = """
 from collections.abc import Sequence
-from counterpoint.core.markup import Markup, element
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 

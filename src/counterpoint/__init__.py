@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from counterpoint.audit.auditing import audit as audit
     from counterpoint.audit.recommending import Recommendation as Recommendation
     from counterpoint.audit.recommending import recommend as recommend
-    from counterpoint.core.search_records import Copies as Copies
-    from counterpoint.core.search_records import SearchAnswer as SearchAnswer
     from counterpoint.diagnostics.findings import Findings as Findings
     from counterpoint.estimator.contrastive_encoder import ContrastiveEncoder as ContrastiveEncoder
     from counterpoint.evaluation.protocol import Evaluation as Evaluation
     from counterpoint.evaluation.protocol import evaluate as evaluate
+    from counterpoint.evaluation.search_records import Copies as Copies
+    from counterpoint.evaluation.search_records import SearchAnswer as SearchAnswer
     from counterpoint.export.export_record import Exported as Exported
     from counterpoint.export.exporting import export as export
     from counterpoint.export.hub import push_to_hub as push_to_hub
@@ -69,7 +69,7 @@ prepare_process()  # before torch is loaded, where that can be
 _DEFERRED = {
     "Audit": "counterpoint.audit.audit_record",
     "Comparison": "counterpoint.runs.comparison_record",
-    "Copies": "counterpoint.core.search_records",
+    "Copies": "counterpoint.evaluation.search_records",
     "ContrastiveEncoder": "counterpoint.estimator.contrastive_encoder",
     "Encoder": "counterpoint.nn.trained",
     "Evaluation": "counterpoint.evaluation.protocol",
@@ -77,7 +77,7 @@ _DEFERRED = {
     "Findings": "counterpoint.diagnostics.findings",
     "FineTuned": "counterpoint.runs.fine_tuning",
     "HessianSpectrum": "counterpoint.runs.curvature_record",
-    "SearchAnswer": "counterpoint.core.search_records",
+    "SearchAnswer": "counterpoint.evaluation.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Selection": "counterpoint.runs.selection",
     "Recommendation": "counterpoint.audit.recommending",

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.core.markup import MAX_CHARACTERS
 from counterpoint.core.run_records import ClassShare, EvaluationRow, read_record
+from counterpoint.core.terminal_text import MAX_CHARACTERS
 from counterpoint.diagnostics.evidence import (
     EMBEDDING,
     GREY_INPUT,

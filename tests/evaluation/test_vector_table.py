@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.core.written_tables import as_cell, from_cell
-from counterpoint.evaluation.vector_table import WRITERS, Table, read_table
+from counterpoint.evaluation.vector_table import WRITERS, Table, as_cell, from_cell, read_table
 
 RUN_BY_SPREADSHEETS = [
     *(

@@ -10,12 +10,13 @@ from run_folders import ATTACK, Samples, dense_embedding, sparse_embedding, toy_
 
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.progress import Reporter
+from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import render, report
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimension_words, dimensions_section, kinds_of
 from counterpoint.report.sections.map_drawing import Drawn, Groups, class_groups, layouts_of, still_map
 from counterpoint.report.sections.map_section import map_section
-from counterpoint.runs.sample_collection import collect, make_map
+from counterpoint.runs.sample_collection import collect
 from kept_samples import embedded, keep_samples, toy_source
 
 NO_PICTURES = 5  # the last step at which a page shrinks

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
+from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.search_page import render_search
 
 EVIL = '<script>alert(1)</script>"><img src=x>'

@@ -64,7 +64,7 @@ class RunFolder:
     other_evaluations = Inside("evaluations")  # folder of such tables on other samples, or by other labels
     findings = Inside("findings.json")  # diagnosis in numbers and words
     arrays = Inside("arrays.npz")  # arrays behind the diagnosis (spectra, histograms of cosines)
-    collection = Inside("collection.npz")  # samples for the map and the table of dimensions (``core.map_samples``)
+    collection = Inside("collection.npz")  # samples for the map and the dimensions (``evaluation.map_samples``)
     map_layout = Inside("map.json")  # positions on the map, made from ``collection`` by ``report``
     spectrum = Inside("spectrum.json")  # curvature of the loss: what is known of the eigenvalues of its Hessian
     report = Inside("report.html")  # default place of the report

@@ -1,4 +1,4 @@
-"""Tables for a terminal and as Markdown, whose cells end no column, and cells of CSV that no spreadsheet runs.
+"""Tables for a terminal and as Markdown, whose cells end no column.
 
 Names of data and classes may hold anything: as text in Markdown they begin no link and no markup.
 """
@@ -6,16 +6,10 @@ Names of data and classes may hold anything: as text in Markdown they begin no l
 import re
 from collections.abc import Iterable, Sequence
 
-from counterpoint.core.markup import printable
-from counterpoint.core.terminal_text import shown
+from counterpoint.core.terminal_text import printable, shown
 
-# What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
-# (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
-_START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
-_RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
 # A bar means something in tables alone, and `markdown_table` escapes it; :// makes a link of the text around it.
 _ACTIVE = re.compile(r"([\\`*_\[\]<>#&~$]|:(?=//))")
-_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
@@ -83,20 +77,6 @@ def as_code(text: str) -> str:
     fence = "`" * (1 + max(map(len, re.findall("`+", code)), default=0))
     pad = " " if code.startswith("`") or code.endswith("`") else ""
     return f"{fence}{pad}{code}{pad}{fence}"
-
-
-def as_cell(text: str) -> str:
-    """Text with a quote in front of what a spreadsheet would take for a formula; numbers stay.
-
-    >>> as_cell("=1+1"), as_cell("-2.5"), as_cell("cat")
-    ("'=1+1", '-2.5', 'cat')
-    """
-    return text if _NUMBER.fullmatch(text) else _RUNNABLE.sub("'", text)
-
-
-def from_cell(cell: str) -> str:
-    """What ``as_cell`` was given; only quotes that it could have set are taken away: 'tis stays."""
-    return _QUOTED.sub("", cell)
 
 
 def _markdown_line(cells: Sequence[str]) -> str:

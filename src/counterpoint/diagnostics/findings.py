@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from counterpoint.core.markup import preformatted
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
+from counterpoint.core.terminal_text import preformatted
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks import (
     collapse_checks,

@@ -15,7 +15,6 @@ from counterpoint.core.derived_files import check_run
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import Seal, flush_to_disk, sha256_of, write_file
 from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.engine.checkpoint_format import (
     PREFIX,
     find_damage,
@@ -27,6 +26,7 @@ from counterpoint.engine.checkpoint_format import (
     write_manifest,
 )
 from counterpoint.engine.engine import FullState
+from counterpoint.nn.tensor_file import read_tensors, write_tensors
 
 MODEL, OPTIMIZER, AVERAGE = "model.safetensors", "optimizer.safetensors", "average.safetensors"
 STATE = "state.json"

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_sealed, write_sealed
-from counterpoint.core.tensor_file import tensor_bytes
 from counterpoint.engine.checkpoint import Position, record_path
+from counterpoint.nn.tensor_file import tensor_bytes
 
 NUM_IDS = 5  # of the batch, kept for the reader
 

@@ -23,12 +23,12 @@ from counterpoint.core.checks import check_held
 from counterpoint.core.errors import DataError, InterruptedRunError, UsageError, unknown_name
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run
-from counterpoint.core.tensor_file import file_bytes
 from counterpoint.core.validation import merge, nest
 from counterpoint.engine.placement import place
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.classifier import BIASES, WEIGHTS, Classifier
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION
+from counterpoint.nn.tensor_file import file_bytes
 from counterpoint.nn.trained import Encoder, EncoderCard, load, part_of, rebuilt
 from counterpoint.runs.training import train
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from counterpoint.core.derived_files import read_derived, write_derived
 from counterpoint.core.errors import StaleFileError, UsageError
-from counterpoint.core.markup import preformatted
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.run_records import (
     EvaluationRecord,
@@ -21,7 +20,7 @@ from counterpoint.core.run_records import (
     corruption_means,
     read_record,
 )
-from counterpoint.core.terminal_text import shown
+from counterpoint.core.terminal_text import preformatted, shown
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.core.written_tables import aligned
 from counterpoint.data.source import Source

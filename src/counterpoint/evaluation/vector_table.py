@@ -4,6 +4,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import is_shard_folder, open_regular
-from counterpoint.core.written_tables import as_cell, from_cell
 from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
 from counterpoint.data.formats.numeric_tables import is_columns, open_columns
@@ -29,6 +29,12 @@ from counterpoint.data.sources import of_classes
 from counterpoint.data.stores import RowsStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
+
+# What makes a spreadsheet run a cell: a sign, also in full width, at its start or behind what may end a cell elsewhere
+# (a line end, a tab, a semicolon), blanks and quotes of our own before it or not. A quote in front makes it text.
+_START, _SIGN = r"(?:^|(?<=[\r\n\t;,|]))", r"(?='*[^\S\r\n\t]*[=+\-@＝＋－＠\t\r])"
+_RUNNABLE, _QUOTED = re.compile(_START + _SIGN), re.compile(_START + "'" + _SIGN)
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -219,3 +225,17 @@ def features_source(
     source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
     source = replace(source, table=None if table is None else table.plan)
     return source if look.classes is None else of_classes(source, look.classes)
+
+
+def as_cell(text: str) -> str:
+    """Text with a quote in front of what a spreadsheet would take for a formula; numbers stay.
+
+    >>> as_cell("=1+1"), as_cell("-2.5"), as_cell("cat")
+    ("'=1+1", '-2.5', 'cat')
+    """
+    return text if _NUMBER.fullmatch(text) else _RUNNABLE.sub("'", text)
+
+
+def from_cell(cell: str) -> str:
+    """What ``as_cell`` was given; only quotes that it could have set are taken away: 'tis stays."""
+    return _QUOTED.sub("", cell)

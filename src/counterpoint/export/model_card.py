@@ -14,13 +14,13 @@ import yaml
 from jinja2 import Environment, StrictUndefined
 
 from counterpoint.core.derived_files import read_derived
-from counterpoint.core.markup import printable
 from counterpoint.core.metric import is_apart, loaded_metrics, metric_under
 from counterpoint.core.paired_shares import Difference
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.table_columns import TableColumn
+from counterpoint.core.terminal_text import printable
 from counterpoint.core.written_tables import as_code, as_text, markdown_table
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved

@@ -13,7 +13,7 @@ from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import sha256_of, write_atomically
 from counterpoint.core.numerics import product
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.tensor_file import read_tensors, write_tensors
+from counterpoint.nn.tensor_file import read_tensors, write_tensors
 
 CARD_FORMAT = 1
 WEIGHTS, BIASES = "class_weights", "class_biases"  # as the losses call them

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import RunError, UsageError, first_line
-from counterpoint.core.tensor_file import read_tensors
 from counterpoint.core.user_files import open_regular
 from counterpoint.nn.encoders import Pooled, has_stem
+from counterpoint.nn.tensor_file import read_tensors
 
 MAX_PICKLE_BYTES = 1 << 28  # without the numbers
 MAX_DEPTH = 16  # of dictionaries in dictionaries

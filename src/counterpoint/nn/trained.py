@@ -20,13 +20,13 @@ from counterpoint.core.numerics import is_readable
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS, RunFolder, exported_folder
 from counterpoint.core.table_columns import ColumnPlan, encoded
-from counterpoint.core.tensor_file import read_tensors, write_tensors
 from counterpoint.core.torch_state import own_draws, require_float32, usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.nn.classifier import Classifier, is_classifier_sound, load_classifier
 from counterpoint.nn.encoders import build_encoder, own_copy, with_pooling
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width
 from counterpoint.nn.resizing import Resizing, fit_images
+from counterpoint.nn.tensor_file import read_tensors, write_tensors
 
 CHUNK = 512  # samples per forward pass
 TOO_LARGE = "; scale the samples down, or look for damaged weights"  # of sums that float32 cannot hold

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from counterpoint.core.errors import CounterpointError, RunError, first_line
-from counterpoint.core.map_samples import read_collection, read_map
 from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder
+from counterpoint.evaluation.map_samples import read_collection
+from counterpoint.report.map_layout import make_map, read_map
 
 Gaps = dict[str, str]  # by verb, why something could not be made
 
@@ -51,7 +52,6 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
 def _lay_out(folder: RunFolder, *, quiet: bool) -> Gaps:
     """Lay out the map; returns why that is not possible, if it is not."""
     from counterpoint.engine.progress import Reporter  # deferred: see `complete`
-    from counterpoint.runs.sample_collection import make_map  # deferred: see `complete`
 
     try:
         make_map(folder, Reporter(quiet=quiet))

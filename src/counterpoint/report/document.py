@@ -9,7 +9,7 @@ from pathlib import Path
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import write_text
-from counterpoint.core.markup import Child, Markup, element, join
+from counterpoint.report.markup import Child, Markup, element, join
 
 # Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
 ICON = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16">

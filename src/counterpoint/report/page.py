@@ -6,12 +6,12 @@ from pathlib import Path
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
-from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.run import Run, as_run, display_names, listed
 from counterpoint.core.rundir import RunFolder
 from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
 from counterpoint.report.completion import complete
 from counterpoint.report.document import PageKind, PageSection, check_target, document
+from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import Section, all_sections
 from counterpoint.report.wording import count, duration, number

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from counterpoint.core.map_samples import Sheet
-from counterpoint.core.markup import Markup, element
+from counterpoint.evaluation.map_samples import Sheet
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import RunRecord
 
 # Of the side of a picture as it is kept, while the page is too large; the last step shows no picture.

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 from counterpoint.core.derived_files import check_run, read_derived
 from counterpoint.core.errors import CounterpointError, RunError, first_line
 from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha256_of
-from counterpoint.core.map_samples import Collection, MapRecord, read_collection, read_map
-from counterpoint.core.markup import printable
 from counterpoint.core.run_records import EpochRecord, EvaluationRecord, Model, RunStatus, read_record
 from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.terminal_text import printable
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.core.validation import parse_yaml
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Measurements
 from counterpoint.diagnostics.findings import Findings, judged_anew
+from counterpoint.evaluation.map_samples import Collection, read_collection
+from counterpoint.report.map_layout import MapRecord, read_map
 from counterpoint.runs.curvature_record import HessianSpectrum
 
 PLACES = (REPRESENTATION, EMBEDDING, UNTRAINED)

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
-from counterpoint.core.markup import Markup, element, hide_folders, join, printable, prose
-from counterpoint.core.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
+from counterpoint.core.terminal_text import hide_folders, printable
+from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
+from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.picture_sheets import data_address
 from counterpoint.report.wording import count, number, percent
 

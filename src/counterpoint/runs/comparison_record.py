@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from counterpoint.core.markup import preformatted
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
+from counterpoint.core.terminal_text import preformatted
 from counterpoint.core.written_tables import aligned
 
 WIDTH = 100  # columns of the text

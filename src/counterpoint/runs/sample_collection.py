@@ -1,7 +1,4 @@
-"""What ``diagnose`` keeps of a run's own samples for its page, and the map that ``report`` lays out of them.
-
-The report reads these files, and never a live model.
-"""
+"""What ``diagnose`` keeps of a run's own samples for its page, which reads these files, and never a live model."""
 
 # N samples of the run, M of them on the map, D features, K principal components
 
@@ -12,33 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from counterpoint.core.array_layout import shrunk_to_bytes
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.files import sha256_of, write_atomically
-from counterpoint.core.map_samples import (
-    MOST_COMPONENTS,
-    MOST_SAMPLES,
-    NOBODY,
-    NUM_NEIGHBOURS,
-    NUM_TOP,
-    PLACES,
-    Collection,
-    Dimensions,
-    Layout,
-    MapRecord,
-    Sheet,
-    on_grid,
-    read_collection,
-    read_map,
-    write_collection,
-)
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.thread_parts import one_thread
 from counterpoint.data.formats.labels import Labels
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.concepts import (
@@ -50,9 +28,20 @@ from counterpoint.diagnostics.concepts import (
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
 from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum
-from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import nearest_others
+from counterpoint.evaluation.map_samples import (
+    MOST_COMPONENTS,
+    MOST_SAMPLES,
+    NOBODY,
+    NUM_NEIGHBOURS,
+    NUM_TOP,
+    PLACES,
+    Collection,
+    Dimensions,
+    Sheet,
+    write_collection,
+)
 from counterpoint.runs.run_evidence import GatheredEvidence
 
 BLOCK = 512  # pictures decoded at once
@@ -63,12 +52,6 @@ MOST_SHEET_BYTES = 2_500_000  # in a page, 4/3 of it
 GRAINS = ((48, 75), (48, 60), (40, 60), (32, 60), (24, 50))
 NUM_TRIED = 250  # pictures by which the size of all is estimated
 THUMBNAIL_SIDE = 48
-FEWEST = 8  # samples below which neighbours on a map say nothing
-NUM_NEAREST = 10  # neighbours that are compared
-PERPLEXITY = 30.0
-NUM_STEPS = 750
-BOTH_UP_TO = 1200  # samples; of more, t-SNE of the embedding alone
-SEED = 0
 
 
 def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: bool, threshold: float) -> Collection:
@@ -285,73 +268,3 @@ def thumbnails(source: Source, positions: list[int]) -> np.ndarray:
     """Small pictures (m, h, w) or (m, h, w, 3), uint8."""
     pixels = shrunk_to_bytes(source.store.fetch(positions), THUMBNAIL_SIDE).permute(0, 2, 3, 1).numpy()
     return pixels[..., 0] if pixels.shape[3] == 1 else pixels
-
-
-def make_map(folder: RunFolder, reporter: Reporter) -> MapRecord | None:
-    """Lay out the map of a run, unless that was done of the same collection.
-
-    Args:
-        folder: the run; ``map.json`` is written there.
-        reporter: shows progress.
-
-    Returns:
-        The record; None where ``diagnose`` has kept no samples.
-
-    Raises:
-        RunError: a damaged file, or the disk refuses.
-    """
-    known = read_collection(folder)
-    earlier = read_map(folder, known)
-    if known is None or earlier is not None:
-        return earlier
-    places = tsne_places(known)
-    tsne, pca = {}, {}
-    with (
-        reporter.bar(f"laying out a map of {len(known):,} samples", len(PLACES) + len(places)) as advance,
-        one_thread(),
-    ):
-        for place in PLACES:
-            scores_NK = known.scores[place]
-            pca[place] = _trust(scores_NK, scores_NK[:, :2])
-            advance()
-            if place in places:
-                tsne[place] = tsne_layout(scores_NK)
-                advance()
-    record = MapRecord(made_of=sha256_of(folder.collection), tsne=tsne, pca_trustworthiness=pca)
-    write_derived(folder, folder.map_layout, record.written())
-    return record
-
-
-def tsne_places(known: Collection) -> list[str]:
-    """Of which places a t-SNE is made: of those whose features differ, and of at most one where there are many."""
-    if len(known) < FEWEST:
-        return []
-    varied = [place for place in PLACES if known.variance[place].sum() > 0]
-    return varied if len(known) <= BOTH_UP_TO else varied[:1]
-
-
-def tsne_layout(scores_NK: NDArray[np.float64]) -> Layout:
-    """t-SNE (vandermaaten2008) of principal components, begun at the first two; the same scores give the same map."""
-    spread = max(float(scores_NK[:, 0].std()), 1e-12)
-    from sklearn.manifold import TSNE  # deferred: it takes a second, and only a page needs it
-
-    method = TSNE(
-        init=(scores_NK[:, :2] / spread * 1e-4).astype(np.float32),  # pyright: ignore[reportArgumentType]
-        perplexity=min(PERPLEXITY, (len(scores_NK) - 1) / 3),
-        max_iter=NUM_STEPS,
-        random_state=SEED,
-        n_jobs=1,
-    )
-    points_N2 = method.fit_transform(scores_NK.astype(np.float32))
-    x, y = (tuple(axis_N.tolist()) for axis_N in on_grid(points_N2).T)
-    return Layout(x=x, y=y, trustworthiness=_trust(scores_NK, points_N2))
-
-
-def _trust(scores_NK: NDArray[np.float64], points_N2: NDArray[np.floating]) -> float | None:
-    """Trustworthiness of a map; None for few samples or equal ones, of which no neighbour is nearer than another."""
-    if len(scores_NK) < FEWEST or float(np.ptp(scores_NK, axis=0).max()) == 0:
-        return None
-    from sklearn.manifold import trustworthiness  # deferred: see `tsne_layout`
-
-    num_nearest = min(NUM_NEAREST, (len(scores_NK) - 1) // 2)
-    return float(trustworthiness(scores_NK, points_N2, n_neighbors=num_nearest))

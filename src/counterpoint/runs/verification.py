@@ -15,7 +15,6 @@ from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha
 from counterpoint.core.log_lines import read_lines
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.core.tensor_file import read_tensors
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.torch_state import only_training, usual_modes, with_threads
 from counterpoint.core.user_files import read_text
@@ -26,6 +25,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import KeptStep, differences, read_step, this_machine, weights_digest
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.nn.classifier import is_classifier_sound
+from counterpoint.nn.tensor_file import read_tensors
 from counterpoint.nn.trained import is_saved, part_of
 from counterpoint.runs.one_run import open_job
 from counterpoint.runs.resuming import change_of_lines, recorded_settings

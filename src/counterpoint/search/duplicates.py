@@ -16,10 +16,10 @@ from counterpoint.audit.picture_pass import array_pixels, looks_of
 from counterpoint.audit.set_evidence import BLANK_RANGE, clear_copies, same_content
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
-from counterpoint.core.search_records import Copies, CopyGroup
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
+from counterpoint.evaluation.search_records import Copies, CopyGroup
 from counterpoint.runs.sample_collection import thumbnails
 from counterpoint.search.searched_samples import SearchedSamples, open_samples
 

@@ -15,11 +15,11 @@ from counterpoint.core.array_layout import to_bytes, to_samples
 from counterpoint.core.errors import DataError, UsageError, first_line, nearest
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.run import Run
-from counterpoint.core.search_records import Asked, Hit, SearchAnswer, SharedConcept
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import read_regular
 from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, SUFFIXES, decode_square
 from counterpoint.data.order import random_order
+from counterpoint.evaluation.search_records import Asked, Hit, SearchAnswer, SharedConcept
 from counterpoint.evaluation.subject import open_queries
 from counterpoint.nn.layer_outputs import LayerReader
 from counterpoint.search.duplicates import drawn_rows

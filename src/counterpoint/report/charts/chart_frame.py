@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.core.markup import Attribute, Child, Markup, coordinate, element, join
 from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.charts.ticks import Axis
+from counterpoint.report.markup import Attribute, Child, Markup, coordinate, element, join
 
 CHARACTER_WIDTH = 6.4  # mean width of a character in the 12 px chart font
 LINE_HEIGHT = 15.0

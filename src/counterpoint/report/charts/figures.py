@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from counterpoint.core.markup import Attribute, Child, Markup, element, join, prose
 from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.markup import Attribute, Child, Markup, element, join, prose
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import sentence
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.report.charts.chart_frame import ChartText, svg, text, text_width
 from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.charts.ticks import Axis
+from counterpoint.report.markup import Markup, coordinate, element, join
 
 STEP = 19.0  # between intervals of one row
 ROW_GAP = 9.0

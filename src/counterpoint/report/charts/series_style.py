@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.core.markup import Markup, coordinate, element, join
 from counterpoint.diagnostics.finding import Level
+from counterpoint.report.markup import Markup, coordinate, element, join
 from counterpoint.report.run_record import PLACES, UNTRAINED
 
 MAX_RUNS = 6

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from counterpoint.core.catalogues import loaded
-from counterpoint.core.markup import Markup
+from counterpoint.report.markup import Markup
 from counterpoint.report.run_record import RunRecord
 
 Fill = Callable[[Sequence[RunRecord]], Markup]

@@ -5,10 +5,10 @@ One record fills this section, the page of ``counterpoint geometry --run``, and 
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element, join
 from counterpoint.diagnostics.evidence import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.report.charts.figures import data_table, missing, readings
 from counterpoint.report.charts.series_style import run_title
+from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, listing, number, percent

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from counterpoint.core.markup import Markup, element, join
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.wording import count, duration, number

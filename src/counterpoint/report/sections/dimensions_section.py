@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from counterpoint.core.map_samples import Collection
-from counterpoint.core.markup import Markup, element, join
+from counterpoint.evaluation.map_samples import Collection
 from counterpoint.report.charts.figures import absences, choice, columns, readings
 from counterpoint.report.charts.series_style import run_title
+from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.metric import KEEPING, Metric, Unit, in_condition, is_apart
 from counterpoint.core.run_records import EvaluationRow, corruption_means
 from counterpoint.report.charts.chart_frame import ChartText
@@ -12,6 +11,7 @@ from counterpoint.report.charts.figures import absences, data_table, figure, rea
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
 from counterpoint.report.charts.ticks import percent_axis
+from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import (

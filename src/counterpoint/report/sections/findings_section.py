@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element, join, prose
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import LEVELS, badge, run_title
+from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.verdict_section import by_severity, finding_anchor

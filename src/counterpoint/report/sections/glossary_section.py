@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from counterpoint.core.markup import Markup, element
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.run_record import PLACES, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS, EVALUATION, metric_of

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from counterpoint.core.markup import Child, Markup, element, join, prose
 from counterpoint.core.metric import Metric, Unit, described_metrics, metric_under
 from counterpoint.core.paired_shares import Difference, corrected, written_p
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.diagnostics.gain import CLASSIFIERS, UNTRAINED_ENCODER, commonest
 from counterpoint.report.charts.figures import data_table
 from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
 from counterpoint.report.wording import figure_of, interval, listing, percent, sized, sized_interval
 

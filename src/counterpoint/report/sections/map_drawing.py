@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.core.map_samples import GRID, PLACES, Collection, on_grid
-from counterpoint.core.markup import Markup, element
+from counterpoint.evaluation.map_samples import PLACES, Collection
 from counterpoint.report.charts.series_style import RUN_SIGNS
+from counterpoint.report.map_layout import GRID, on_grid
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.picture_sheets import PicturePlaces
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import count, number

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.report.charts.figures import absences, choice, data_table
 from counterpoint.report.charts.series_style import run_title
+from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from counterpoint.core.map_samples import NOBODY, Collection
-from counterpoint.core.markup import Markup, element
+from counterpoint.evaluation.map_samples import NOBODY, Collection
 from counterpoint.report.charts.ticks import evenly_chosen
+from counterpoint.report.markup import Markup, element
 from counterpoint.report.picture_sheets import PicturePlaces
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.wording import count, percent

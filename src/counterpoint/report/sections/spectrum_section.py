@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.core.markup import Markup, element, join
 from counterpoint.core.metric import Metric
 from counterpoint.report.charts.chart_frame import ChartText
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
@@ -20,6 +19,7 @@ from counterpoint.report.charts.line_chart import (
 )
 from counterpoint.report.charts.series_style import place_style, run_tag
 from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
+from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section
 from counterpoint.report.sections.headline import DIAGNOSTICS

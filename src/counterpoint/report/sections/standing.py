@@ -1,9 +1,9 @@
 """Is it better than references that need no training? kNN and probe beside baselines and chance."""
 
-from counterpoint.core.markup import Child, Markup, element, join
 from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.gain import CLASSIFIERS, LEARNED, gains
 from counterpoint.report.charts.figures import data_table
+from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections.headline import baselines, chance_of, evaluated, metric_of
 from counterpoint.report.wording import interval, percent

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from functools import partial
 
-from counterpoint.core.markup import Markup, element, join, prose
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.report.charts.figures import columns, missing
 from counterpoint.report.charts.series_style import badge, run_tag, run_title, severity
+from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.picture_sheets import SHARES, drawn_sheets, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section

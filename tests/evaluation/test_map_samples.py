@@ -8,19 +8,17 @@ import pytest
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import sha256_of, write_json, write_sealed
-from counterpoint.core.map_samples import (
+from counterpoint.core.rundir import RunFolder
+from counterpoint.evaluation.map_samples import (
     NUM_NEIGHBOURS,
     NUM_TOP,
     Collection,
     Dimensions,
-    Layout,
-    MapRecord,
     Sheet,
     read_collection,
-    read_map,
     write_collection,
 )
-from counterpoint.core.rundir import RunFolder
+from counterpoint.report.map_layout import Layout, MapRecord, read_map
 from kept_samples import keep_samples
 
 NUM, DIMS = 5, 3

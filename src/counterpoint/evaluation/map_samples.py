@@ -1,7 +1,6 @@
-"""What a run folder keeps of the samples themselves: positions on a map, figures of each dimension, small pictures.
+"""What a run folder keeps of the samples themselves: places for a map, figures of each dimension, small pictures.
 
-``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``; ``map.json`` is made of it by ``report``,
-names the collection that it was made of, and has its own seal. Loads without torch.
+``collection.npz`` is written by ``diagnose`` and sealed in ``findings.json``. Loads without torch.
 """
 
 # N samples of the map, D dimensions, K principal components
@@ -9,7 +8,7 @@ names the collection that it was made of, and has its own seal. Loads without to
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import RunError, first_line
 from counterpoint.core.files import sha256_of, write_atomically
-from counterpoint.core.run_records import Figure, Listed, Record, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.user_files import open_regular
 
@@ -25,7 +23,6 @@ MOST_SAMPLES = 2500  # of a map: its t-SNE takes below 10 s on one thread, of 5,
 MOST_COMPONENTS = 50  # principal ones that are kept of each place
 NUM_NEIGHBOURS = 6
 NUM_TOP = 8  # strongest samples of a dimension
-GRID = 4095  # largest position on a map
 NOBODY = -1  # in place of a sample, a class or a dimension
 PLACES = ("embedding", "representation")  # in the order in which a page offers them
 Floats = NDArray[np.float64]
@@ -105,26 +102,6 @@ class Collection:
         return len(self.rows_N)
 
 
-class Layout(Record):
-    """Positions of a map, in units of 1/4095 of its side, and how well it keeps neighbours.
-
-    Trustworthiness is that of venna2001 for 10 neighbours: 1 where all neighbours on the map are true ones, about 0.5
-    where they are drawn by chance.
-    """
-
-    x: Annotated[tuple[int, ...], Listed]
-    y: Annotated[tuple[int, ...], Listed]
-    trustworthiness: Figure = None
-
-
-class MapRecord(Record):
-    """``map.json``: by place of the run, the layouts that take long to make."""
-
-    made_of: str  # hash of ``collection.npz``
-    tsne: Mapping[str, Layout]
-    pca_trustworthiness: Mapping[str, Figure]
-
-
 def write_collection(folder: RunFolder, known: Collection) -> None:
     """Write ``collection.npz``.
 
@@ -181,34 +158,6 @@ def read_collection(folder: RunFolder) -> Collection | None:
             return _collection({name: stored[name] for name in stored.files})
     except Exception as error:  # what NumPy's and zipfile's readers raise on damaged bytes is not documented
         raise RunError(f"{path} is damaged: {first_line(error)}; counterpoint diagnose writes it again") from None
-
-
-def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
-    """Read ``map.json``; None where there is none, or one of another collection.
-
-    Raises:
-        RunError: it is damaged, or was changed after it was written.
-    """
-    path = folder.map_layout
-    if known is None or not path.exists():
-        return None
-    found = read_record(MapRecord, read_derived(folder, path, must_be_sealed=True), path.name)
-    if found.made_of != sha256_of(folder.collection):
-        return None
-    if any(len(each.x) != len(known) or len(each.y) != len(known) for each in found.tsne.values()):
-        raise RunError(f"{path} is damaged: it needs one position for each of {len(known)} samples")
-    return found
-
-
-def on_grid(points_N2: NDArray[np.floating]) -> Whole:
-    """Positions as whole numbers up to ``GRID``, both axes on one scale and in the middle.
-
-    >>> on_grid(np.array([[0.0, 1.0], [2.0, 1.0]])).tolist()
-    [[0, 2048], [4095, 2048]]
-    """
-    low_2, high_2 = points_N2.min(axis=0), points_N2.max(axis=0)
-    extent = max(float((high_2 - low_2).max()), 1e-12)
-    return np.rint((points_N2 - (low_2 + high_2) / 2) / extent * GRID + GRID / 2).clip(0, GRID).astype(np.int64)
 
 
 def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:

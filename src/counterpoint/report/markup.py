@@ -1,6 +1,6 @@
 """Build HTML and SVG from plain values: every string is escaped unless it is finished markup.
 
-Text from outside is made fit to print first: paths lose their folders, length is bounded.
+Text from outside is made fit to print first (``core.terminal_text.printable``).
 
 ``Markup`` plus a plain string is a plain string again, so a slip of the pen escapes too much, never too little.
 """
@@ -13,14 +13,6 @@ from typing import TypeAlias
 VOID_TAGS = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
 # Control characters, lone surrogates and direction overrides have no place in a page; a visible mark takes theirs.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
-MAX_CHARACTERS = 300
-# Where an absolute path begins: / or ~/, but not // as in https://; C:\ or C:/; \\server; each also after file:.
-ROOT = r"(?:file:/*(?=/)|)(?:~?/(?!/)|[A-Za-z]:[\\/]|\\\\)"
-# A whole text and a quoted part may hold spaces; a bare path ends at the first, and at what encloses it.
-WHOLE_PATH = re.compile(rf"^{ROOT}[^\"'<>|]*$")
-QUOTED_PATH = re.compile(rf"(?P<before>[\"'])(?P<path>{ROOT}[^\"'<>|]+)(?=[\"'])")
-BARE_PATH = re.compile(rf"(?P<before>^|[\s\"'=(\[{{,;:|])(?P<path>{ROOT}[^\s\"'=)\]}},;|<>]+)")
-
 # A command of this program, or what backticks enclose.
 CODE = re.compile(r"`([^`]+)`|(counterpoint [a-z]+(?: RUN)?(?: --[\w.-]+(?: (?:'[^']*'|(?!--)[\w./'-]+))?)*)")
 
@@ -86,15 +78,6 @@ def prose(text: str, run: str = "RUN") -> Markup:
     return join(parts, text[end:])
 
 
-def preformatted(shown: object) -> Markup:
-    """A record as a notebook shows it: its text, in columns.
-
-    >>> preformatted("a  <b>")
-    '<pre>a  &lt;b&gt;</pre>'
-    """
-    return element("pre", str(shown))
-
-
 def coordinate(value: float) -> str:
     """Write a number with at most two decimals, as SVG wants it.
 
@@ -116,36 +99,3 @@ def _render(child: Child) -> str:
     if isinstance(child, int | float):
         return coordinate(child)
     return "".join(_render(inner) for inner in child)
-
-
-def printable(text: str) -> str:
-    """Hide the folders of absolute paths and bound the length.
-
-    >>> printable("counterpoint train /vol/ada/photos --out=/vol/x")
-    'counterpoint train …/photos --out=…/x'
-    >>> printable("loss 1/2, see https://example.org/a")
-    'loss 1/2, see https://example.org/a'
-    """
-    shortened = hide_folders(text)
-    return shortened if len(shortened) <= MAX_CHARACTERS else shortened[: MAX_CHARACTERS - 1] + "…"
-
-
-def hide_folders(text: str) -> str:
-    """Replace every absolute path by ``…/`` and its last part; relative paths stay.
-
-    >>> hide_folders("/vol/ada/My Photos/cat 1.jpg")
-    '…/cat 1.jpg'
-    """
-    if WHOLE_PATH.match(text) and len(text) > 1:  # a lone slash is punctuation
-        return _last_part(text)
-    # Quoted first: a bare match would end at the first space of a quoted path.
-    text = QUOTED_PATH.sub(_keep_last_part, text)
-    return BARE_PATH.sub(_keep_last_part, text)
-
-
-def _keep_last_part(match: re.Match[str]) -> str:
-    return match["before"] + _last_part(match["path"])
-
-
-def _last_part(path: str) -> str:
-    return "…/" + re.split(r"[\\/]", path.rstrip("\\/"))[-1]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from counterpoint.core.files import write_json
-from counterpoint.core.map_samples import read_map
 from counterpoint.core.rundir import RunFolder
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs import sample_collection
-from counterpoint.runs.sample_collection import BOTH_UP_TO, collect, make_map, tsne_layout, tsne_places
+from counterpoint.report import map_layout
+from counterpoint.report.map_layout import BOTH_UP_TO, make_map, read_map, tsne_layout, tsne_places
+from counterpoint.runs.sample_collection import collect
 from kept_samples import embedded, keep_samples, toy_source
 
 
@@ -53,7 +53,7 @@ def test_a_map_is_made_once_and_is_the_same_when_made_anew(tmp_path: Path, monke
     folder.map_layout.unlink()
     make_map(folder, Reporter(quiet=True))
     assert folder.map_layout.read_bytes() == content
-    monkeypatch.setattr(sample_collection, "tsne_layout", lambda scores: pytest.fail("made again"))
+    monkeypatch.setattr(map_layout, "tsne_layout", lambda scores: pytest.fail("made again"))
     assert make_map(folder, Reporter(quiet=True)) == first
 
 

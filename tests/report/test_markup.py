@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.core.markup import (
-    MAX_CHARACTERS,
-    Markup,
-    coordinate,
-    element,
-    escape,
-    hide_folders,
-    join,
-    printable,
-)
+from counterpoint.core.terminal_text import MAX_CHARACTERS, hide_folders, printable
+from counterpoint.report.markup import Markup, coordinate, element, escape, join
 
 
 class TextOf(HTMLParser):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, load_file
 from torch import Tensor
 
-from counterpoint.core.tensor_file import tensor_bytes, write_tensors
+from counterpoint.nn.tensor_file import tensor_bytes, write_tensors
 
 DTYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int16, torch.uint8, torch.bool)
 

@@ -1,0 +1,150 @@
+"""The map of a run's samples: laid out once by ``report``, kept in ``map.json``, and read from there.
+
+The file names the collection that it was made of, and has its own seal. Loads without torch.
+"""
+
+# N samples of the map, K principal components
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoint.core.derived_files import read_derived, write_derived
+from counterpoint.core.errors import RunError
+from counterpoint.core.files import sha256_of
+from counterpoint.core.run_records import Figure, Listed, Record, read_record
+from counterpoint.core.rundir import RunFolder
+from counterpoint.evaluation.map_samples import PLACES, Collection, Whole, read_collection
+
+if TYPE_CHECKING:
+    from counterpoint.engine.progress import Reporter
+
+GRID = 4095  # largest position on a map
+FEWEST = 8  # samples below which neighbours on a map say nothing
+NUM_NEAREST = 10  # neighbours that are compared
+PERPLEXITY = 30.0
+NUM_STEPS = 750
+BOTH_UP_TO = 1200  # samples; of more, t-SNE of the embedding alone
+SEED = 0
+
+
+class Layout(Record):
+    """Positions of a map, in units of 1/4095 of its side, and how well it keeps neighbours.
+
+    Trustworthiness is that of venna2001 for 10 neighbours: 1 where all neighbours on the map are true ones, about 0.5
+    where they are drawn by chance.
+    """
+
+    x: Annotated[tuple[int, ...], Listed]
+    y: Annotated[tuple[int, ...], Listed]
+    trustworthiness: Figure = None
+
+
+class MapRecord(Record):
+    """``map.json``: by place of the run, the layouts that take long to make."""
+
+    made_of: str  # hash of ``collection.npz``
+    tsne: Mapping[str, Layout]
+    pca_trustworthiness: Mapping[str, Figure]
+
+
+def read_map(folder: RunFolder, known: Collection | None) -> MapRecord | None:
+    """Read ``map.json``; None where there is none, or one of another collection.
+
+    Raises:
+        RunError: it is damaged, or was changed after it was written.
+    """
+    path = folder.map_layout
+    if known is None or not path.exists():
+        return None
+    found = read_record(MapRecord, read_derived(folder, path, must_be_sealed=True), path.name)
+    if found.made_of != sha256_of(folder.collection):
+        return None
+    if any(len(each.x) != len(known) or len(each.y) != len(known) for each in found.tsne.values()):
+        raise RunError(f"{path} is damaged: it needs one position for each of {len(known)} samples")
+    return found
+
+
+def on_grid(points_N2: NDArray[np.floating]) -> Whole:
+    """Positions as whole numbers up to ``GRID``, both axes on one scale and in the middle.
+
+    >>> on_grid(np.array([[0.0, 1.0], [2.0, 1.0]])).tolist()
+    [[0, 2048], [4095, 2048]]
+    """
+    low_2, high_2 = points_N2.min(axis=0), points_N2.max(axis=0)
+    extent = max(float((high_2 - low_2).max()), 1e-12)
+    return np.rint((points_N2 - (low_2 + high_2) / 2) / extent * GRID + GRID / 2).clip(0, GRID).astype(np.int64)
+
+
+def make_map(folder: RunFolder, reporter: "Reporter") -> MapRecord | None:
+    """Lay out the map of a run, unless that was done of the same collection.
+
+    Args:
+        folder: the run; ``map.json`` is written there.
+        reporter: shows progress.
+
+    Returns:
+        The record; None where ``diagnose`` has kept no samples.
+
+    Raises:
+        RunError: a damaged file, or the disk refuses.
+    """
+    from counterpoint.core.thread_parts import one_thread  # deferred: loads torch, and a map may be there
+
+    known = read_collection(folder)
+    earlier = read_map(folder, known)
+    if known is None or earlier is not None:
+        return earlier
+    places = tsne_places(known)
+    tsne, pca = {}, {}
+    with (
+        reporter.bar(f"laying out a map of {len(known):,} samples", len(PLACES) + len(places)) as advance,
+        one_thread(),
+    ):
+        for place in PLACES:
+            scores_NK = known.scores[place]
+            pca[place] = _trust(scores_NK, scores_NK[:, :2])
+            advance()
+            if place in places:
+                tsne[place] = tsne_layout(scores_NK)
+                advance()
+    record = MapRecord(made_of=sha256_of(folder.collection), tsne=tsne, pca_trustworthiness=pca)
+    write_derived(folder, folder.map_layout, record.written())
+    return record
+
+
+def tsne_places(known: Collection) -> list[str]:
+    """Of which places a t-SNE is made: of those whose features differ, and of at most one where there are many."""
+    if len(known) < FEWEST:
+        return []
+    varied = [place for place in PLACES if known.variance[place].sum() > 0]
+    return varied if len(known) <= BOTH_UP_TO else varied[:1]
+
+
+def tsne_layout(scores_NK: NDArray[np.float64]) -> Layout:
+    """t-SNE (vandermaaten2008) of principal components, begun at the first two; the same scores give the same map."""
+    spread = max(float(scores_NK[:, 0].std()), 1e-12)
+    from sklearn.manifold import TSNE  # deferred: it takes a second, and only a page needs it
+
+    method = TSNE(
+        init=(scores_NK[:, :2] / spread * 1e-4).astype(np.float32),  # pyright: ignore[reportArgumentType]
+        perplexity=min(PERPLEXITY, (len(scores_NK) - 1) / 3),
+        max_iter=NUM_STEPS,
+        random_state=SEED,
+        n_jobs=1,
+    )
+    points_N2 = method.fit_transform(scores_NK.astype(np.float32))
+    x, y = (tuple(axis_N.tolist()) for axis_N in on_grid(points_N2).T)
+    return Layout(x=x, y=y, trustworthiness=_trust(scores_NK, points_N2))
+
+
+def _trust(scores_NK: NDArray[np.float64], points_N2: NDArray[np.floating]) -> float | None:
+    """Trustworthiness of a map; None for few samples or equal ones, of which no neighbour is nearer than another."""
+    if len(scores_NK) < FEWEST or float(np.ptp(scores_NK, axis=0).max()) == 0:
+        return None
+    from sklearn.manifold import trustworthiness  # deferred: see `tsne_layout`
+
+    num_nearest = min(NUM_NEAREST, (len(scores_NK) - 1) // 2)
+    return float(trustworthiness(scores_NK, points_N2, n_neighbors=num_nearest))
