@@ -147,7 +147,9 @@ def list_runs(folder: Path, *, sort: str = "name", reverse: bool = False) -> Run
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder; name the one that holds your runs (default: runs)")
-    column = _column(sort)
+    column = ALIASES.get(sort, sort)
+    if column not in COLUMNS:
+        raise unknown_name("column", sort, [*COLUMNS, *ALIASES])
     lines = [_line(path, folder) for path in _runs_below(folder, DEPTH)]
     known = [line for line in lines if getattr(line, column) is not None]
     known.sort(key=lambda line: getattr(line, column), reverse=reverse)
@@ -267,13 +269,6 @@ def _values(folder: RunFolder, path: Path, *, is_sealed: bool = True) -> Mapping
     except RunError:
         return {}
     return values
-
-
-def _column(name: str) -> str:
-    column = ALIASES.get(name, name)
-    if column not in COLUMNS:
-        raise unknown_name("column", name, [*COLUMNS, *ALIASES])
-    return column
 
 
 def _share(value: float | None, low: float | None, high: float | None) -> str:

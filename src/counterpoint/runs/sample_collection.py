@@ -221,13 +221,6 @@ def described_concepts(
     return tuple(records)
 
 
-def null_band(spectrum_D: Tensor, num_samples: int) -> np.ndarray:
-    """Range (2, k) of the eigenvalues of isotropic features of the same shape and total variance."""
-    band_2K = torch.stack(isotropic_band(num_samples, len(spectrum_D)))
-    mean = float(spectrum_D.sum()) / float(isotropic_spectrum(num_samples, len(spectrum_D)).sum())
-    return (band_2K * mean).numpy()
-
-
 def keep_for_page(
     folder: RunFolder,
     source: Source,
@@ -245,7 +238,10 @@ def keep_for_page(
     arrays: dict[str, np.ndarray] = {}
     for name, place in known.places.items():
         arrays[f"spectrum/{name}"] = place.spectrum.numpy()
-        arrays[f"band/{name}"] = null_band(place.spectrum, place.figures.num_samples)
+        # Range of the eigenvalues of isotropic features of the same shape and total variance.
+        shape = place.figures.num_samples, len(place.spectrum)
+        mean = float(place.spectrum.sum()) / float(isotropic_spectrum(*shape).sum())
+        arrays[f"band/{name}"] = (torch.stack(isotropic_band(*shape)) * mean).numpy()
     cosines = known.places[EMBEDDING].cosines
     if cosines is not None:
         arrays |= {f"cosines/{name}": getattr(cosines, name).numpy() for name in ("edges", "positive", "negative")}
