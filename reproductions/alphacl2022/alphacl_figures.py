@@ -29,15 +29,15 @@ def figure_2(run: FigureRun) -> Reproduction:
 
     Quick takes two starts instead of four.
     """
-    num_starts, num_steps = 2 if run.quick else 4, 500
+    num_starts, num_steps = 2 if run.quick else 4, 3000
     runs, filters = [], []
     for start in range(num_starts):
         run.progress(f"start {start + 1} of {num_starts}: {num_steps} steps of {DEPTH} layers")
-        x_alpha_DD, generator = _gaussian_covariance(run.seed + start)
+        x_alpha_DD, generator = _gaussian_covariance(run.seed_of("alphacl-fig2", start))
         layers = draw_layers([WIDTH] * (DEPTH + 1), generator=generator)
         runs.append(ascend(x_alpha_DD, layers, num_steps=num_steps))
         # Corollary 3: each row of the layers below the last has norm 1 / sqrt(n_l).
-        filters.append(ascend(x_alpha_DD, layers, num_steps=2 * num_steps, per_filter=True))
+        filters.append(ascend(x_alpha_DD, layers, num_steps=num_steps, per_filter=True))
     return Reproduction(
         name="alphacl-fig2",
         title="Deep linear layers under fixed importance do PCA",
@@ -68,13 +68,14 @@ def figure_3(run: FigureRun) -> Reproduction:
     Quick takes one start and 200 iterations instead of two and 5000: the shape, not the end.
     """
     num_starts, num_iterations = (1, 200) if run.quick else (2, 5000)
-    fixed = [_fixed_importance(run.seed + start, num_steps=1000 if run.quick else 3000) for start in range(num_starts)]
+    seeds = [run.seed_of("alphacl-fig3", start) for start in range(num_starts)]
+    fixed = [_fixed_importance(seed, num_steps=1000 if run.quick else 3000) for seed in seeds]
     batches, trained = _batches(NUM_BATCHES), {}
     for setting in SETTINGS:
         trained[setting.name] = []
-        for start in range(num_starts):
+        for start, seed in enumerate(seeds):
             run.progress(f"{setting.name}, start {start + 1} of {num_starts}: {num_iterations} iterations")
-            trained[setting.name].append(_train(setting, batches, seed=run.seed + start, num_iterations=num_iterations))
+            trained[setting.name].append(_train(setting, batches, seed=seed, num_iterations=num_iterations))
     return Reproduction(
         name="alphacl-fig3",
         title="Two ReLU layers hold modes where linear layers hold one direction",
@@ -140,10 +141,10 @@ def _claims_2(runs: Sequence[Ascent], filters: Sequence[Alignment]) -> list[Clai
 
 
 def _panels_2(runs: Sequence[Ascent]) -> list[LinePanel]:
-    """Objective of every start; singular values of the first."""
-    step_T = range(len(runs[0].objective_T))
-    objective = [Series(f"start {n}", step_T, run.ratio.tolist()) for n, run in enumerate(runs, start=1)]
-    singular_TL2 = runs[0].singular_TL2
+    """Objective of every start; singular values of the first; on the first steps, on which all happens."""
+    step_T = range(501)
+    objective = [Series(f"start {n}", step_T, run.ratio[:501].tolist()) for n, run in enumerate(runs, start=1)]
+    singular_TL2 = runs[0].singular_TL2[:501]
     values = [
         Series(f"W{layer + 1} {name}", step_T, singular_TL2[:, layer, place].tolist())
         for place, name in enumerate(("largest", "second"))

@@ -98,6 +98,7 @@ def test_power_is_that_of_the_noncentral_t(effect: float, num_seeds: int, is_pai
     bound = stats.t.ppf(0.975, freedom)
     known = stats.nct(freedom, effect * math.sqrt(num_seeds))
     assert_numbers(power(effect, num_seeds, is_paired=is_paired), float(known.sf(bound) + known.cdf(-bound)))
+    assert power(5.093, 56, is_paired=True) == 1.0  # where SciPy's noncentral t is NaN
 
 
 def test_the_table_of_the_book_on_power_is_met() -> None:

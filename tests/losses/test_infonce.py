@@ -52,6 +52,19 @@ def test_the_default_is_nt_xent() -> None:
     assert_close(InfoNCE()(z0, z1), nt_xent)  # 0.5 is the default temperature
 
 
+def test_epsilon_zero_is_dcl() -> None:
+    """Yeh et al.: minus cosine to the positive over tau plus one log-sum-exp over all 2n - 2 negatives."""
+    z0, z1 = draw_views(5, 4)
+    z = F.normalize(torch.cat([z0, z1]), dim=1)
+    cosines = z @ z.T / 0.2
+    partner = torch.arange(10).roll(5)
+    is_out = torch.eye(10).bool() | torch.eye(10).bool()[partner]
+    dcl = (cosines.masked_fill(is_out, -math.inf).logsumexp(1) - cosines[torch.arange(10), partner]).mean()
+    ours = InfoNCE(temperature=0.2, epsilon=0)(z0, z1)
+    assert_close(ours, dcl)
+    assert_close(gradients(ours, z0, z1), gradients(dcl, z0, z1))
+
+
 def test_cross_view_is_the_symmetric_loss_over_a_similarity_matrix() -> None:
     """Directclr2022 and CLIP: cross-entropy along the diagonal of z0 z1^T, both directions averaged."""
     z0, z1 = draw_views(5, 4)

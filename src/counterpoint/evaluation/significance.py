@@ -124,9 +124,9 @@ def power(effect: float, num_seeds: int, *, is_paired: bool) -> float:
     """
     freedom = (num_seeds - 1) * (1 if is_paired else 2)
     bound, shift = float(stdtrit(freedom, 1 - LEVEL / 2)), effect * math.sqrt(num_seeds)
-    # The far tail is smaller than float64 for large shifts, where SciPy has NaN.
-    far = float(nctdtr(freedom, shift, -bound))
-    return float(1 - nctdtr(freedom, shift, bound)) + (0.0 if math.isnan(far) else far)
+    # Far from the shift SciPy has NaN for probabilities that are smaller than float64.
+    below, far = (0.0 if math.isnan(p) else float(p) for p in (nctdtr(freedom, shift, t) for t in (bound, -bound)))
+    return 1 - below + far
 
 
 def _standard_error(first: Sequence[float], second: Sequence[float], *, is_paired: bool) -> tuple[float, float]:
