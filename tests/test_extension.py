@@ -1,6 +1,5 @@
 """What one addition touches: made in a copy of the package, used as a user would, and the touched files counted."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -72,56 +71,6 @@ def exponential(unit_views: list[list[float]]) -> float:
     return total / len(unit_views)
 """
 
-DIAGNOSTIC_METRIC = """
-from counterpoint.core.metric import Metric
-
-METRICS = (
-    Metric(
-        name="largest_share",
-        title="Largest share",
-        short="largest share",
-        definition="Share of the variance that lies along the first principal direction.",
-        source="roy2007",
-        measure=lambda subject: float(subject.spectrum_D[0] / subject.spectrum_D.sum()),
-        low=0.0,
-        high=1.0,
-        unit="share",
-        is_higher_better=False,
-        headline="representation",
-    ),
-)
-"""
-
-EVALUATION_METRIC = """
-from sklearn.metrics import silhouette_score
-
-from counterpoint.core.metric import Metric
-from counterpoint.evaluation.metric_types import IntervalEstimate, Labelled, Score
-
-
-def silhouette(known: Labelled) -> Score:
-    value = float(silhouette_score(known.queries_QD.numpy(), known.labels_Q.numpy()))
-    return Score(IntervalEstimate(value, value - 0.01, value + 0.01), {"distance": "Euclidean"})
-
-
-METRICS = (
-    Metric(
-        name="silhouette",
-        title="Silhouette",
-        short="silhouette",
-        definition="How much nearer queries are to their own class than to the next.",
-        source="wu2018",
-        measure=silhouette,
-        low=-1.0,
-        high=1.0,
-        interval="a tenth of nothing",
-        is_higher_better=True,
-        wording="mean over the queries[ by {distance} distance]",
-        headline="representation",
-        leads="has the tightest classes",
-    ),
-)
-"""
 
 SOURCE = '''
 """Rings in the plane: drawn here, or raw float32 pairs in a file."""
@@ -245,40 +194,6 @@ def test_a_loss_is_one_file_beside_its_oracle_and_its_source(copy: Copy) -> None
     page = (copy.folder / "docs" / "losses-reference.md").read_text(encoding="utf-8")
     assert "| `exponential` | Exponential | x | exp(x) | exp(gap_ij) |" in page
     assert len(copy.touched) == 3
-
-
-@pytest.mark.thorough
-def test_a_diagnostic_metric_is_one_file_beside_its_test(copy: Copy) -> None:
-    copy.write("src/counterpoint/diagnostics/largest_share.py", DIAGNOSTIC_METRIC)
-    copy.command("train --data digits --epochs 1 --out run -q")
-    copy.command("diagnose run -q")
-    found = json.loads((copy.folder / "run" / "findings.json").read_text(encoding="utf-8"))
-    assert all(0 < place["largest_share"] < 1 for place in found["places"].values())
-    copy.command("report run -q")
-    page = (copy.folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert "<dt>Largest share</dt>" in page  # glossary
-    assert "Share of the variance that lies along the first principal direction. (roy2007)" in page
-    assert '<th scope="row">largest share</th>' in page
-    assert "  largest_share " in copy.command("list metrics")
-    assert len(copy.touched) == 1  # and its test
-
-
-@pytest.mark.thorough
-def test_an_evaluation_metric_that_is_no_share_is_one_file_beside_its_test(copy: Copy) -> None:
-    copy.write("src/counterpoint/evaluation/silhouette.py", EVALUATION_METRIC)
-    copy.command("train --data digits --epochs 1 --out run -q")
-    told = copy.command("evaluate run -q")
-    rows = json.loads((copy.folder / "run" / "evaluation.json").read_text(encoding="utf-8"))["rows"]
-    (row,) = [row for row in rows if (row["features"], row["protocol"]) == ("representation", "silhouette")]
-    assert row.keys() == {"features", "protocol", "settings", "value", "low", "high"}
-    assert f"{row['value']:.4f}" in told
-    copy.command("report run -q")
-    page = (copy.folder / "run" / "report.html").read_text(encoding="utf-8")
-    assert "<dt>Silhouette</dt>" in page  # tile and glossary
-    assert "Silhouette: mean over the queries by Euclidean distance." in page
-    assert "By silhouette, the representation reaches" in page
-    assert "  silhouette " in copy.command("list metrics")
-    assert len(copy.touched) == 1  # and its test
 
 
 @pytest.mark.thorough
