@@ -213,6 +213,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sampled(2)
 def test_healthy_features_have_no_warning_of_these_checks(kind: str) -> None:
     for seed in range(4):
         found = judged(healthy(kind, seed))

@@ -20,6 +20,7 @@ def test_there_are_snippets_for_four_libraries() -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.sampled(2)
 def test_a_database_finds_the_same_ten_nearest(library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed")
     monkeypatch.chdir(tmp_path)
