@@ -1,6 +1,6 @@
 """What Linux, macOS and Windows do differently: opening and flushing files, reading at a place, processes, memory.
 
-Locks are taken in ``run_lock`` and signals are heeded in ``engine.stop_signals``, nowhere else.
+Locks are taken in ``run_lock`` and signals are heeded in ``core.stop_signals``, nowhere else.
 """
 
 import contextlib
