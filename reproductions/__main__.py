@@ -91,7 +91,7 @@ def run(flags: argparse.Namespace) -> int:
     if flags.figure is None or flags.list:
         print(_listed(as_json=flags.json))
         return 0
-    study = study_named(flags.figure)
+    study = study_named(flags.figure, flags.scale or "small")
     for name in OF_STUDIES if study is None else OF_FIGURES:
         if getattr(flags, name) is not None:
             kinds = ("a figure that is computed", "studies") if study is None else ("a study", "computed figures")

@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_json, write_json
 from reproductions.reproduction import FigureRun, Reproduction
-from reproductions.study import Study, read_study, studies
+from reproductions.study import Scale, Study, read_study, studies
 
 QUICK = "quick, reduced"
 MARKS = {"name", "source", "claims", "panels"}  # of a file of ours
@@ -138,7 +138,7 @@ def _place(item: Listed) -> tuple[str, str, int, str]:
     return paper, parts[1], int(parts[2] or 0), rest
 
 
-def study_named(name: str) -> Study | None:
+def study_named(name: str, scale: Scale = "small") -> Study | None:
     """The study of a name, also of another table or figure that it shows, or of a file of the user's own.
 
     Returns:
@@ -148,8 +148,8 @@ def study_named(name: str) -> Study | None:
         UsageError: a name that nothing has, or of a drawing; a file that is no study.
     """
     if name.endswith(".yaml"):
-        return read_study(Path(name))
-    for study in studies().values():
+        return read_study(Path(name), scale)
+    for study in studies(scale).values():
         if name == study.name or name in study.also:
             return study
     if name in DRAWINGS:

@@ -54,7 +54,7 @@ def main() -> None:
     torch.set_num_threads(1)
     known: dict[tuple[str, str, int], tuple[float, float]] = {}
     hours = {}
-    for study in studies().values():
+    for study in studies("paper").values():
         plan = study.paper_scale
         seconds = operations = 0.0
         for arm in study.arms:

@@ -101,6 +101,8 @@ class Measures(Settings):
         evaluate: more settings of ``evaluate``.
         curvature: settings of ``hessian_spectra``; none measures no curvature.
         fine_tune: settings of training on from the arm with labels; none does not.
+        epochs: of training, whose checkpoints are evaluated as well; their figures are called
+            ``LAYER after N epochs: METRIC``.
         pictures: what the page shows of the first seed; no figure depends on it.
     """
 
@@ -111,6 +113,7 @@ class Measures(Settings):
     evaluate: dict[str, Any] = Field(default_factory=dict)
     curvature: dict[str, Any] = Field(default_factory=dict)
     fine_tune: dict[str, Any] = Field(default_factory=dict)
+    epochs: Annotated[tuple[int, ...], Listed] = ()
     pictures: PicturePlan | None = None
 
     def of_figures(self) -> dict[str, Any]:
@@ -140,6 +143,9 @@ class ScalePlan(PartPlan):
         others: parts of the other sets that arms name.
         settings: of training, of every arm.
         fine_tune: settings of training on with labels at this scale, laid over those of ``Measures``.
+        measures: what is measured at this scale, laid over the study's.
+        columns: of this scale; none are the study's.
+        values: of this scale, which stand in the study's words as names in braces.
         seeds: how many.
         note: what a reader must know.
     """
@@ -148,6 +154,9 @@ class ScalePlan(PartPlan):
     others: dict[str, PartPlan] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     fine_tune: dict[str, Any] = Field(default_factory=dict)
+    measures: dict[str, Any] = Field(default_factory=dict)
+    columns: dict[str, str] = Field(default_factory=dict)
+    values: dict[str, int | str] = Field(default_factory=dict)
     seeds: Annotated[int, Field(ge=2)] = 3
     note: str = ""
 
@@ -205,9 +214,9 @@ class Study(Settings):
         return next(arm for arm in self.arms if arm.name == name)
 
     def settings_of(self, arm: Arm, scale: Scale) -> dict[str, Any]:
-        """Settings of training: the scale's, then the arm's, then its own of the scale; or its recipe."""
+        """Settings of training: the arm's over the scale's (or these over its recipe), and its own of the scale."""
         if scale == "paper" and arm.recipe:
-            return merge({"recipe": arm.recipe}, arm.paper)
+            return merge({"recipe": arm.recipe}, merge(self.paper_scale.settings, arm.paper))
         own = arm.small if scale == "small" else arm.paper
         return merge(merge(self.at(scale).settings, arm.settings), own)
 
@@ -239,13 +248,16 @@ def _plain(value: Any) -> Any:
     return value.model_dump()
 
 
-def read_study(path: Path) -> Study:
-    """Read a study and check that its parts name each other.
+def read_study(path: Path, scale: Scale = "small") -> Study:
+    """Read a study as it is at a scale, and check that its parts name each other.
 
     Raises:
         UsageError: not a study, or an arm that a claim names is not there.
     """
-    study = build(Study, read_yaml_mapping(path), str(path))
+    asked = read_yaml_mapping(path)
+    plan = build(Study, asked, str(path)).at(scale)
+    asked = {**asked, "measures": merge(asked["measures"], plan.measures), "columns": plan.columns or asked["columns"]}
+    study = build(Study, _with_values(asked, plan.values), str(path))
     names = [arm.name for arm in study.arms]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"{path}: two arms are called {doubled[0]}")
@@ -258,8 +270,27 @@ def read_study(path: Path) -> Study:
     return study
 
 
+def _with_values(told: Any, values: Mapping[str, int | str]) -> Any:
+    """Plain values, in whose texts names in braces are replaced; a text that is one such name becomes the value.
+
+    >>> _with_values({"says": ["d0 = {d0}"], "d0": "{d0}"}, {"d0": 22})
+    {'says': ['d0 = 22'], 'd0': 22}
+    """
+    if isinstance(told, dict):
+        return {key: _with_values(value, values) for key, value in told.items()}
+    if isinstance(told, list):
+        return [_with_values(value, values) for value in told]
+    if not isinstance(told, str):
+        return told
+    for name, value in values.items():
+        if told == f"{{{name}}}":
+            return value
+        told = told.replace(f"{{{name}}}", str(value))
+    return told
+
+
 @cache
-def studies() -> Mapping[str, Study]:
-    """All studies of the papers by name, paper by paper."""
-    found = [read_study(path) for path in sorted(PAPERS.glob(f"*/{FOLDER}/*.yaml"))]
+def studies(scale: Scale = "small") -> Mapping[str, Study]:
+    """All studies of the papers by name, paper by paper, as they are at a scale."""
+    found = [read_study(path, scale) for path in sorted(PAPERS.glob(f"*/{FOLDER}/*.yaml"))]
     return {study.name: study for study in found}

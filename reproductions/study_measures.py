@@ -26,7 +26,7 @@ from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.features import evenly_spaced, extract, view_pairs
 from counterpoint.evaluation.load_subject import Samples, open_subject
 from counterpoint.evaluation.protocol import evaluate
-from counterpoint.evaluation.trained_run import open_trained
+from counterpoint.evaluation.trained_run import open_trained, read_resolved, steps_asked
 from counterpoint.runs.fine_tuning import fine_tune
 from counterpoint.runs.hessian_spectra import hessian_spectrum
 from reproductions.ncl2024.disentanglement import factor_information
@@ -123,11 +123,26 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
     figures = _of_dimensions(run, data, measures)
     if names := tuple(name for name in measures.metrics if name in (*EVALUATED, *PROBES)):
         test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
-        asked = {"metrics": names, "layers": measures.layers, **measures.evaluate}
-        with patch.dict(EVALUATED, PROBES):
-            rows = evaluate(run, **test, **asked, out=str(folder / "evaluation.json"), quiet=True).rows
-        figures |= {f"{row.features}: {row.protocol}": float(row.figure) for row in rows if row.figure is not None}
+        asked = {**measures.evaluate, "metrics": names, "layers": measures.layers}
+        asked["out"] = str(folder / "evaluation.json")
+        for epoch, checkpoint in [(None, None), *_checkpoints(run, measures.epochs)]:
+            with patch.dict(EVALUATED, PROBES):
+                rows = evaluate(run, **test, **asked, checkpoint=checkpoint, quiet=True).rows
+            for row in rows:
+                features, at, _ = row.features.partition(" at step ")
+                # What was compared with once, raw input and the untrained encoder, has no epoch.
+                if row.figure is not None and bool(at) == (epoch is not None):
+                    figures[f"{features}{f' after {epoch} epochs' if at else ''}: {row.protocol}"] = float(row.figure)
     return figures
+
+
+def _checkpoints(run: Run, epochs: Sequence[int]) -> list[tuple[int, str]]:
+    """The step of each of some epochs, as ``evaluate`` takes it."""
+    if not epochs:
+        return []
+    num_steps, num_epochs = steps_asked(run.folder, "all")[-1], read_resolved(run.folder).epochs
+    assert isinstance(num_epochs, int)  # resolved
+    return [(epoch, str(num_steps * epoch // num_epochs)) for epoch in epochs]
 
 
 def _of_dimensions(run: Run, data: StudyData, measures: Measures) -> dict[str, float]:

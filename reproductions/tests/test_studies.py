@@ -99,7 +99,9 @@ def plain(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: Any) -> None:
-    for study in studies().values():
+    for study in studies(scale).values():
+        said = [study.columns, [arm.says for arm in study.arms], [claim.model_dump() for claim in study.claims]]
+        assert "{" not in "".join(text for part in said for text in _texts(part)), study.name
         check_measures(study.measures)
         assert study.at(scale).data in SETS
         for arm in study.arms:
@@ -112,8 +114,50 @@ def test_every_arm_of_every_study_can_be_trained_and_measured_as_it_says(scale: 
                 assert not derivative.startswith("none"), f"{study.name} {arm.name}"
 
 
+def _texts(told: Any) -> list[str]:
+    """All texts of plain values."""
+    parts = told.values() if isinstance(told, dict) else told if isinstance(told, list) else ()
+    return [told] if isinstance(told, str) else [text for part in parts for text in _texts(part)]
+
+
+def test_at_the_papers_scale_a_study_measures_what_the_paper_prints() -> None:
+    paper = studies("paper")
+    # Table 1 of ncl2024 keeps 256 of 512 features.
+    half = paper["ncl-table1"]
+    assert half.columns["probe, EA half"].endswith("keeping 256 by non-negative expected activation")
+    for arm in half.arms:
+        assert with_recipe(nest(half.settings_of(arm, "paper")))["projector"]["features"] == 512
+    # Tables 1 and 2 of alphacl2022 have columns for 100, 300 and 500 epochs; Table 3 is of the same runs' lengths.
+    for name in ("alphacl-table1", "alphacl-table2", "alphacl-table3"):
+        assert list(paper[name].columns) == ["100 epochs", "300 epochs", "500 epochs"]
+        assert {claim.figure for claim in paper[name].claims} == {paper[name].columns["100 epochs"]}
+        for arm in paper[name].arms:
+            asked = with_recipe(nest(paper[name].settings_of(arm, "paper")))
+            assert (asked["epochs"], list(asked["engine"]["checkpoint_at"])) == (500, [100, 300, 500])
+            assert paper[name].measures_of(arm, "paper").epochs == (100, 300, 500)
+    # Section 2.4 of mio2021: 100 iterations of Lanczos.
+    assert {paper[name].measures.curvature["steps"] for name in ("mio-fig2", "mio-fig5", "mio-fig6")} == {100}
+    # directclr2022's representation has 2048 features.
+    lengths = paper["directclr-section6"]
+    for arm in lengths.arms:
+        d0 = with_recipe(nest(lengths.settings_of(arm, "paper")))["output"]["d0"]
+        assert arm.says == f"DirectCLR, d0 = {d0} of 2048"
+    # Appendix G.6 of ncl2024: one projector before and in fine-tuning.
+    tuned = paper["ncl-table4-finetune"]
+    for arm in tuned.arms:
+        known = with_recipe(nest(tuned.settings_of(arm, "paper")))["projector"]
+        assert (known["hidden"], known["features"]) == (16384, 2048)
+    projector = tuned.measures_of(tuned.arm("nce-mlp"), "paper").fine_tune["projector"]
+    assert (projector["hidden"], projector["features"]) == (16384, 2048)
+
+
 def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
-    found = [(study, arm, recipe_named(arm.recipe)) for study in studies().values() for arm in study.arms if arm.recipe]
+    found = [
+        (study, arm, recipe_named(arm.recipe))
+        for study in studies("paper").values()
+        for arm in study.arms
+        if arm.recipe
+    ]
     assert len(found) >= 60
     for study, arm, recipe in found:
         assert recipe.paper == study.paper, arm
@@ -123,12 +167,11 @@ def test_an_arm_at_the_papers_scale_is_the_recipe_of_its_table() -> None:
 
 
 def test_fine_tuning_is_the_studys_then_the_scales_then_the_arms() -> None:
-    study = studies()["ncl-table4-finetune"]
+    study, paper = (studies(scale)["ncl-table4-finetune"] for scale in SCALES)
     nce = study.arm("nce-mlp")
-    own = {"method": "nonnegative-supervised", "projector": {"kind": "mlp"}}
+    own = {"method": "nonnegative-supervised", "projector": {"kind": "mlp", "hidden": "auto", "features": "auto"}}
     assert study.measures_of(nce, "small").fine_tune == {"epochs": 4, **own}
-    assert study.measures_of(nce, "paper").fine_tune == {"epochs": 50, **own}
-    assert study.measures_of(study.arm("ce"), "paper").fine_tune == {"epochs": 50, "method": "supervised"}
+    assert paper.measures_of(paper.arm("ce"), "paper").fine_tune == {"epochs": 50, "method": "supervised"}
     # What is not fine-tuned stays so, whatever a scale says.
     table = studies()["ncl-table4"].model_copy(update={"small": study.small})
     assert table.measures_of(table.arm("ce"), "small") == table.measures
@@ -137,7 +180,9 @@ def test_fine_tuning_is_the_studys_then_the_scales_then_the_arms() -> None:
 @pytest.mark.thorough
 def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     curvature = {"steps": 3, "batch_size": 16, "precision": "float32", "checkpoint": "all"}
-    toy = study_of(tmp_path, measures={**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature})
+    measures = {**TOY["measures"], "fine_tune": {"epochs": 1}, "curvature": curvature, "epochs": [1, 2]}
+    small = {**SMALL, "settings": {**SHORT, "epochs": 2, "engine": {"checkpoint_at": [1, 2]}}}
+    toy = study_of(tmp_path, measures=measures, small=small)
     result = run_study(toy, StudyPlan(tmp_path / "out"), QUIET)
     assert result is not None
     assert [(cell.arm, cell.seed) for cell in result.cells] == [("cl", 0), ("cl", 1), ("ncl", 0), ("ncl", 1)]
@@ -146,6 +191,9 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     first = result.cells[0]
     assert len(first.curves["embedding: log spectrum"]) == 64
     assert 0 <= first.figures["fine-tuned: classifier"] <= 1
+    early, last = (first.figures[f"representation after {epoch} epochs: knn"] for epoch in (1, 2))
+    assert last == first.figures["representation: knn"]
+    assert early != last
     assert first.figures["curvature: largest eigenvalue"] >= max(first.curves["curvature: Ritz values"]) - 1e-3
     text = as_text(toy, result)
     for words in ("NCL is more consistent", "the paper prints", "2 seeds could tell", "digits"):
@@ -156,7 +204,7 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     assert [type(panel).__name__ for panel in page.panels] == [
         "TablePanel",
         "TablePanel",
-        *["LinePanel"] * 2,
+        *["LinePanel"] * 3,  # the spectra of the first and of the last checkpoint, and of the embedding
     ]
 
 
