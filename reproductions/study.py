@@ -62,6 +62,7 @@ class StudyClaim(Settings):
         second: arm that is subtracted; None compares with ``than`` alone.
         figure: a key of what is measured, ``features: metric``.
         second_figure: of the second arm, where it is another one.
+        times: what the second arm's figure is multiplied by.
         relation: ``greater`` or ``smaller`` than the threshold, or ``within`` so much of 0.
         than: threshold of the difference, in the unit of the figure.
     """
@@ -72,6 +73,7 @@ class StudyClaim(Settings):
     second: str | None = None
     figure: str
     second_figure: str | None = None
+    times: float = 1.0
     relation: Literal["greater", "smaller", "within"] = "greater"
     than: float = 0.0
 
@@ -199,7 +201,7 @@ class Study(Settings):
     @property
     def claims_hash(self) -> str:
         """Short hash of the claims with their thresholds, in their order."""
-        return short_hash([claim.model_dump() for claim in self.claims])
+        return short_hash([claim.model_dump(exclude={"times"} if claim.times == 1 else None) for claim in self.claims])
 
     def at(self, scale: Scale) -> ScalePlan:
         """What it takes at a scale."""

@@ -146,7 +146,8 @@ def _judged(claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord]) -> V
     first = [_figure(known[claim.first, seed], claim.figure) for seed in seeds]
     second = [0.0] * len(seeds)
     if claim.second is not None:
-        second = [_figure(known[claim.second, seed], claim.second_figure or claim.figure) for seed in seeds]
+        key = claim.second_figure or claim.figure
+        second = [claim.times * _figure(known[claim.second, seed], key) for seed in seeds]
     return judge(first, second, relation=claim.relation, than=claim.than)
 
 

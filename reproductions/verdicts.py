@@ -50,6 +50,9 @@ def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rela
     it; ``smaller`` the other way round. ``within`` holds where the whole interval lies inside [-than, than] (two
     one-sided tests, schuirmann1987, at 2.5 % each), and does not hold where it lies outside. Else nothing is told.
 
+    A count stands for anything within half of one, a variance of 1/12: where counts of all seeds agree the deviation is
+    that of the rounding, and not zero.
+
     Source: student1908.
 
     Args:
@@ -73,6 +76,9 @@ def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rela
     mean, deviation = float(gap_S.mean()), float(gap_S.std(ddof=1))
     if deviation <= ROUNDING * max(float(np.abs(first).max()), float(np.abs(second).max())):
         deviation = 0.0
+    whole = [bool((side == side.round()).all()) for side in (first, second)]
+    if all(whole) and max(float(np.abs(first).max()), float(np.abs(second).max())) > 1:  # counts, not shares
+        deviation = max(deviation, math.sqrt((1 + bool(second.any())) / 12))
     half = float(stdtrit(len(gap_S) - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(len(gap_S))
     low, high = mean - half, mean + half
     smallest = deviation * _effect_told(len(gap_S)) if deviation > 0 else None

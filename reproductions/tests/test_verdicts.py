@@ -21,6 +21,15 @@ def test_students_sleep_data_give_the_textbook_interval() -> None:
     assert judge(FIRST, SECOND, relation="smaller").verdict == HOLDS
 
 
+def test_counts_that_agree_over_seeds_have_an_interval() -> None:
+    found = judge([10.0, 10.0, 10.0], [11.0, 11.0, 11.0], relation="smaller")
+    assert found.high - found.low == pytest.approx(2 * 4.302653 * math.sqrt(1 / 6 / 3))
+    assert found.verdict == UNTOLD
+    assert judge([10.0] * 3, [13.0] * 3, relation="smaller").verdict == HOLDS
+    # Shares of 1 and 0 are no counts.
+    assert judge([1.0, 1.0], [1.0, 1.0], relation="greater", than=-0.01).verdict == HOLDS
+
+
 def test_the_smallest_difference_that_can_be_told_is_that_of_the_power_table() -> None:
     # cohen1988 and R's power.t.test(n = 10, power = 0.8, type = "paired"): 0.9960 standard deviations
     found = judge(SECOND, FIRST, relation="greater")
