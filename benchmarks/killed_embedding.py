@@ -158,7 +158,7 @@ def main() -> None:
         plan = Plan(Path(folder), flags.pictures, flags.shards or max(1, flags.pictures // 20))
         render(plan)
         run(plan, "train --data few.npz --encoder convnet --epochs 1 --out run")
-        print(f"{plan.num_pictures:,} sprites of {SIDE} x {SIDE}, shards of {plan.shard_rows:,}; one thread each\n")
+        print(f"{plan.num_pictures:,} pictures of {SIDE} x {SIDE}, shards of {plan.shard_rows:,}; one thread each\n")
         print(f"{HEADER}\n|{'---|' * HEADER.count(' | ')}---|", flush=True)
         outcomes: list[Outcome] = []
         for num_processes in (1, 2, 3):

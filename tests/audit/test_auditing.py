@@ -345,3 +345,14 @@ def test_pictures_in_memory_have_the_findings_of_their_files(rng: np.random.Gene
     assert {"2", "4"} <= set(named(found, "same-pixels").split())
     assert named(found, "blank") == "6"
     assert list(found.passport.classes) == ["0", "1", "2"]
+
+
+def test_a_table_whose_columns_are_called_like_those_of_embed_is_opened_as_training_does(tmp_path: Path) -> None:
+    rows = [f"r{place},c{place % 2},{place}.5,{place * 3 % 7}" for place in range(40)]
+    gap = tmp_path / "gap.csv"
+    gap.write_text("\n".join(["name,label,v0,v1", *rows[:-1], "r39,c1,39.5,"]))
+    assert "by the median" in str(look(gap))
+    # One row that can be used: nothing is left to compare labels by.
+    bad = tmp_path / "bad.csv"
+    bad.write_text("name,label,v0,v1\na,x,1,nan\nb,y,2,inf\nc,x,1e300,1\nd,y,3,4\n")
+    assert named(look(bad), "not-finite").split() == ["a", "b", "c"]

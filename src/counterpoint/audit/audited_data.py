@@ -2,6 +2,7 @@
 
 # N samples
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from torch import Tensor
 from counterpoint.audit.audit_record import AGAINST
 from counterpoint.core.array_layout import with_missing
 from counterpoint.core.data_settings import PartSettings, SourceSettings
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
@@ -135,7 +136,8 @@ def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) 
     path = Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None
     if path is not None and path.is_file() and is_embedded(path):
         asked = None if settings.labels == "auto" else settings.labels
-        return features_source(path, asked, PartSettings(), Reporter(quiet=True))
+        with contextlib.suppress(DataError):  # columns that are called like those of embed, and hold other things
+            return features_source(path, asked, PartSettings(), Reporter(quiet=True))
     return open_source(data, settings, labels=labels, progress=progress)
 
 

@@ -122,6 +122,8 @@ class SetEvidence:
         if labels_N is None:
             return []
         ids = self.unique[labels_N[self.unique] >= 0]
+        if len(ids) < 2:
+            return []
         for part in range(num_parts := -(-len(ids) // MOST_COMPARED)):
             some = ids[part::num_parts]
             if self.seen is not None:

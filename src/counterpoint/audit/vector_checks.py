@@ -32,7 +32,7 @@ def check_finite(evidence: SetEvidence) -> Observation | None:
         code="not-finite",
         level="severe",
         text="Training refuses them: one such number makes every weight NaN.",
-        remedy="leave these rows out, or fill the gaps with the median of the column",
+        remedy="leave these rows out, fill the gaps with the median of the column, or scale too large numbers down",
     )
 
 

@@ -36,13 +36,13 @@ GONE = {
     "search --shards": "search the run without it: its samples are embedded",
     "search --second": "`cp.load(RUN, second=True).embed(x)` gives vectors to compare with those of cp.embed(RUN)",
     "diagnose --layers": "`embed RUN --layer NAME --out layer.npz`, then `diagnose layer.npz`, layer by layer",
-    "diagnose --groups": "`diagnose FILE --labels GROUPS.npy` says how far neighbours are of one group",
+    "diagnose --groups": "labels=GROUPS (--labels GROUPS.npy) says how far neighbours are of one group",
     "diagnose --loss": "`loss.importance(z0, z1)` weighs the pairs of two views",
     "rebuild": "features come from the cache, which knows samples and weights by their hashes",
     "search --dims": "all dimensions are compared; `evaluate RUN --selection all` says what fewer would keep",
     "search --method": "every row is compared; docs/search.md has a few lines for a graph of usearch",
     "search --exact": "every row is compared",
-    "compare --out": "`counterpoint report RUN RUN` draws runs side by side, and --json has every figure",
+    "compare --out": "`counterpoint report RUN RUN` draws runs side by side, and --json has every figure of anything",
     "evaluate --baseline": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
     "evaluate --baseline-weights": "evaluate the other encoder separately (--encoder NAME --weights FILE --data DATA)",
     "evaluate --same-classes": "give the classes one name in both data sets",
@@ -61,8 +61,8 @@ GONE = {
     "bounds": "`python -m reproductions.mio2021.linear_rate RUN` in the source tree reads what `spectrum RUN` wrote",
     "runs --delete": "remove the folder of the run; nothing of it is stored elsewhere",
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
-    "spectrum --chunk-size": "the graph of the whole batch is kept: --batch-size decides how much memory that takes",
-    "spectrum --memory": "the graph of the whole batch is kept: --batch-size decides how much memory that takes",
+    "spectrum --chunk-size": "batch_size (--batch-size) decides how much memory the graph of the whole batch takes",
+    "spectrum --memory": "batch_size (--batch-size) decides how much memory the graph of the whole batch takes",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
     "--encoder solo-learn:NAME": "torchvision:NAME takes its weights; docs/foreign-encoders.md has its stem for small "
@@ -136,7 +136,8 @@ def gone(name: str) -> str:
     >>> gone("engine.backend")
     'engine.backend is gone: training runs on plain torch alone, which gave the same results'
     """
-    return f"{name} is gone: {GONE[name]}" if name in GONE else ""
+    known = name if name in GONE else name.replace("_", "-")
+    return f"{known} is gone: {GONE[known]}" if known in GONE else ""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -164,7 +164,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         name: of the table.
 
     Returns:
-        The plan, and the names of the columns that were left out.
+        The plan, and the columns that were left out, each unasked one with its reason.
 
     Raises:
         UsageError: there is no column of a name to leave out.
@@ -204,7 +204,7 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
         raise DataError(
             f"{name} has no column of numbers or categories to train on, besides labels and what is left out"
         )
-    return ColumnPlan(tuple(columns)), [*dropped, *faults]
+    return ColumnPlan(tuple(columns)), [*dropped, *(f"{each} ({fault})" for each, fault in faults.items())]
 
 
 def _fault(name: str, values: Values) -> str:

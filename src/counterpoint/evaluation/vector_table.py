@@ -74,7 +74,7 @@ def read_table(path: Path, *, only_finite: bool = True) -> Table:
     """
     # The checks below hold for every form of file.
     names, labels, vectors_ND = (_read_shards if is_shard_folder(path) else READERS[path.suffix.lower()])(path)
-    if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiu" or 0 in vectors_ND.shape:
+    if vectors_ND.ndim != 2 or vectors_ND.dtype.kind not in "fiub" or 0 in vectors_ND.shape:
         raise DataError(f"{path} must hold vectors (n, d), got {vectors_ND.dtype} of shape {vectors_ND.shape}")
     for what, column in (("names", names), ("labels", labels)):
         if len(column) not in (0, len(vectors_ND)):

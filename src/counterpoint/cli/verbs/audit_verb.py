@@ -11,7 +11,7 @@ from counterpoint.core.terminal_text import shown, shown_lines
 
 PLACE, SUMMARY = 4, "check data before training: contents and problems"
 TEACH = """Check data before training: formats and sizes, broken files, classes and their counts, copies and near
-copies (also between training and test part), blank or unusual pictures, classes that colours or file formats
+copies (also between training and test part), blank or cut pictures and noise, classes that colours or file formats
 reveal, and whether there are enough samples for a verdict.
 
 examples:

@@ -42,7 +42,9 @@ class EvaluateFlags(SubjectFlags, EvaluationSettings):
 def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
     """Evaluate, and print the table."""
     if flags.out is not None and Path(flags.out).suffix != ".json":
-        raise UsageError(f"out must end in .json, got {flags.out}; `counterpoint report RUN` writes a page")
+        raise UsageError(
+            f"out must end in .json, got {flags.out}; `counterpoint report RUN` draws a run; --json has every figure"
+        )
     folder = RunFolder(Path(flags.subject)) if flags.subject is not None and flags.encoder is None else None
     has_seeds = folder is not None and folder.holds_seeds
     subject = flags.subject if has_seeds else subject_from(flags)
