@@ -297,7 +297,6 @@ def test_seeds_are_trained_gone_on_with_and_evaluated_together(
     kept = read_sealed(folder / "seeds" / "evaluation.json")
     assert told == kept
     assert [len(row["values"]) for row in told["rows"]] == [2] * len(told["rows"])
-    asked = ["evaluate", "seeds", "--metrics", "knn", "--k", "3", "-q"]
     assert main(["compare", "seeds", "-q"]) == 0
     assert "seed-1" in capsys.readouterr().out
 
