@@ -16,7 +16,7 @@ example:
 DATA = "patterns-rendered"
 # What the pictures differ in, but not turns and mirror images: these would make one class of two.
 VIEWS = {"preset": "none", "crop_scale": [0.3, 1.0], "jitter": 0.8, "jitter_strength": 0.6}
-EPOCHS = 7
+EPOCHS = 5
 
 
 class DemoFlags(VerbFlags):
