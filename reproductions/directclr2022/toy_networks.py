@@ -327,13 +327,14 @@ class Toy:
         return log_spectrum(embed(network, self.data.points_PD))
 
 
-def make_toys(run: FigureRun, noise_DD: Tensor | None = None) -> tuple[Toy, Toy]:
-    """Both losses, the released one first."""
-    points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(run.seed))
+def make_toys(run: FigureRun, figure: str, start: int = 0, noise_DD: Tensor | None = None) -> tuple[Toy, Toy]:
+    """Both losses, the released one first, with the draws of one start of a figure."""
+    seed = run.seed_of(figure, start)
+    points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(seed))
     data = ToyData(isotropic_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)
     # Both have the same points, noise and seeds; only loss and plan differ.
     released, eq_2 = (QUICK_RELEASED, QUICK_EQ_2) if run.quick else (RELEASED, EQ_2)
     return (
-        Toy("released loss", ProductInfoNCE(), data, released, run.seed, run.progress),
-        Toy("Eq. 2", DistanceInfoNCE(), data, eq_2, run.seed, run.progress),
+        Toy("released loss", ProductInfoNCE(), data, released, seed, run.progress),
+        Toy("Eq. 2", DistanceInfoNCE(), data, eq_2, seed, run.progress),
     )
