@@ -11,11 +11,13 @@ from typing import Any
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_json
+from counterpoint.core.paired_shares import LEVEL, holm
 from counterpoint.core.written_tables import markdown_table
 from reproductions.catalogue import CATALOGUE, DRAWINGS
+from reproductions.paper_items import item_rows
 from reproductions.study import PAPERS, Study, studies
-from reproductions.study_result import RESULTS, StudyResult, read_result, result_file
-from reproductions.study_views import as_markdown, claim_rows
+from reproductions.study_result import RESULTS, Compared, StudyResult, read_result, result_file
+from reproductions.study_views import CORRECTED, as_markdown, claim_rows
 from reproductions.verdicts import FAILS, HOLDS, UNTOLD
 
 TITLES: Mapping[str, str] = {
@@ -25,12 +27,15 @@ TITLES: Mapping[str, str] = {
     "ncl2024": "NCL: non-negative contrastive learning",
     "imbalanced2026": "Geometry of imbalanced classes",
 }
+AGAIN = "the same runs as above"
 UNPRINTED = "nothing printed"  # of a figure: a quantity that the paper gives no value of
 OF_FIGURE: Mapping[bool | None, str] = {True: HOLDS, False: FAILS, None: UNPRINTED}
 READ = """\
 Differences are paired: both sides use the same seeds, samples and queries. Intervals are Student's, of the paired
-differences, at 95 %, without correction for several comparisons: in twenty comparisons without any difference, expect
-one false positive. "Could tell" is the smallest difference from the claimed one that this number of seeds, with this
+differences, at 95 %, of one comparison: in twenty comparisons without difference, expect one false verdict. The last
+column corrects the verdicts of all studies of a paper together (Holm): the chance of one false verdict among them is at
+most 5 %. A claim that compares the same runs by the same figure as one before it is marked so, and counted once. "Could
+tell" is the smallest difference from the claimed one that this number of seeds, with this
 spread, detects with probability 0.8. A claim holds if its whole interval agrees with it, does not hold if its whole
 interval contradicts it, and cannot be told otherwise. Thresholds were set before the first run; each result has their
 hash.
@@ -38,8 +43,8 @@ hash.
 The small scale was raised once, for all studies together: five had been run with 2,000 pictures, 6 epochs and 1,000
 queries, where most claims could not be decided. All of them were run again; claims and thresholds stayed. Later, with
 the results at hand, two claims that the papers do not make left (directclr-section6, mio-fig6), one was turned to what
-the paper says (alphacl-table1, r_s), and six of their sentences were added (alphacl-table1, mio-fig2, ncl-table1,
-ncl-table4); where all seeds had one count, its rounding now gives an interval.
+the paper says (alphacl-table1, r_s), and eight of their sentences were added (alphacl-table1, mio-fig2, ncl-table1,
+ncl-table4, ncl-fig3, directclr-table1); where all seeds had one count, its rounding now gives an interval.
 
 The claims are orderings at a small scale: a verdict says what holds in minutes on a CPU, not what holds at the paper's
 scale. Figures that a function computes are compared with the printed ones for each seed: a claim holds if it holds for
@@ -52,11 +57,11 @@ class Verdicts:
 
     Attributes:
         name: as in ``python -m reproductions NAME``.
-        rows: statement, difference or what was found, verdict.
+        rows: statement, difference or what was found, verdict, and the verdict among all of the paper.
     """
 
     name: str
-    rows: Sequence[tuple[str, str, str]]
+    rows: Sequence[tuple[str, str, str, str]]
 
 
 def results_of(paper: str) -> list[tuple[Study, StudyResult]]:
@@ -76,14 +81,35 @@ def figures_of(paper: str) -> list[dict[str, Any]]:
     return [figure for figure in found if isinstance(figure, dict)]
 
 
+def corrected_of(results: Sequence[tuple[Study, StudyResult]]) -> dict[str, list[str]]:
+    """The verdicts of each study, all of a paper corrected together (holm1979); ``AGAIN`` of a repeated claim."""
+    first_seen: dict[Compared, float] = {}
+    compared = {}
+    for study, result in results:
+        known = {(cell.arm, cell.seed): cell for cell in result.cells}
+        compared[study.name] = [Compared.of(claim, known) for claim in study.claims]
+        for each in compared[study.name]:
+            first_seen.setdefault(each, each.p_value)
+    adjusted = dict(zip(first_seen, holm(list(first_seen.values())), strict=True))
+    return {
+        name: [
+            AGAIN if (p := adjusted.pop(each, None)) is None else each.verdict.verdict if p <= LEVEL else UNTOLD
+            for each in own
+        ]
+        for name, own in compared.items()
+    }
+
+
 def verdicts_of(paper: str) -> list[Verdicts]:
     """Every claim of a paper that was put to the test here."""
-    known = [
-        Verdicts(study.name, [(row[0], row[2], row[4]) for row in claim_rows(study, result)])
-        for study, result in results_of(paper)
-    ]
+    results = results_of(paper)
+    corrected = corrected_of(results)
+    known = []
+    for study, result in results:
+        rows = zip(claim_rows(study, result), corrected[study.name], strict=True)
+        known.append(Verdicts(study.name, [(row[0], row[2], row[4], other) for row, other in rows]))
     for figure in figures_of(paper):
-        rows = [(claim["what"], _written(claim["ours"]), _verdict(claim)) for claim in figure["claims"]]
+        rows = [(claim["what"], _written(claim["ours"]), _verdict(claim), "-") for claim in figure["claims"]]
         known.append(Verdicts(str(figure["name"]), rows))
     return known
 
@@ -101,6 +127,7 @@ def _written(value: object) -> str:
 def paper_page(paper: str) -> str:
     """The page of one paper."""
     found = results_of(paper)
+    corrected = corrected_of(found)
     parts = [
         f"# {TITLES[paper]}",
         f"What was reproduced here of `{paper}`; what it claims and where it lives: "
@@ -108,7 +135,7 @@ def paper_page(paper: str) -> str:
         f"[errata](../errata.md#{paper}). Written by `make docs` from the results in "
         f"`reproductions/{paper}/results`; all papers: [summary](README.md).",
         READ,
-        *(as_markdown(study, result) for study, result in found),
+        *(as_markdown(study, result, corrected[study.name]) for study, result in found),
         *(_figure_section(figure) for figure in figures_of(paper)),
         _not_run(paper, [study.name for study, _ in found]),
     ]
@@ -148,13 +175,21 @@ def summary_page() -> str:
     rows: list[list[str]] = []
     for paper in TITLES:
         known = verdicts_of(paper)
-        words = [verdict for item in known for *_, verdict in item.rows]
+        words = [verdict for item in known for *_, verdict, other in item.rows if other != AGAIN]
         counts.append([f"[{paper}]({paper}.md)", *(str(words.count(kind)) for kind in (HOLDS, FAILS, UNTOLD))])
         rows += [[paper, f"`{item.name}`", *row] for item in known for row in item.rows]
-    head = ["paper", "table or figure", "claim", "found", "verdict"]
+    head = ["paper", "table or figure", "claim", "found", "verdict", CORRECTED]
     parts.append(markdown_table(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr", is_markdown=True))
-    parts.append(markdown_table(head, rows, "llllr", is_markdown=True))
-    return "\n\n".join(parts) + "\n"
+    parts.append(markdown_table(head, rows, "llllll", is_markdown=True))
+    parts += [
+        "## Every table and figure",
+        "What is printed, what the studies have of it at the paper's scale and at the small one, where other sets "
+        "stand in, and what is left out. What a study has without a result is named at the end of its paper's page.",
+        markdown_table(
+            ["item", "printed", "paper's scale", "small", "left out"], item_rows(), "lllll", is_markdown=True
+        ),
+    ]
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
 def pages() -> Mapping[str, str]:

@@ -65,6 +65,7 @@ class StudyClaim(Settings):
         times: what the second arm's figure is multiplied by.
         relation: ``greater`` or ``smaller`` than the threshold, or ``within`` so much of 0.
         than: threshold of the difference, in the unit of the figure.
+        why: what may explain that the small scale differs from the paper; no part of the claim.
     """
 
     says: str
@@ -76,6 +77,7 @@ class StudyClaim(Settings):
     times: float = 1.0
     relation: Literal["greater", "smaller", "within"] = "greater"
     than: float = 0.0
+    why: str = ""
 
 
 class PicturePlan(Settings):
@@ -201,7 +203,8 @@ class Study(Settings):
     @property
     def claims_hash(self) -> str:
         """Short hash of the claims with their thresholds, in their order."""
-        return short_hash([claim.model_dump(exclude={"times"} if claim.times == 1 else None) for claim in self.claims])
+        left_out = {True: {"why", "times"}, False: {"why"}}
+        return short_hash([claim.model_dump(exclude=left_out[claim.times == 1]) for claim in self.claims])
 
     def at(self, scale: Scale) -> ScalePlan:
         """What it takes at a scale."""

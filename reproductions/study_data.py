@@ -59,6 +59,15 @@ SETS: Mapping[str, StudySet] = {
     "imagenet": StudySet(("imagenet", "imagenet-1k"), test=("val", "test")),
 }
 WITHOUT_FILES = ("digits", RENDERED)
+# What the small scales take where the set of a paper is not at hand.
+STAND_INS = {
+    "cifar100": "caltech101",
+    "stl10": "cifar10",
+    "tiny-imagenet": "caltech101",
+    "imagenet100": "cifar10",
+    "imagenet": "cifar10",
+    "dsprites": RENDERED,
+}
 SPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
 GENERATED = "dsprites"  # sets of this name and beginning have factors that are known by the position
 
@@ -133,10 +142,12 @@ def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]
     for place in places:
         if place.exists():
             return str(place), {}
-    if known.named:
+    if known.named and any((folder / own).exists() for own in CATALOGUE[known.named].files):
         return known.named, {"root": str(folder), "split": names[0]}
     looked = ", ".join(str(place) for place in places[:2])
-    raise DataError(f"{name} has no split {split} under {folder}; looked for {looked}")
+    published = f", or {CATALOGUE[known.named].files[0]} as its authors publish it" if known.named else ""
+    instead = f"; {STAND_INS[name]} stands in for it with --scale small" if name in STAND_INS else ""
+    raise DataError(f"{name} has no split {split} under {folder}; looked for {looked}{published}{instead}")
 
 
 def _split_places(known: StudySet, names: Sequence[str], root: Path) -> list[Path]:

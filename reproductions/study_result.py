@@ -12,7 +12,7 @@ from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run_records import Record, read_record
 from reproductions.study import Study, StudyClaim
-from reproductions.verdicts import Verdict, judge
+from reproductions.verdicts import Relation, Verdict, judge, told_p
 
 FORMAT = 1
 Listed = Strict(False)
@@ -137,18 +137,39 @@ def judge_claims(study: Study, cells: Iterable[CellRecord]) -> tuple[dict[str, A
         UsageError: a figure that a claim names was not measured.
     """
     known = {(cell.arm, cell.seed): cell for cell in cells}
-    return tuple({"says": claim.says, **asdict(_judged(claim, known))} for claim in study.claims)
+    return tuple({"says": claim.says, **asdict(Compared.of(claim, known).verdict)} for claim in study.claims)
 
 
-def _judged(claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord]) -> Verdict:
-    """One claim, on the seeds that its arms have."""
-    seeds = sorted({seed for arm, seed in known if arm == claim.first})
-    first = [_figure(known[claim.first, seed], claim.figure) for seed in seeds]
-    second = [0.0] * len(seeds)
-    if claim.second is not None:
-        key = claim.second_figure or claim.figure
-        second = [claim.times * _figure(known[claim.second, seed], key) for seed in seeds]
-    return judge(first, second, relation=claim.relation, than=claim.than)
+@dataclass(frozen=True)
+class Compared:
+    """What a claim compares: the figure of each seed on both sides, with relation and threshold."""
+
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    relation: Relation
+    than: float
+
+    @classmethod
+    def of(cls, claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord]) -> "Compared":
+        """Of a claim, on the seeds that both of its arms have."""
+        arms = [claim.first, *([claim.second] if claim.second else [])]
+        seeds = sorted({seed for _, seed in known if all((arm, seed) in known for arm in arms)})
+        second = [0.0] * len(seeds)
+        if claim.second is not None:
+            key = claim.second_figure or claim.figure
+            second = [claim.times * _figure(known[claim.second, seed], key) for seed in seeds]
+        first = [_figure(known[claim.first, seed], claim.figure) for seed in seeds]
+        return cls(tuple(first), tuple(second), claim.relation, claim.than)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of this claim alone."""
+        return judge(self.first, self.second, relation=self.relation, than=self.than)
+
+    @property
+    def p_value(self) -> float:
+        """Of its verdict."""
+        return told_p(self.first, self.second, relation=self.relation, than=self.than)
 
 
 def check_figures(study: Study, cell: CellRecord) -> None:

@@ -59,6 +59,7 @@ def claim_rows(study: Study, result: StudyResult) -> list[list[str]]:
     ]
 
 
+CORRECTED = "with all of the paper (Holm)"
 CLAIM_HEAD = ["claim", "source", "difference (95 %)", "could tell", "verdict"]
 
 
@@ -147,13 +148,22 @@ def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
     return [fmean(values) for values in zip(*curves, strict=False)]
 
 
-def as_markdown(study: Study, result: StudyResult) -> str:
-    """A section of a page: table, verdicts, and how it was made."""
+def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str]) -> str:
+    """A section of a page: table, verdicts, what may explain them, and how it was made.
+
+    Args:
+        study: of the result.
+        result: what was found.
+        corrected: of each claim its verdict among all of the paper.
+    """
     tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
+    rows = [[*row, other] for row, other in zip(claim_rows(study, result), corrected, strict=True)]
+    differing = zip(study.claims, rows, strict=True)
     parts = [
         f"## {study.item}: {study.title}",
         *(markdown_table(head, rows, "l" + "r" * (len(head) - 1), is_markdown=True) for head, rows in tables),
-        markdown_table(CLAIM_HEAD, claim_rows(study, result), "lllrl", is_markdown=True),
+        markdown_table([*CLAIM_HEAD, CORRECTED], rows, "lllrll", is_markdown=True),
+        *(f"Why not, perhaps ({claim.says}): {claim.why}" for claim, row in differing if claim.why and row[4] != HOLDS),
         *(note for note in (study.at_words(result.scale), *study.remarks) if note),
         made_words(study, result),
     ]

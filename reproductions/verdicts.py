@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from counterpoint.core.paired_shares import LEVEL, POWER
 from counterpoint.evaluation.significance import power
@@ -67,6 +67,56 @@ def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rela
     >>> judge([1.2, 2.4, 1.3, 1.3, 0.0], [0.0] * 5, relation="greater").verdict
     'holds'
     """
+    paired = _paired(first_S, second_S)
+    mean, deviation, num_seeds = paired.mean, paired.deviation, paired.num_seeds
+    half = float(stdtrit(num_seeds - 1, 1 - LEVEL / 2)) * paired.error
+    low, high = mean - half, mean + half
+    smallest = deviation * _effect_told(num_seeds) if deviation > 0 else None
+    return Verdict(_word(low, high, relation, than), mean, low, high, smallest, num_seeds)
+
+
+def told_p(first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0) -> float:
+    r"""The p of a claim's verdict: at most 0.05 where ``judge`` tells it, whether it holds or not.
+
+    Of ``greater`` and ``smaller`` Student's two-sided p that the difference is the threshold; of ``within`` twice the
+    larger of the p of two one-sided tests, or twice that of a difference outside.
+
+    Raises:
+        ValueError: as ``judge``.
+
+    >>> round(told_p([1.9, 0.8, 1.1, 0.1], [0.7, -1.6, -0.2, -1.2], relation="greater"), 3)
+    0.012
+    """
+    paired = _paired(first_S, second_S)
+
+    def beyond(distance: float) -> float:
+        """One-sided p of a mean so far on the other side of a threshold."""
+        if paired.error == 0:
+            return 0.0 if distance > 0 else 1.0
+        return 1 - float(stdtr(paired.num_seeds - 1, distance / paired.error))
+
+    if relation != "within":
+        return min(1.0, 2 * beyond(abs(paired.mean - than)))
+    inside = max(beyond(than - paired.mean), beyond(than + paired.mean))
+    return min(1.0, 2 * min(inside, beyond(abs(paired.mean) - than)))
+
+
+@dataclass(frozen=True)
+class _Paired:
+    """Paired differences of seeds: mean, deviation and number."""
+
+    mean: float
+    deviation: float
+    num_seeds: int
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.deviation / math.sqrt(self.num_seeds)
+
+
+def _paired(first_S: Sequence[float], second_S: Sequence[float]) -> _Paired:
+    """Mean and deviation of the differences, that of counts at least the deviation of their rounding."""
     first, second = np.asarray(first_S, np.float64), np.asarray(second_S, np.float64)
     if first.ndim != 1 or first.shape != second.shape or len(first) < 2:
         raise ValueError(f"two seeds or more are needed, the same on both sides, got {first.shape} and {second.shape}")
@@ -79,10 +129,7 @@ def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rela
     whole = [bool((side == side.round()).all()) for side in (first, second)]
     if all(whole) and max(float(np.abs(first).max()), float(np.abs(second).max())) > 1:  # counts, not shares
         deviation = max(deviation, math.sqrt((1 + bool(second.any())) / 12))
-    half = float(stdtrit(len(gap_S) - 1, 1 - LEVEL / 2)) * deviation / math.sqrt(len(gap_S))
-    low, high = mean - half, mean + half
-    smallest = deviation * _effect_told(len(gap_S)) if deviation > 0 else None
-    return Verdict(_word(low, high, relation, than), mean, low, high, smallest, len(gap_S))
+    return _Paired(mean, deviation, len(gap_S))
 
 
 def _word(low: float, high: float, relation: Relation, than: float) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from reproductions.verdicts import FAILS, HOLDS, UNTOLD, judge
+from reproductions.verdicts import FAILS, HOLDS, UNTOLD, judge, told_p
 
 # student1908: additional hours of sleep by two drugs, ten patients
 FIRST = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)
@@ -65,6 +65,15 @@ def test_what_can_be_told_by_three_seeds_is_told_in_four_of_five_draws() -> None
 def test_each_relation_has_three_answers(gaps: tuple[float, ...], relation: str, than: float, verdict: str) -> None:
     found = judge(gaps, [0.0] * len(gaps), relation=relation, than=than)  # pyright: ignore[reportArgumentType]
     assert found.verdict == verdict
+    p = told_p(gaps, [0.0] * len(gaps), relation=relation, than=than)  # pyright: ignore[reportArgumentType]
+    assert (p <= 0.05) == (verdict != UNTOLD)
+
+
+def test_the_p_of_a_verdict_is_students() -> None:
+    assert told_p(SECOND, FIRST, relation="greater") == pytest.approx(0.002833, abs=1e-6)  # R: t.test(paired = TRUE)
+    gaps = [1.0, -1.0, 0.5, 0.2]
+    ends = [student.sf((3 - sign * np.mean(gaps)) / (np.std(gaps, ddof=1) / 2), 3) for sign in (1, -1)]
+    assert told_p(gaps, [0.0] * 4, relation="within", than=3.0) == pytest.approx(2 * max(ends))
 
 
 def test_seeds_that_do_not_scatter_have_an_interval_of_no_width() -> None:

@@ -1,0 +1,163 @@
+"""What each table and figure of the five papers holds, and what of it is left out here, with the reason.
+
+What is had, and the stand-ins of the small scale, follow from the studies; a test holds this list to them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reproductions.catalogue import CATALOGUE, DRAWINGS
+from reproductions.study import studies
+
+NOT_HERE = "its pictures are not at hand"
+COST = "every set more is as many runs again"
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """A table or figure as it is printed.
+
+    Attributes:
+        data: sets, by their names in ``study_data``; empty for computed figures.
+        rows: methods or settings that are compared.
+        columns: what is shown of each.
+        left_out: what is not made again, by name, with the reason.
+    """
+
+    data: tuple[str, ...]
+    rows: int
+    columns: str
+    left_out: Mapping[str, str]
+
+
+def item(data: str, rows: int, columns: str, **left_out: str) -> PaperItem:
+    """An item whose sets are separated by spaces, and whose left-out parts have underscores for spaces or hyphens."""
+    return PaperItem(
+        tuple(data.split()), rows, columns, {name.replace("_", "-"): why for name, why in left_out.items()}
+    )
+
+
+ITEMS: Mapping[str, PaperItem] = {
+    "alphacl-table1": item("cifar10 stl10", 7, "accuracy after 100, 300 and 500 epochs", stl10=COST),
+    "alphacl-table2": item(
+        "cifar10 cifar100 stl10",
+        4,
+        "accuracy after 100, 300 and 500 epochs of two backbones",
+        stl10=f"{COST}; Table 4 has it",
+        resnet50_on_cifar100=COST,
+    ),
+    "alphacl-table3": item(
+        "stl10 cifar10", 3, "accuracy after 100, 300 and 500 epochs", cifar10="the text of its column is damaged"
+    ),
+    "alphacl-table4": item("stl10", 5, "accuracy after 500 epochs"),
+    "alphacl-fig2": item("", 0, "objective and singular values of five layers"),
+    "alphacl-fig3": item("", 0, "weights of two layers"),
+    "mio-table2": item(
+        "cifar10 cifar100 stl10 tiny-imagenet",
+        9,
+        "200-NN accuracy",
+        cifar100=f"{COST}; the recipes are there",
+        stl10=f"{COST}; the recipes are there",
+        tiny_imagenet=f"{COST}; the recipes are there",
+    ),
+    "mio-table3": item(
+        "cifar10 cifar100",
+        8,
+        "200-NN accuracy of two backbones, and the drop",
+        cifar100=COST,
+        byol="after 312 steps it has hardly begun to learn",
+        drops="differences of two printed cells",
+    ),
+    "mio-fig2": item("cifar10", 2, "Ritz values"),
+    "mio-fig3": item("cifar10", 3, "spectrum of the Hessian"),
+    "mio-fig4": item(
+        "cifar10",
+        6,
+        "spectrum of the Hessian",
+        dclw="no arm yet; Fig. 5 has it, with weights that are differentiated",
+        byol="no arm yet; its online branch has a Hessian with the target held fixed",
+    ),
+    "mio-fig5": item(
+        "cifar100 tiny-imagenet",
+        4,
+        "spectrum of the Hessian",
+        tiny_imagenet=COST,
+        miov2="no arm yet; Figs. 2 and 3 have it",
+    ),
+    "mio-fig6": item("cifar10", 2, "spectrum of the Hessian from the 100th to the 500th epoch"),
+    "mio-supplement-fig3": item(
+        "cifar10", 4, "spectra along training", whole="Fig. 6 has two of its four; DCL and BYOL are not made again"
+    ),
+    "directclr-table1": item("imagenet", 6, "accuracy of a linear probe"),
+    "directclr-section6": item("imagenet", 1, "accuracy of a linear probe, of all and of the sub-vector"),
+    "directclr-fig2": item("imagenet", 1, "spectrum of the embedding"),
+    "directclr-fig4": item("", 0, "alignment matrix"),
+    "directclr-fig5": item("", 0, "singular values along training"),
+    "directclr-fig6": item("", 0, "spectrum by depth, and with ReLU"),
+    "directclr-section4": item("", 0, "spectrum by strength of augmentation"),
+    "directclr-fig7": item("imagenet", 1, "spectra of representation and embedding"),
+    "directclr-fig9": item("imagenet", 4, "spectra of the representation"),
+    "ncl-table1": item(
+        "imagenet100",
+        2,
+        "probe, retrieval and transfer with all, a random half, and EA halves with and without ReLU",
+        transfer="stylised ImageNet-100 is not at hand",
+    ),
+    "ncl-table2": item("imagenet100", 2, "SEPIN@1, 10, 100 and all"),
+    "ncl-table3": item(
+        "cifar10 cifar100 imagenet100",
+        2,
+        "probe, fine-tuning; stylised, corrupted and sketched pictures",
+        cifar100=COST,
+        imagenet100=f"{COST}; its corruptions are those of CIFAR-10 here",
+        stylised=NOT_HERE,
+        sketch=NOT_HERE,
+    ),
+    "ncl-table4": item("imagenet100", 4, "accuracy from scratch"),
+    "ncl-table4-finetune": item("imagenet100", 4, "accuracy after fine-tuning"),
+    "ncl-table5": item("cifar10", 3, "probe of encoder and projector, sparsity"),
+    "ncl-table6": item("dsprites", 2, "MIG"),
+    "ncl-table7": item(
+        "cifar10 cifar100",
+        2,
+        "probe and fine-tuning of projector outputs",
+        cifar100=COST,
+        fine_tuning="that of Table 3 trains the same encoders on",
+    ),
+    "ncl-fig1": item("cifar10", 2, "pictures and activations by dimension"),
+    "ncl-fig3": item("cifar10", 2, "consistency, sparsity, correlation"),
+    "ncl-fig4": item(
+        "imagenet100", 2, "accuracy along training", course="classifiers are asked once, after the last epoch"
+    ),
+    "ncl-fig5": item("cifar10", 2, "accuracy, consistency, sparsity, correlation"),
+    "ncl-fig6": item("", 0, "expected activation and eigenvalues"),
+    "ncl-fig7": item("cifar10", 2, "activated dimensions of each sample"),
+    "ncl-fig8": item("cifar100", 2, "pictures by dimension"),
+    "ncl-fig9": item("imagenet100", 2, "pictures by dimension", imagenet100="Fig. 8 stands for it"),
+    "ncl-fig10": item("imagenet100", 2, "retrieval by number of features"),
+    "imbalanced-fig1": item("", 0, "points in the plane, class means"),
+    "imbalanced-fig2": item("", 0, "points in the plane, class means"),
+}
+
+
+def item_rows() -> list[list[str]]:
+    """A row for each item: what is printed, what is had at both scales, what is left out."""
+    return [[f"`{name}`", *_cells(name, each)] for name, each in ITEMS.items()] + [
+        [f"`{name}`", "no measurement", "-", "-", why] for name, why in DRAWINGS.items()
+    ]
+
+
+def _cells(name: str, each: PaperItem) -> list[str]:
+    """Printed, at the paper's scale, at the small one, left out."""
+    printed = f"{', '.join(each.data) or 'toy data'}; {f'{each.rows} rows; ' if each.rows else ''}{each.columns}"
+    left_out = "; ".join(f"{part}: {why}" for part, why in each.left_out.items()) or "-"
+    if name in CATALOGUE:
+        return [printed, "computed", "computed", left_out]
+    return [printed, *(", ".join(sorted(sets_of(name, scale))) or "-" for scale in ("paper", "small")), left_out]
+
+
+def sets_of(name: str, scale: str) -> set[str]:
+    """The sets of the study that shows an item; none where there is none."""
+    found = studies("small" if scale == "small" else "paper").values()
+    shown = [study for study in found if name == study.name or name in study.also]
+    return {study.data_of(arm, "small" if scale == "small" else "paper") for study in shown for arm in study.arms}
