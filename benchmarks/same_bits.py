@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 NAMES = """infonce dcl dclw mine triplet soft-triplet n-plus-one-tuplet lifted-structured modified-triplet cross-modal
-linear-triplet mio-v1 mio-v2 mio-v3 sigmoid spectral cross-modal-spectral supcon multi-positive barlow-twins vicreg"""
+linear-triplet mio-v1 mio-v2 mio-v3 sigmoid spectral cross-modal-spectral supcon multi-positive barlow-twins vicreg
+sigreg visreg rdmreg"""
 LOSSES: list[tuple[str, dict[str, object]]] = [
     *((name, {}) for name in (*NAMES.split(), "regression", "generalized-contrastive")),
     *(("alpha-cl", {"rule": rule}) for rule in ("entropy", "inverse-power", "square", "direct", "fixed-inverse")),

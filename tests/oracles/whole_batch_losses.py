@@ -5,6 +5,8 @@ complex steps; kinks (ReLU, absolute value, the ball) are decided by real parts.
 """
 
 import cmath
+import math
+import statistics
 from collections.abc import Callable
 
 from oracles.family_losses import complex_step, log_of_sum, on_the_sphere
@@ -125,3 +127,80 @@ def gradient(
     slopes = complex_step(of_flat, [x for row in [*z0, *z1] for x in row])
     rows = [slopes[k : k + d] for k in range(0, len(slopes), d)]
     return [rows[:n], rows[n:]]
+
+
+def slices(z: Rows, directions: list[list[float]]) -> Rows:
+    """One list of projections for each direction."""
+    return [[dot(row, list[Number](a)) for row in z] for a in directions]
+
+
+def epps_pulley_statistic(p: list[Number]) -> Number:
+    """balestriero2025: n times the integral over [-5, 5], by the trapezoid rule on all 17 knots."""
+    n, total = len(p), 0.0 + 0j
+    knots = [-5 + 10 * k / 16 for k in range(17)]
+    for k, t in enumerate(knots):
+        normal = math.exp(-t * t / 2)
+        # |phi - normal|^2 by real and imaginary part, which stay analytic in p.
+        real = sum(cmath.cos(t * x) for x in p) / n - normal
+        imaginary = sum(cmath.sin(t * x) for x in p) / n
+        total += (0.5 if k in (0, 16) else 1.0) * 10 / 16 * (real**2 + imaginary**2) * normal
+    return n * total
+
+
+def sigreg(z0: Rows, z1: Rows, directions: list[list[float]], weight: float) -> Number:
+    """balestriero2025 with two global views: distance of each to their mean, and the statistic of every slice."""
+    n, d = len(z0), len(z0[0])
+    centre = [[(x + y) / 2 for x, y in zip(a, b, strict=True)] for a, b in zip(z0, z1, strict=True)]
+    prediction = sum(
+        (x - c) ** 2 for z in (z0, z1) for a, m in zip(z, centre, strict=True) for x, c in zip(a, m, strict=True)
+    ) / (2 * n * d)
+    values = [epps_pulley_statistic(p) for z in (z0, z1) for p in slices(z, directions)]
+    return (1 - weight) * prediction + weight * sum(values) / len(values)
+
+
+def mean_square(z0: Rows, z1: Rows) -> Number:
+    pairs = [(x, y) for a, b in zip(z0, z1, strict=True) for x, y in zip(a, b, strict=True)]
+    return sum((x - y) ** 2 for x, y in pairs) / len(pairs)
+
+
+def sorted_mean_square(p: list[Number], target: list[float]) -> Number:
+    """One-dimensional squared Wasserstein distance of equally many points."""
+    ordered = sorted(p, key=lambda x: complex(x).real)
+    return sum((x - q) ** 2 for x, q in zip(ordered, sorted(target), strict=True)) / len(p)
+
+
+def deviations(z: Rows, epsilon: float) -> list[Number]:
+    return [cmath.sqrt(dot(c, c) / (len(z) - 1) + epsilon) for c in columns(z)]
+
+
+def visreg(
+    z0: Rows,
+    z1: Rows,
+    directions: list[list[float]],
+    weights: tuple[float, float, float],
+    epsilon: float,
+    held: tuple[list[float], list[float]],
+) -> Number:
+    """wu2026: invariance, scale and shape; ``held`` are the deviations that divide, which have no derivative."""
+    n, d = len(z0), len(z0[0])
+    quantiles = [statistics.NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)]
+    scale: Number = 0.0
+    shape: Number = 0.0
+    for z, dividing in zip((z0, z1), held, strict=True):
+        scale += sum((1 - s) ** 2 for s in deviations(z, epsilon)) / d / 2
+        divided = [[x / s for x in column] for column, s in zip(columns(z), dividing, strict=True)]
+        for p in slices([list(row) for row in zip(*divided, strict=True)], directions):
+            shape += sorted_mean_square(p, quantiles) / len(directions) / 2
+    return weights[0] * mean_square(z0, z1) + weights[1] * scale + weights[2] * shape
+
+
+def rdmreg(
+    z0: Rows, z1: Rows, directions: list[list[float]], target: list[list[float]], weights: tuple[float, float]
+) -> Number:
+    """kuang2026: invariance, and sorted slices of each view against those of the target's draws."""
+    targets = [[complex(x).real for x in p] for p in slices([list[Number](row) for row in target], directions)]
+    distance: Number = 0.0
+    for z in (z0, z1):
+        for p, t in zip(slices(z, directions), targets, strict=True):
+            distance += sorted_mean_square(p, t) / len(directions) / 2
+    return weights[0] * mean_square(z0, z1) + weights[1] * distance

@@ -57,6 +57,18 @@ def check_weight(value: float, name: str, *, hint: str) -> None:
         raise ValueError(f"{name} must be >= 0 and finite, got {value}; {hint}")
 
 
+def check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:
+    """Require a whole number from ``least`` to ``end`` - 1.
+
+    >>> check_whole(True, "seed", 0, 2**64, "0 is as good as any")
+    Traceback (most recent call last):
+    ValueError: seed must be a whole number from 0 to 18446744073709551615, got True; 0 is as good as any
+    """
+    # True is an int to Python.
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
+        raise ValueError(f"{name} must be a whole number from {least} to {end - 1}, got {value!r}; {remedy}")
+
+
 def check_choice(value: str, name: str, choices: Collection[str]) -> None:
     """Require value to be one of the choices.
 

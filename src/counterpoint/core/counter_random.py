@@ -26,6 +26,8 @@ PURPOSE_NOISE = 3 << 16
 PURPOSE_DROPOUT = 4 << 16
 PURPOSE_NEGATIVES = 5 << 16
 PURPOSE_CORRUPTION = 6 << 16
+PURPOSE_SLICES = 7 << 16
+PURPOSE_TARGET = 8 << 16
 
 
 def threefry(counter: tuple[Tensor, ...], key: tuple[Tensor | int, ...]) -> tuple[Tensor, ...]:

@@ -10,6 +10,7 @@ from counterpoint.losses.alpha_rules import Direct, Entropy, FixedInverse, Inver
 from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
 from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
+from counterpoint.losses.distribution import RDMReg, SIGReg, VISReg
 from counterpoint.losses.family import (
     MINE,
     LiftedStructured,
@@ -66,7 +67,9 @@ __all__ = [
     "Part",
     "Phi",
     "Psi",
+    "RDMReg",
     "Regression",
+    "SIGReg",
     "SigmoidPair",
     "SoftTriplet",
     "SparsityPenalty",
@@ -75,6 +78,7 @@ __all__ = [
     "SupCon",
     "Triplet",
     "VICReg",
+    "VISReg",
     "explain",
 ]
 

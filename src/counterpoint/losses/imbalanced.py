@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_choice
+from counterpoint.core.checks import check_choice, check_whole
 from counterpoint.core.counter_random import PURPOSE_NEGATIVES, words
 from counterpoint.core.numerics import into_ball, is_transformed
 from counterpoint.core.thread_parts import in_order
@@ -202,8 +202,8 @@ class GeneralizedContrastive(Loss):
         check_temperature(temperature)
         check_choice(normalize, "normalize", LENGTHS)
         if num_negatives is not None:
-            _check_whole(num_negatives, "num_negatives", 1, 2**31, "None takes all negatives of the batch")
-        _check_whole(seed, "seed", 0, 2**64, "0 is as good as any")
+            check_whole(num_negatives, "num_negatives", 1, 2**31, "None takes all negatives of the batch")
+        check_whole(seed, "seed", 0, 2**64, "0 is as good as any")
         self.num_draws, self.supervised, self.seed = num_negatives, supervised, seed
         self.draws_by_step = num_negatives is not None
         self.normalize: Lengths = normalize
@@ -324,16 +324,10 @@ class GeneralizedContrastive(Loss):
         return reduce(vectors.scores(scale, vectors.other_label()), EXPONENTIAL).rows_N - num_negatives_A.log()
 
     def _draws(self, vectors: LabelledVectors, step: int) -> Tensor:
-        _check_whole(step, "step", 0, 2**32, "number the calls from 0")
+        check_whole(step, "step", 0, 2**32, "number the calls from 0")
         assert self.num_draws is not None
         only = self.supervised
         return draw_negatives(vectors, self.num_draws, seed=self.seed, step=step, other_labels_only=only)
-
-
-def _check_whole(value: int, name: str, least: int, end: int, remedy: str) -> None:
-    # True is an int to Python.
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
-        raise ValueError(f"{name} must be a whole number from {least} to {end - 1}, got {value!r}; {remedy}")
 
 
 CATALOGUE: Mapping[str, type[GeneralizedContrastive]] = {"generalized-contrastive": GeneralizedContrastive}

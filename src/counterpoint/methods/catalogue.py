@@ -181,6 +181,33 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         hidden_share=4.0,  # 2048-8192-8192-8192 for ResNet-50
         features_share=4.0,
     ),
+    "lejepa": MethodEntry(
+        summary="views agree, and random slices of the embedding look standard normal; no teacher, no stop-gradient",
+        source="balestriero2025, section 5",
+        loss="sigreg",
+        projector_layers=3,
+        projector_norm="batch",
+        hidden_share=4.0,  # 512-2048-2048-128 for ResNet-18
+        published="two global and six local views; here two global ones",
+    ),
+    "visreg": MethodEntry(
+        summary="views agree, every feature varies, and random slices have the shape of a Gaussian",
+        source="wu2026, section 3",
+        loss="visreg",
+        projector_layers=3,
+        projector_norm="batch",
+        hidden_share=4.0,
+    ),
+    "rectified-lejepa": MethodEntry(
+        summary="views agree, and random slices are those of a sparse, non-negative target",
+        source="kuang2026, section 4",
+        loss="rdmreg",
+        projector_layers=3,
+        projector_norm="batch",
+        hidden_share=4.0,
+        features_share=1.0,
+        nonnegative="relu",
+    ),
     "supcon": MethodEntry(
         summary="SimCLR with labels: all samples of a class attract each other",
         source="khosla2020",
