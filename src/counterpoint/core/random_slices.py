@@ -61,7 +61,7 @@ def epps_pulley(p_NM: Tensor) -> Tensor:
 
     by the trapezoid rule on 17 knots. Differentiable to any order.
 
-    Source: epps1983, section 2; balestriero2025, section 4 (the knots).
+    Source: epps1983; balestriero2025 (the knots).
 
     Args:
         p_NM: projections of n samples, whose mean and deviation count.

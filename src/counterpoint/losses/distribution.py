@@ -80,7 +80,7 @@ class SIGReg(SlicedLoss):
     isotropic Gaussian (method ``lejepa``). Where all vectors are alike nothing moves them apart, as the gradient is the
     same for all: start from embeddings that are spread, as BatchNorm in the projector gives them.
 
-    Source: balestriero2025, section 4 and 5 (Eq. of SIGReg and of LeJEPA). Differs from the paper: two global views
+    Source: balestriero2025 (SIGReg and LeJEPA); the test is of epps1983. Differs from the paper: two global views
         and no local ones.
 
     Args:
@@ -103,7 +103,7 @@ class SIGReg(SlicedLoss):
         name="SIGReg",
         negatives="none: slices of the batch should be standard normal",
         normalization="inputs as they are; mean over samples and features, over slices and views",
-        source="balestriero2025, section 4 and 5",
+        source="balestriero2025, SIGReg and LeJEPA",
     )
 
     def __init__(self, lambda_: float = 0.05, num_slices: int = NUM_SLICES, seed: int = 0) -> None:
@@ -142,8 +142,8 @@ class VISReg(SlicedLoss):
     Use it as ``SIGReg``, where embeddings may start almost alike: neither the gradient of s nor that of w vanishes at
     collapse (method ``visreg``).
 
-    Source: wu2026, section 3 (scale, shape and invariance). Differs from the paper: features are centred first, and
-        the sorted draws of a Gaussian are its quantiles.
+    Source: wu2026 (scale, shape and invariance). Chosen here: features are centred first, sorted slices meet the
+        quantiles of a Gaussian, and the three weights are 1.
 
     Args:
         invariance: lambda, weight of the distance between views, >= 0.
@@ -168,7 +168,7 @@ class VISReg(SlicedLoss):
         name="VISReg",
         negatives="none: slices of the batch should be standard normal",
         normalization="shape of standardised features; mean over samples and features, over slices and views",
-        source="wu2026, section 3",
+        source="wu2026, scale, shape and invariance",
         second_derivative="autograd",
     )
 
@@ -225,7 +225,8 @@ class RDMReg(SlicedLoss):
     Use it for embeddings that are sparse and non-negative by design, as NCL's are by learning. Give it non-negative
     embeddings: the method ``rectified-lejepa`` puts a ReLU before it.
 
-    Source: kuang2026, section 4 (rectified generalised Gaussian, two-sample sliced distance).
+    Source: kuang2026 (RDMReg: rectified generalised Gaussian, two-sample sliced distance). Chosen here: both weights
+        are 1, and half of the target's entries are zero (mu = 0).
 
     Args:
         mu: shift of the target before the ReLU, in its deviations; negative for more than half zeros.
@@ -248,7 +249,7 @@ class RDMReg(SlicedLoss):
         name="RDMReg",
         negatives="none: slices of the batch should be those of a sparse target",
         normalization="inputs as they are; mean over samples and features, over slices and views",
-        source="kuang2026, section 4",
+        source="kuang2026, RDMReg",
     )
 
     def __init__(

@@ -183,7 +183,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
     ),
     "lejepa": MethodEntry(
         summary="views agree, and random slices of the embedding look standard normal; no teacher, no stop-gradient",
-        source="balestriero2025, section 5",
+        source="balestriero2025, LeJEPA",
         loss="sigreg",
         projector_layers=3,
         projector_norm="batch",
@@ -192,7 +192,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
     ),
     "visreg": MethodEntry(
         summary="views agree, every feature varies, and random slices have the shape of a Gaussian",
-        source="wu2026, section 3",
+        source="wu2026, VISReg",
         loss="visreg",
         projector_layers=3,
         projector_norm="batch",
@@ -200,7 +200,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
     ),
     "rectified-lejepa": MethodEntry(
         summary="views agree, and random slices are those of a sparse, non-negative target",
-        source="kuang2026, section 4",
+        source="kuang2026, Rectified LpJEPA",
         loss="rdmreg",
         projector_layers=3,
         projector_norm="batch",
