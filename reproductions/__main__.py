@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
@@ -32,8 +33,10 @@ examples:
   python -m reproductions directclr-fig6
   python -m reproductions imbalanced-fig1 --data ROOT --encoder resnet9-narrow
   python -m reproductions ncl-table1 --data ROOT
+  python -m reproductions ncl-table1 --data ROOT --hours 2    # adds seeds until each claim is told, 20 at most
+  python -m reproductions --data ROOT --hours 40              # of all studies with open claims, the cheapest first
   python -m reproductions mio-table2 --data ROOT --scale paper --part 3/12"""
-OF_STUDIES, OF_FIGURES = ("scale", "part"), ("seed", "quick", "encoder", "epochs")
+OF_STUDIES, OF_FIGURES = ("scale", "part", "hours"), ("seed", "quick", "encoder", "epochs")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -64,6 +67,13 @@ def add_flags(parser: Parser) -> None:
         metavar="I/N",
         help="studies: make only every N-th cell, from the I-th on; torchrun says so by itself",
     )
+    parser.add_argument(
+        "--hours",
+        type=float,
+        metavar="H",
+        help="studies: look after 3, 5, 10 and 20 seeds, add seeds where claims are open, and begin nothing that would "
+        "take longer; the same command goes on",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="figures: the first, of everything random (default 0)")
     parser.add_argument(
         "--quick",
@@ -88,6 +98,8 @@ def add_flags(parser: Parser) -> None:
 
 def run(flags: argparse.Namespace) -> int:
     """Make a table or figure again, print what came out and draw it; without a name, list them."""
+    if flags.figure is None and flags.hours is not None and not flags.list:
+        return _open_claims(flags)
     if flags.figure is None or flags.list:
         print(_listed(as_json=flags.json))
         return 0
@@ -97,6 +109,20 @@ def run(flags: argparse.Namespace) -> int:
             kinds = ("a figure that is computed", "studies") if study is None else ("a study", "computed figures")
             raise UsageError(f"{flags.figure} is {kinds[0]}; --{name} goes with {kinds[1]}")
     return _figure(flags) if study is None else _study(study, flags)
+
+
+def _open_claims(flags: argparse.Namespace) -> int:
+    """Add seeds to every study whose kept result leaves a claim open, the cheapest first, until the hours end."""
+    from reproductions.result_pages import open_studies  # deferred: loads NumPy
+
+    if flags.scale == "paper":
+        raise UsageError("name a table: kept results, whose open claims --hours takes without a name, are small")
+    until = time.monotonic() + flags.hours * 3600
+    for study in open_studies():
+        flags.hours = (until - time.monotonic()) / 3600
+        if flags.hours > 0:
+            _study(study, flags)
+    return 0
 
 
 def _figure(flags: argparse.Namespace) -> int:
@@ -136,7 +162,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     page = result_file(study, scale, Path(flags.out)).with_suffix(".html")
     check_target(REPRODUCTION_PAGE, page)
     reporter = Reporter(quiet=flags.quiet)
-    result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part), reporter)
+    result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part, flags.hours), reporter)
     if result is None:
         return 0
     write_reproduction(as_reproduction(study, result, picture_grids(study, scale, Path(flags.out))), page)

@@ -12,7 +12,7 @@ from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run_records import Record, read_record
 from reproductions.study import Study, StudyClaim
-from reproductions.verdicts import Relation, Verdict, judge, told_p
+from reproductions.verdicts import Relation, SeedRule, Verdict, judge, judge_in_turn, told_p, told_p_in_turn
 
 FORMAT = 1
 Listed = Strict(False)
@@ -86,6 +86,7 @@ class StudyResult(Record):
         cells: arm by arm, seed by seed.
         claims: each statement with its verdict.
         made: where and when.
+        seed_rule: whether the number of seeds was fixed beforehand, or seeds were added until claims were told.
     """
 
     format: int
@@ -98,6 +99,7 @@ class StudyResult(Record):
     cells: Annotated[tuple[CellRecord, ...], Listed]
     claims: Annotated[tuple[Mapping[str, Any], ...], Listed]
     made: Made
+    seed_rule: SeedRule = "fixed"
 
     def of_arm(self, arm: str, key: str) -> list[float]:
         """A figure of an arm, seed by seed; empty where it was not measured."""
@@ -130,27 +132,28 @@ class Spread:
         return f"{self.mean * scale:.{digits}f}{spread}"
 
 
-def judge_claims(study: Study, cells: Iterable[CellRecord]) -> tuple[dict[str, Any], ...]:
+def judge_claims(study: Study, cells: Iterable[CellRecord], rule: SeedRule = "fixed") -> tuple[dict[str, Any], ...]:
     """Each claim of a study with its verdict.
 
     Raises:
         UsageError: a figure that a claim names was not measured.
     """
     known = {(cell.arm, cell.seed): cell for cell in cells}
-    return tuple({"says": claim.says, **asdict(Compared.of(claim, known).verdict)} for claim in study.claims)
+    return tuple({"says": claim.says, **asdict(Compared.of(claim, known, rule).verdict)} for claim in study.claims)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What a claim compares: the figure of each seed on both sides, with relation and threshold."""
+    """What a claim compares: the figure of each seed on both sides, with relation, threshold and rule of seeds."""
 
     first: tuple[float, ...]
     second: tuple[float, ...]
     relation: Relation
     than: float
+    rule: SeedRule
 
     @classmethod
-    def of(cls, claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord]) -> "Compared":
+    def of(cls, claim: StudyClaim, known: Mapping[tuple[str, int], CellRecord], rule: SeedRule) -> "Compared":
         """Of a claim, on the seeds that both of its arms have."""
         arms = [claim.first, *([claim.second] if claim.second else [])]
         seeds = sorted({seed for _, seed in known if all((arm, seed) in known for arm in arms)})
@@ -159,17 +162,19 @@ class Compared:
             key = claim.second_figure or claim.figure
             second = [claim.times * _figure(known[claim.second, seed], key) for seed in seeds]
         first = [_figure(known[claim.first, seed], claim.figure) for seed in seeds]
-        return cls(tuple(first), tuple(second), claim.relation, claim.than)
+        return cls(tuple(first), tuple(second), claim.relation, claim.than, rule)
 
     @property
     def verdict(self) -> Verdict:
         """Of this claim alone."""
-        return judge(self.first, self.second, relation=self.relation, than=self.than)
+        judged = judge if self.rule == "fixed" else judge_in_turn
+        return judged(self.first, self.second, relation=self.relation, than=self.than)
 
     @property
     def p_value(self) -> float:
         """Of its verdict."""
-        return told_p(self.first, self.second, relation=self.relation, than=self.than)
+        p_of = told_p if self.rule == "fixed" else told_p_in_turn
+        return p_of(self.first, self.second, relation=self.relation, than=self.than)
 
 
 def check_figures(study: Study, cell: CellRecord) -> None:
@@ -196,11 +201,13 @@ def read_result(path: Path, study: Study) -> StudyResult:
     """Read a result, and require that it is of these claims.
 
     Raises:
-        RunError: not a result, of another study, or made for other claims than the study has.
+        RunError: not a result, of another study or scale, or made for other claims than the study has.
     """
     result = read_record(StudyResult, read_sealed(path), str(path))
     if result.study != study.name:
         raise RunError(f"{path} is a result of {result.study}, not of {study.name}")
+    if result_file(study, result.scale, path.parent).name != path.name:
+        raise RunError(f"{path} is a result at the {result.scale} scale, against its name")
     if result.claims_hash != study.claims_hash:
         raise RunError(
             f"{path} was made for other claims ({result.claims_hash}) than {study.name} has now "

@@ -7,6 +7,7 @@ OUT/data/                               the parts of sets that small scales take
 """
 
 import datetime
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ from reproductions.study_result import (
     read_result,
     result_file,
 )
+from reproductions.verdicts import LOOKS, UNTOLD, SeedRule
 
 MOST_NAMED = 3  # cells that an error lists
 
@@ -122,6 +124,8 @@ class StudyPlan:
         root: folder with the data sets; None where none needs files.
         seeds: how many; None takes those of the scale.
         part: which cells this process makes.
+        hours: add seeds to arms of open claims, look by look (``LOOKS``), and begin no cell that would end later; None
+            makes a fixed number of seeds.
     """
 
     out: Path
@@ -129,6 +133,7 @@ class StudyPlan:
     root: str | None = None
     seeds: int | None = None
     part: WorkPart = field(default_factory=WorkPart)
+    hours: float | None = None
 
 
 def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult | None:
@@ -140,31 +145,36 @@ def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult 
         reporter: shows progress.
 
     Returns:
-        The result; None while cells of other parts are missing.
+        The result; None while cells of other parts are missing, or where the hours end before the first look.
 
     Raises:
-        UsageError: a setting of an arm is wrong, or fewer than two seeds.
+        UsageError: a setting of an arm is wrong, fewer than two seeds, or hours beside a number of seeds or a part.
         DataError: the data, their labels or their splits are not there.
-        RunError: ``out`` holds cells of another commit, of other claims or of another plan; they are named.
+        RunError: ``out`` holds cells of another commit, of other claims or of another plan, or a result whose seeds
+            follow another rule; they are named.
         InterruptedRunError: stopped by a signal; called again it goes on.
     """
     going = _planned(study, plan, reporter)
     _check_cells(going)
+    _check_rule(going, plan)
+    if plan.hours is not None:
+        return _in_turn(going, plan.hours)
     mine = [going.cells[place] for place in plan.part.of(len(going.cells))]
     missing = [cell for cell in mine if not going.file(cell).exists()]
     reporter.say(f"{study.name}, {plan.scale} scale: {len(mine)} cells, {len(mine) - len(missing)} of them finished")
     _make(going, missing)
     _take_pictures(going, mine)
-    return _finish(going)
+    if absent := sum(not going.file(cell).exists() for cell in going.cells):
+        reporter.say(f"{absent} cells are still missing: other parts make them")
+        return None
+    return _finish(going, going.cells, "fixed")
 
 
 def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
     """Settings of every cell, checked, and the data."""
     check_measures(study.measures)
     scale = study.at(asked.scale)
-    num_seeds = scale.seeds if asked.seeds is None else asked.seeds
-    if num_seeds < 2:
-        raise UsageError(f"seeds must be at least 2, got {num_seeds}; an interval needs them")
+    num_seeds = _num_seeds(asked, scale.seeds)
     settings_of = {arm.name: nest(study.settings_of(arm, asked.scale)) for arm in study.arms}
     for name, settings in settings_of.items():
         asked_for = with_recipe(settings)
@@ -180,6 +190,52 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
             own = data[study.data_of(arm, asked.scale)]
             cells.append(Cell(arm, seed, own, merge({"source": dict(own.source)}, settings_of[arm.name])))
     return StudyRun(study, asked.scale, asked.out, cells, code_state(), reporter)
+
+
+def _num_seeds(asked: StudyPlan, of_scale: int) -> int:
+    """How many seeds are made at most."""
+    if asked.hours is not None:
+        if asked.seeds is not None or asked.part != WorkPart():
+            raise UsageError("hours add seeds until claims are told: leave out the number of seeds, and parts")
+        if not 0 < asked.hours < math.inf:
+            raise UsageError(f"hours must be a number above 0, got {asked.hours}")
+        return max(LOOKS)
+    num_seeds = of_scale if asked.seeds is None else asked.seeds
+    if num_seeds < 2:
+        raise UsageError(f"seeds must be at least 2, got {num_seeds}; an interval needs them")
+    return num_seeds
+
+
+def _check_rule(going: StudyRun, asked: StudyPlan) -> None:
+    """Refuse to go on from a result whose seeds follow another rule: more seeds after a look would count twice."""
+    path, rule = result_file(going.study, going.scale, going.out), _rule(asked)
+    if path.exists() and (known := read_result(path, going.study).seed_rule) != rule:
+        raise RunError(f"{path} has {known} seeds, not {rule} ones; choose another --out, or go on as it was begun")
+
+
+def _rule(asked: StudyPlan) -> SeedRule:
+    """How the number of seeds comes about."""
+    return "fixed" if asked.hours is None else "sequential"
+
+
+def _in_turn(going: StudyRun, hours: float) -> StudyResult | None:
+    """Make the cells of each look in turn, after the first one those of open claims alone, until the hours end."""
+    until = time.monotonic() + hours * 3600
+    arms = {arm.name for arm in going.study.arms}
+    for look in LOOKS:
+        cells = [cell for cell in going.cells if cell.seed < look and cell.arm.name in arms]
+        missing = [cell for cell in cells if not going.file(cell).exists()]
+        going.reporter.say(f"{going.study.name}, {look} seeds: {len(cells)} cells, {len(missing)} of them missing")
+        if not _make(going, missing, until):
+            going.reporter.say("the hours have ended; the same command goes on")
+            break
+        known = [_read(going.file(cell)).cell for cell in going.cells if going.file(cell).exists()]
+        judged = judge_claims(going.study, known, "sequential")
+        open_ = [claim for claim, found in zip(going.study.claims, judged, strict=True) if found["verdict"] == UNTOLD]
+        arms = {name for claim in open_ for name in (claim.first, claim.second) if name is not None}
+    made = [cell for cell in going.cells if going.file(cell).exists()]
+    first = [cell for cell in going.cells if cell.seed < min(LOOKS)]
+    return _finish(going, made, "sequential") if set(map(going.file, first)) <= set(map(going.file, made)) else None
 
 
 def _check_cells(going: StudyRun) -> None:
@@ -206,16 +262,19 @@ def _read(path: Path) -> CellFile:
     return read_record(CellFile, read_sealed(path), str(path))
 
 
-def _make(going: StudyRun, missing: Sequence[Cell]) -> None:
-    """Train and measure cells, one after the other."""
+def _make(going: StudyRun, missing: Sequence[Cell], until: float = math.inf) -> bool:
+    """Train and measure cells, one after the other; False where the next one would not end in time."""
     spent: list[float] = []
     with going.reporter.bar(going.study.name, len(missing)) as advance:
         for cell in missing:
+            if time.monotonic() + (sum(spent) / len(spent) if spent else 0.0) > until:
+                return False
             started = time.perf_counter()
             _make_one(going, cell)
             spent.append(time.perf_counter() - started)
             left = sum(spent) / len(spent) * (len(missing) - len(spent))
             advance(f"{cell.name}: {spent[-1]:.0f} s; {len(spent)} of {len(missing)}, some {left / 60:.0f} min left")
+    return True
 
 
 def _make_one(going: StudyRun, cell: Cell) -> None:
@@ -250,14 +309,10 @@ def _take_pictures(going: StudyRun, cells: Sequence[Cell]) -> None:
             write_pictures(run, cell.data, plan, path)
 
 
-def _finish(going: StudyRun) -> StudyResult | None:
-    """Write the result, where all cells are there."""
-    missing = [cell.name for cell in going.cells if not going.file(cell).exists()]
-    if missing:
-        going.reporter.say(f"{len(missing)} cells are still missing: other parts make them")
-        return None
+def _finish(going: StudyRun, of_result: Sequence[Cell], rule: SeedRule) -> StudyResult:
+    """Write the result of cells that are all there."""
     _check_cells(going)
-    files = [_read(going.file(cell)) for cell in going.cells]
+    files = [_read(going.file(cell)) for cell in of_result]
     order = [arm.name for arm in going.study.arms]
     cells = sorted((file.cell for file in files), key=lambda cell: (order.index(cell.arm), cell.seed))
     made = files[-1].made.model_copy(
@@ -272,12 +327,13 @@ def _finish(going: StudyRun) -> StudyResult | None:
         study=going.study.name,
         scale=going.scale,
         claims_hash=going.study.claims_hash,
-        data="; ".join(dict.fromkeys(cell.data.words for cell in going.cells)),
-        seeds=tuple(dict.fromkeys(cell.seed for cell in going.cells)),
-        arms={cell.arm.name: _without_places(cell.settings) for cell in going.cells},
+        data="; ".join(dict.fromkeys(cell.data.words for cell in of_result)),
+        seeds=tuple(dict.fromkeys(cell.seed for cell in of_result)),
+        arms={cell.arm.name: _without_places(cell.settings) for cell in of_result},
         cells=tuple(cells),
-        claims=judge_claims(going.study, cells),
+        claims=judge_claims(going.study, cells, rule),
         made=made,
+        seed_rule=rule,
     )
     path = result_file(going.study, going.scale, going.out)
     write_sealed(path, result.model_dump(mode="json"))

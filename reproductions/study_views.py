@@ -12,7 +12,7 @@ from reproductions.panels import LinePanel, Panel, Series, TablePanel
 from reproductions.reproduction import Claim, PictureGrid, Reproduction
 from reproductions.study import PAPERS, Study, StudyClaim
 from reproductions.study_result import Spread, StudyResult
-from reproductions.verdicts import FAILS, HOLDS
+from reproductions.verdicts import FAILS, HOLDS, LOOKS
 
 Table = tuple[list[str], list[list[str]]]  # head and rows
 AGREES: Mapping[str, bool | None] = {HOLDS: True, FAILS: False}
@@ -60,7 +60,7 @@ def claim_rows(study: Study, result: StudyResult) -> list[list[str]]:
 
 
 CORRECTED = "with all of the paper (Holm)"
-CLAIM_HEAD = ["claim", "source", "difference (95 %)", "could tell", "verdict"]
+CLAIM_HEAD = ["claim", "source", "difference (interval)", "could tell", "verdict"]
 
 
 def _difference(claim: StudyClaim, judged: Mapping[str, Any]) -> tuple[str, str]:
@@ -84,9 +84,9 @@ def as_text(study: Study, result: StudyResult) -> str:
     lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})"]
     for head, rows in (table(study, result), printed_table(study)):
         lines += ["", *aligned([head, *rows], "l" + "r" * (len(head) - 1))] if rows else []
-    for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
+    for claim, row, judged in zip(study.claims, claim_rows(study, result), result.claims, strict=True):
         lines += ["", f"{row[4]}: {claim.says}"]
-        told = f"difference {row[2]}; {len(result.seeds)} seeds could tell {row[3]}. {claim.source}"
+        told = f"difference {row[2]}; {judged['num_seeds']} seeds could tell {row[3]}. {claim.source}"
         lines += textwrap.wrap(told, WIDTH, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)
 
@@ -94,8 +94,8 @@ def as_text(study: Study, result: StudyResult) -> str:
 def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[PictureGrid] = ()) -> Reproduction:
     """As the record that pages are made from, with the pictures of each arm where there are any."""
     claims = []
-    for claim, row in zip(study.claims, claim_rows(study, result), strict=True):
-        note = f"{len(result.seeds)} seeds could tell {row[3]}"
+    for claim, row, judged in zip(study.claims, claim_rows(study, result), result.claims, strict=True):
+        note = f"{judged['num_seeds']} seeds could tell {row[3]}"
         claims.append(Claim(claim.says, claim.source, row[2], AGREES.get(row[4]), note, judged=row[4]))
     settings = {
         "scale": result.scale,
@@ -170,12 +170,20 @@ def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str]) -> 
     return "\n\n".join(part.rstrip() for part in parts)
 
 
+def seed_words(result: StudyResult) -> str:
+    """How the number of seeds came about, where it was not fixed beforehand."""
+    if result.seed_rule == "fixed":
+        return ""
+    looks = ", ".join(f"{look} at {1 - level:.1%}" for look, level in LOOKS.items())
+    return f" (added until a claim was told; intervals after {looks})"
+
+
 def made_words(study: Study, result: StudyResult) -> str:
     """Where a result was made, what makes it again, and what the paper's scale would take."""
     seconds = result.made.seconds.values()
     return "\n\n".join(
         [
-            f"{result.data}; seeds {', '.join(map(str, result.seeds))}; {len(result.cells)} cells, "
+            f"{result.data}; seeds {', '.join(map(str, result.seeds))}{seed_words(result)}; {len(result.cells)} cells, "
             f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
             f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.",
             f"```sh no-run it trains, on data sets that are not here\n"

@@ -3,7 +3,7 @@
 # S seeds
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -16,6 +16,10 @@ from counterpoint.evaluation.significance import power
 
 HOLDS, FAILS, UNTOLD = "holds", "does not hold", "cannot be told"
 Relation = Literal["greater", "smaller", "within"]
+SeedRule = Literal["fixed", "sequential"]
+# Looks of the sequential rule, and the level that each spends: 0.05 in all. By the union bound a claim without
+# difference is told at any look with probability 0.05 at most, whatever decides how many seeds are made.
+LOOKS: Mapping[int, float] = {3: 0.005, 5: 0.01, 10: 0.01, 20: 0.025}
 ROUNDING = 1e-12  # figures whose seeds differ by less, relative to their size, do not scatter
 
 
@@ -26,11 +30,11 @@ class Verdict:
     Attributes:
         verdict: ``holds``, ``does not hold`` or ``cannot be told``.
         difference: mean over seeds of the first figure minus the second one.
-        low: lower end of Student's interval of the paired differences, at 95 %.
+        low: lower end of Student's interval of the paired differences, at 95 % or at the level of the look.
         high: upper end.
         smallest: the difference from the threshold that so many seeds, scattering like these, tell with probability
             0.8; None where seeds do not scatter.
-        num_seeds: S.
+        num_seeds: S, of the look where the verdict was told or of the last one.
     """
 
     verdict: str
@@ -41,14 +45,22 @@ class Verdict:
     num_seeds: int
 
 
-def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0) -> Verdict:
+def judge(
+    first_S: Sequence[float],
+    second_S: Sequence[float],
+    *,
+    relation: Relation,
+    than: float = 0.0,
+    level: float = LEVEL,
+) -> Verdict:
     r"""Judge a claim by the paired differences of its seeds.
 
-    .. math:: \bar d \pm t_{0.975,\,S-1}\, s_d / \sqrt S
+    .. math:: \bar d \pm t_{1 - \mathrm{level} / 2,\,S-1}\, s_d / \sqrt S
 
     A claim ``greater`` holds where the whole interval lies above the threshold, and does not hold where it lies below
     it; ``smaller`` the other way round. ``within`` holds where the whole interval lies inside [-than, than] (two
-    one-sided tests, schuirmann1987, at 2.5 % each), and does not hold where it lies outside. Else nothing is told.
+    one-sided tests, schuirmann1987, at half of the level each), and does not hold where it lies outside. Else nothing
+    is told.
 
     A count stands for anything within half of one, a variance of 1/12: where counts of all seeds agree the deviation is
     that of the rounding, and not zero.
@@ -60,6 +72,7 @@ def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rela
         second_S: of the same seeds, in the same order; zeros compare the first one with the threshold alone.
         relation: of the difference to the threshold.
         than: the threshold.
+        level: of the interval, > 0 and < 1.
 
     Raises:
         ValueError: fewer than two seeds, other seeds, or a figure that is not finite.
@@ -69,10 +82,48 @@ def judge(first_S: Sequence[float], second_S: Sequence[float], *, relation: Rela
     """
     paired = _paired(first_S, second_S)
     mean, deviation, num_seeds = paired.mean, paired.deviation, paired.num_seeds
-    half = float(stdtrit(num_seeds - 1, 1 - LEVEL / 2)) * paired.error
+    half = float(stdtrit(num_seeds - 1, 1 - level / 2)) * paired.error
     low, high = mean - half, mean + half
-    smallest = deviation * _effect_told(num_seeds) if deviation > 0 else None
+    smallest = deviation * _effect_told(num_seeds, level) if deviation > 0 else None
     return Verdict(_word(low, high, relation, than), mean, low, high, smallest, num_seeds)
+
+
+def judge_in_turn(
+    first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0
+) -> Verdict:
+    """Judge at each look of ``LOOKS`` that has its seeds: the first verdict that is told counts, else that of the last.
+
+    Seeds beyond a look wait for the next one. Source: a level that looks spend, lan1983; here by the union bound, which
+    holds for any dependence between looks.
+
+    Raises:
+        ValueError: fewer seeds than the first look has, or as ``judge``.
+
+    >>> judge_in_turn([5.1, 5.0, 4.9, 0.0], [0.0] * 4, relation="greater").num_seeds
+    3
+    """
+    found = None
+    for look, level in LOOKS.items():
+        if look <= len(first_S) and (found is None or found.verdict == UNTOLD):
+            found = judge(first_S[:look], second_S[:look], relation=relation, than=than, level=level)
+    if found is None:
+        raise ValueError(f"the first look has {min(LOOKS)} seeds, got {len(first_S)}")
+    return found
+
+
+def told_p_in_turn(
+    first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0
+) -> float:
+    """The p of a claim that was judged in turn: at most 0.05 exactly where a look tells it.
+
+    The least over looks of a look's p over its share of the level: the union bound once more.
+    """
+    found = [
+        told_p(first_S[:look], second_S[:look], relation=relation, than=than) * LEVEL / level
+        for look, level in LOOKS.items()
+        if look <= len(first_S)
+    ]
+    return min(1.0, *found)
 
 
 def told_p(first_S: Sequence[float], second_S: Sequence[float], *, relation: Relation, than: float = 0.0) -> float:
@@ -143,9 +194,13 @@ def _word(low: float, high: float, relation: Relation, than: float) -> str:
     return HOLDS if is_true else FAILS if is_false else UNTOLD
 
 
-def _effect_told(num_seeds: int) -> float:
+def _effect_told(num_seeds: int, level: float) -> float:
     """The smallest effect, in standard deviations of a pair, that a paired t test tells with probability ``POWER``."""
+
+    def missing(effect: float) -> float:
+        return power(effect, num_seeds, is_paired=True, level=level) - POWER
+
     high = 0.1
-    while power(high, num_seeds, is_paired=True) < POWER:  # a bracket close by: far out SciPy has no value
+    while missing(high) < 0:  # a bracket close by: far out SciPy has no value
         high *= 2
-    return cast(float, brentq(lambda effect: power(effect, num_seeds, is_paired=True) - POWER, 1e-6, high))
+    return cast(float, brentq(missing, 1e-6, high))

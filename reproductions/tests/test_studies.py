@@ -283,6 +283,46 @@ def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
     assert plain(result_file(toy, "small", tmp_path / "parts")) == plain(result_file(toy, "small", tmp_path / "whole"))
 
 
+@pytest.mark.usefixtures("untrained")
+def test_hours_add_seeds_to_the_arms_of_open_claims_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"ncl": [0.0, 1.0, -1.0, 0.5, 0.5] * 4, "simclr": [0.0] * 20}
+
+    def measure(run: dict[str, Any], *_: object) -> Measured:
+        value = values[run["method"]][run["seed"]]
+        return Measured({"representation: knn": value, "embedding: class_consistency": value}, {})
+
+    monkeypatch.setattr(study_runner, "measure", measure)
+    open_, idle = TOY["claims"][0], {**TOY["arms"][0], "name": "idle", "says": "an arm of no claim"}
+    study = study_of(tmp_path, arms=[*TOY["arms"], idle], claims=[open_])
+    found = run_study(study, StudyPlan(tmp_path / "out", hours=1.0), QUIET)
+    assert found is not None
+    assert found.seed_rule == "sequential"
+    assert {name: len(found.of_arm(name, "representation: knn")) for name in ("ncl", "cl", "idle")} == {
+        "ncl": 20,
+        "cl": 20,
+        "idle": 3,
+    }
+    assert found.claims[0]["num_seeds"] == 20
+
+
+def test_hours_end_between_cells_and_the_same_command_goes_on(
+    toy: Study, tmp_path: Path, untrained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10**6, 600))  # ten minutes pass between two looks at it
+    monkeypatch.setattr(study_runner.time, "monotonic", lambda: float(next(clock)))
+    out = tmp_path / "out"
+    assert run_study(toy, StudyPlan(out, hours=0.5), QUIET) is None
+    begun = len(untrained)
+    assert 0 < begun < 6
+    found = run_study(toy, StudyPlan(out, hours=100.0), QUIET)
+    assert found is not None
+    assert len(untrained) == len(set(untrained)) == 6  # three seeds tell a claim whose seeds all have one difference
+    with pytest.raises(RunError, match="sequential seeds, not fixed"):
+        run_study(toy, StudyPlan(out), QUIET)
+    with pytest.raises(UsageError, match="leave out the number of seeds"):
+        run_study(toy, StudyPlan(out, seeds=5, hours=1.0), QUIET)
+
+
 def write_set(folder: Path, split: str, counts: tuple[int, ...], *, labelled: bool = True) -> None:
     """Pictures of a made set, so many of each class."""
     folder.mkdir(exist_ok=True)

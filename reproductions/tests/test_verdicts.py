@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from reproductions.verdicts import FAILS, HOLDS, UNTOLD, judge, told_p
+from reproductions.verdicts import FAILS, HOLDS, LOOKS, UNTOLD, judge, judge_in_turn, told_p, told_p_in_turn
 
 # student1908: additional hours of sleep by two drugs, ten patients
 FIRST = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)
@@ -85,3 +85,41 @@ def test_seeds_that_do_not_scatter_have_an_interval_of_no_width() -> None:
 def test_what_cannot_be_judged_is_refused(values: tuple[list[float], list[float]]) -> None:
     with pytest.raises(ValueError, match=r"seeds|finite"):
         judge(*values, relation="greater")
+
+
+def told_rate(mean: float, draws: int = 2000) -> dict[str, float]:
+    """How often seeds that scatter by 1 around a mean are told to be above or below 0, looked at in turn."""
+    gaps_NS = np.random.default_rng(7).normal(mean, 1.0, (draws, max(LOOKS)))
+    verdicts = [judge_in_turn(gaps_S, [0.0] * len(gaps_S), relation="greater").verdict for gaps_S in gaps_NS.tolist()]
+    return {word: verdicts.count(word) / draws for word in (HOLDS, FAILS, UNTOLD)}
+
+
+def test_looking_in_turn_tells_a_claim_without_difference_in_one_case_of_twenty_at_most() -> None:
+    found = told_rate(0.0)
+    assert found[HOLDS] + found[FAILS] <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+    # What stopping at the first interval of 95 % would do.
+    gaps_NS = np.random.default_rng(7).normal(0.0, 1.0, (2000, max(LOOKS))).tolist()
+    careless = [any(told_p(g[:look], [0.0] * look, relation="greater") <= 0.05 for look in LOOKS) for g in gaps_NS]
+    assert np.mean(careless) > 0.1
+
+
+def test_looking_in_turn_tells_a_difference_of_one_deviation_and_hardly_ever_the_wrong_way() -> None:
+    found = told_rate(1.0)
+    assert found[HOLDS] > 0.9
+    assert found[FAILS] < 0.005
+
+
+def test_a_verdict_that_was_told_stays_whatever_later_seeds_say() -> None:
+    early = [5.0, 5.1, 4.9]
+    found = judge_in_turn([*early, *[-9.0] * 17], [0.0] * 20, relation="greater")
+    assert (found.verdict, found.num_seeds) == (HOLDS, 3)
+    assert found == judge(early, [0.0] * 3, relation="greater", level=0.005)
+    with pytest.raises(ValueError, match="first look has 3 seeds, got 2"):
+        judge_in_turn([1.0, 2.0], [0.0, 0.0], relation="greater")
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.8, 2.0])
+def test_the_p_of_looks_is_at_most_005_exactly_where_a_look_tells(mean: float) -> None:
+    for gaps in np.random.default_rng(3).normal(mean, 1.0, (200, 12)).tolist():
+        told = judge_in_turn(gaps, [0.0] * 12, relation="greater").verdict != UNTOLD
+        assert (told_p_in_turn(gaps, [0.0] * 12, relation="greater") <= 0.05) == told

@@ -111,19 +111,20 @@ def seeds_needed(first: Sequence[float], second: Sequence[float], *, is_paired: 
     return next((n for n in range(2, MAX_SEEDS + 1) if power(effect, n, is_paired=is_paired) >= POWER), None)
 
 
-def power(effect: float, num_seeds: int, *, is_paired: bool) -> float:
-    """Probability that a two-sided t test at ``LEVEL`` tells two methods apart.
+def power(effect: float, num_seeds: int, *, is_paired: bool, level: float = LEVEL) -> float:
+    """Probability that a two-sided t test tells two methods apart.
 
     Args:
         effect: true difference over the standard deviation of one pair of seeds.
         num_seeds: a side, >= 2.
         is_paired: whether seeds are compared one by one.
+        level: of the test, > 0 and < 1.
 
     >>> round(power(1.0, 10, is_paired=True), 3)
     0.803
     """
     freedom = (num_seeds - 1) * (1 if is_paired else 2)
-    bound, shift = float(stdtrit(freedom, 1 - LEVEL / 2)), effect * math.sqrt(num_seeds)
+    bound, shift = float(stdtrit(freedom, 1 - level / 2)), effect * math.sqrt(num_seeds)
     # Far from the shift SciPy has NaN for probabilities that are smaller than float64.
     below, far = (0.0 if math.isnan(p) else float(p) for p in (nctdtr(freedom, shift, t) for t in (bound, -bound)))
     return 1 - below + far
