@@ -58,6 +58,7 @@ BEFORE: Mapping[str, list[str]] = {
         "train --data photos --epochs 1 --out runs/photos",
         "train --data pairs.npz --method cross-modal --epochs 1 --out runs/pairs",
     ],
+    "docs/sparse-codes.md": [f"{DIGITS} runs/ncl --method ncl"],
     "docs/training.md": [f"{DIGITS} runs/digits-ncl --method ncl", f"{DIGITS} experiments/first"],
     "docs/foreign-encoders.md": ["train --data photos --epochs 1 --out runs/photos"],
 }
@@ -168,7 +169,7 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
         save_weights("r50.pth", "resnet50")
     if page in ("docs/foreign-encoders.md", "docs/diagnosis.md", "docs/recipes/encoder-from-elsewhere.md"):
         save_weights("r18.pth", "resnet18")
-    if page in ("README.md", "docs/diagnosis.md"):
+    if page in ("README.md", "docs/diagnosis.md", "docs/sparse-codes.md"):
         np.save("features.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("other-view.npy", rng.normal(size=(200, 16)).astype("float32"))
         np.save("labels.npy", np.arange(200) % 4)

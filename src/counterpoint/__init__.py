@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from counterpoint.runs.seed_evaluation import evaluate_seeds as evaluate_seeds
     from counterpoint.runs.selection import Selection as Selection
     from counterpoint.runs.selection import select as select
+    from counterpoint.runs.sparsifying import Sparsified as Sparsified
+    from counterpoint.runs.sparsifying import sparsify as sparsify
     from counterpoint.runs.training import resume as resume
     from counterpoint.runs.training import train as train
     from counterpoint.runs.verification import Verification as Verification
@@ -80,6 +82,7 @@ _DEFERRED = {
     "SearchAnswer": "counterpoint.evaluation.search_records",
     "SeedEvaluation": "counterpoint.runs.seed_evaluation",
     "Selection": "counterpoint.runs.selection",
+    "Sparsified": "counterpoint.runs.sparsifying",
     "Recommendation": "counterpoint.audit.recommending",
     "Table": "counterpoint.search.table",
     "Verification": "counterpoint.runs.verification",
@@ -101,6 +104,7 @@ _DEFERRED = {
     "resume": "counterpoint.runs.training",
     "search": "counterpoint.search.searching",
     "select": "counterpoint.runs.selection",
+    "sparsify": "counterpoint.runs.sparsifying",
     "train": "counterpoint.runs.training",
     "verify": "counterpoint.runs.verification",
 }

@@ -25,11 +25,12 @@ CARDS = {
     "low-rank by default": (replace(MLP, projector="low-rank"), 128),
     "low-rank, cut": (replace(MLP, projector="low-rank", rank=9, d0=4), 4),
     "diagonal": (replace(MLP, projector="diagonal"), 256),
+    "sparse": (replace(MLP, projector="sparse", features=24, active=3), 24),
 }
 RESNET = replace(
     MLP, architecture="resnet9-narrow", kind="images", in_shape=(1, 80, 80), mean=(0.5,), std=(2.0,), width=128
 )
-NEW_FIELDS = ("layers", "norm", "output_norm", "rank")
+NEW_FIELDS = ("layers", "norm", "output_norm", "rank", "active")
 
 
 def saved(folder: Path, card: EncoderCard) -> tuple[Encoder, RunFolder]:

@@ -13,6 +13,7 @@ from counterpoint.nn.resnet import ResNet
 from tolerances import assert_close
 
 WIDTHS = {"convnet": 256, "resnet9-narrow": 128, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}
+WIDTHS["identity"] = 5  # of five features
 IMAGE_ENCODERS = [name for name, entry in CATALOGUE.items() if entry.kind == "images"]
 
 

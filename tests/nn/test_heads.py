@@ -92,10 +92,10 @@ def test_diagonal_starts_as_the_identity_and_is_trained(generator: torch.Generat
     assert torch.equal(projector(r), r * torch.arange(7.0))
 
 
-@pytest.mark.parametrize("kind", ["none", "linear", "mlp", "low-rank", "diagonal"])
+@pytest.mark.parametrize("kind", ["none", "linear", "mlp", "low-rank", "diagonal", "sparse"])
 @pytest.mark.parametrize("rank", [None, 2])
 def test_the_width_of_the_output_is_known_beforehand(kind: str, rank: int | None) -> None:
-    projector = build_projector(kind, 9, hidden=5, features=4, details=ProjectorDetails(rank=rank))
+    projector = build_projector(kind, 9, hidden=5, features=4, details=ProjectorDetails(rank=rank, active=2))
     assert projector(torch.zeros(2, 9)).shape == (2, output_width(kind, 9, features=4, rank=rank))
 
 

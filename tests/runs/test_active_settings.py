@@ -49,6 +49,7 @@ CHANGED: dict[str, Any] = {
     "projector.output_norm": None,
     "projector.features": 5,
     "projector.rank": 2,
+    "projector.active": 3,
 }
 OF_OTHER_PARTS = {
     "optim.momentum": 0.5,

@@ -15,8 +15,10 @@ from counterpoint.core.data_settings import Auto, Count, Off, Settings, SourceSe
 class ProjectorSettings(Settings):
     """The head between representation and loss."""
 
-    kind: Literal["auto", "none", "linear", "mlp", "low-rank", "diagonal"] = option(
-        "auto: the method's; low-rank is fixed at random, diagonal a trained scale per dimension", "auto"
+    kind: Literal["auto", "none", "linear", "mlp", "low-rank", "diagonal", "sparse"] = option(
+        "auto: the method's; low-rank is fixed at random, diagonal a trained scale per dimension, sparse keeps the "
+        "largest values (as `counterpoint sparsify` trains it)",
+        "auto",
     )
     layers: Annotated[int, Field(ge=2, le=8)] | Auto = option("layers of the mlp (auto: the method's)", "auto")
     hidden: Count | Auto = option("hidden width of the mlp (auto: the larger of both ends)", "auto")
@@ -29,6 +31,7 @@ class ProjectorSettings(Settings):
         "the same after its last layer, where its hidden layers have one (auto: the method's)", "auto"
     )
     rank: Count | Auto = option("rank of the low-rank projector (auto: half the width)", "auto")
+    active: Count = option("values that the sparse projector keeps of each sample", 8)
 
 
 class TargetSettings(Settings):
@@ -154,7 +157,8 @@ class TrainSettings(Settings):
     method: str = option("see `counterpoint list methods`", "simclr")
     out: str | None = option("run folder to create (default: runs/DATA-METHOD, or runs/DATA-RECIPE)")
     encoder: str = option(
-        "convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, or timm:NAME (auto: by the kind and size of data)",
+        "convnet, resnet9-narrow, resnet9, resnet18, resnet50, mlp, identity, or timm:NAME (auto: by the kind and "
+        "size of data)",
         "auto",
     )
     stem: Literal["auto", "small", "small-padded", "small-cut", "large"] = option(

@@ -54,7 +54,7 @@ def build_timm(name: str, in_shape: tuple[int, ...]) -> nn.Module:
         raise UsageError(f"timm:{name} cannot be built for {height} x {width} images: {error}") from None
 
 
-TIMM_PREFIX = "timm:"
+TIMM_PREFIX, IDENTITY = "timm:", "identity"
 Shape = tuple[int, ...]
 CONVNET_WIDTHS = (32, 64, 128, 256)
 CONVNET_MAP_SIDE = 16
@@ -252,5 +252,6 @@ CATALOGUE: Mapping[str, EncoderEntry] = {
         _resnet(3, 4, 6, 3, expansion=4),
         has_stem=True,
     ),
+    "identity": EncoderEntry("vectors as they are: features of another encoder", "vectors", lambda *_: nn.Identity()),
     "mlp": EncoderEntry("two hidden layers for vectors, width 256", "vectors", lambda shape, _: MLP(shape[0])),
 }

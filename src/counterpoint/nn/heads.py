@@ -14,6 +14,7 @@ from counterpoint.core.checks import check_choice
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.operating_system import installed_memory
+from counterpoint.nn.sparse_code import SparseCode
 
 BYTES_PER_WEIGHT = 16  # in training: the weight, its gradient and two moments, in float32
 
@@ -44,7 +45,7 @@ def _batch_norm(width: int, norm: str) -> list[nn.Module]:
 
 
 NORMS = ("none", "batch", "batch-plain")
-KINDS = ("none", "linear", "mlp", "low-rank", "diagonal")
+KINDS = ("none", "linear", "mlp", "low-rank", "diagonal", "sparse")
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class ProjectorDetails:
         output_norm: one after the last layer, too, where the hidden layers have one.
         rank: of the low-rank projector; None is half the width.
         output_scale: that one has scale and shift; SimSiam's has not.
+        active: values that the sparse code of a sample keeps.
     """
 
     layers: int = 2
@@ -65,6 +67,7 @@ class ProjectorDetails:
     output_norm: bool = False
     rank: int | None = None
     output_scale: bool = False
+    active: int = 8
 
 
 PLAIN = ProjectorDetails()
@@ -87,11 +90,11 @@ def build_projector(
     """Build a projector; its weights are drawn from torch's generator.
 
     Args:
-        kind: ``none`` (identity), ``linear``, ``mlp``, ``low-rank`` (fixed at random) or ``diagonal`` (a trained scale
-            per dimension).
+        kind: ``none`` (identity), ``linear``, ``mlp``, ``low-rank`` (fixed at random), ``diagonal`` (a trained scale
+            per dimension) or ``sparse`` (see ``SparseCode``).
         width: dimensions of the representation.
         hidden: width of the mlp's hidden layers.
-        features: dimensions of the embedding, of linear and mlp only (see ``output_width``).
+        features: dimensions of the embedding, of linear, mlp and sparse only (see ``output_width``).
         details: layers and BatchNorm of the mlp, rank of the low-rank projector.
 
     Raises:
@@ -110,6 +113,8 @@ def build_projector(
         return LowRank(width, _rank(width, details.rank))
     if kind == "diagonal":
         return Diagonal(width)
+    if kind == "sparse":
+        return SparseCode(width, features, details.active)
     check_choice(details.norm, "projector norm", NORMS)
     if details.layers < 2:
         raise ValueError(f"projector layers must be >= 2, got {details.layers}; one layer is the kind linear")
@@ -125,7 +130,7 @@ def output_width(kind: str, width: int, *, features: int, rank: int | None = Non
     Args:
         kind: as ``build_projector`` takes it.
         width: dimensions of the representation.
-        features: what linear and mlp return.
+        features: what linear, mlp and sparse return.
         rank: of the low-rank projector; None is half the width.
 
     Raises:

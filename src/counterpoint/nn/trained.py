@@ -57,11 +57,12 @@ class EncoderCard:
     output_scale: bool = False
     table: ColumnPlan | None = None  # of an encoder of rows of a table
     resizing: Resizing = "bilinear"  # of pictures of another size; cards of 0.2.0 and before do not say it
+    active: Count = 8  # values that a sparse code keeps
 
     @property
     def projector_details(self) -> ProjectorDetails:
         """What only some projectors have."""
-        return ProjectorDetails(self.layers, self.norm, self.output_norm, self.rank, self.output_scale)
+        return ProjectorDetails(self.layers, self.norm, self.output_norm, self.rank, self.output_scale, self.active)
 
     @property
     def projected_width(self) -> int:
@@ -179,8 +180,7 @@ class Encoder(nn.Module):
         Raises:
             UsageError: the encoder has no classifier.
         """
-        classifier = self.classifier
-        if classifier is None:
+        if (classifier := self.classifier) is None:
             raise UsageError("this encoder has no classifier; supervised and nonnegative-supervised train one")
         # Not at unit length: a cross-entropy takes vectors as they are.
         compared = OutputMap(d0=self.card.d0, nonnegative=self.card.nonnegative, normalize=False)

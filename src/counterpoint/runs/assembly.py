@@ -1,6 +1,7 @@
 """From settings to the parts of a run, so that all mistakes show before the first step."""
 
 import copy
+import statistics as figures
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,7 +17,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
 from counterpoint.methods.queue import QueueContrast
 from counterpoint.methods.wiring import Head, MethodParts, build_method
-from counterpoint.nn.encoders import feature_width
+from counterpoint.nn.encoders import IDENTITY, feature_width
 from counterpoint.nn.heads import OutputMap
 from counterpoint.nn.method import Method
 from counterpoint.nn.synced_norm import with_synced_norm
@@ -105,6 +106,8 @@ def assemble(
     settings = resolve_widths(resolution, width).settings
     statistics = None if start is None else start.statistics_for(source, settings.encoder)
     statistics = statistics or channel_statistics(source, part.positions)
+    if settings.encoder == IDENTITY:  # features keep their proportions: what varies little stays small
+        statistics = statistics[0], (figures.median(statistics[1]),) * len(statistics[1])
     encoder = untrained_encoder(settings, source, backbone, width, statistics)
     if start is not None:  # before the method, which may copy the encoder
         start = start.load_into(encoder)

@@ -97,6 +97,7 @@ def _card(settings: TrainSettings, source: Source, width: int, statistics: Stati
         output_norm=output_norm != "none",
         output_scale=output_norm == "batch",
         rank=chosen(asked.rank, None),
+        active=asked.active,
         stem=settings.stem if has_stem(settings.encoder) else "small",
         resizing="bicubic",
         table=source.table,

@@ -1,0 +1,215 @@
+"""What sparse codes are worth: silent units, reconstruction and kNN at each k, beside other codes of equal bytes."""
+
+# N samples, B of the bank, Q queries, D features, H units
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.cluster import MiniBatchKMeans
+from torch import Tensor
+
+from counterpoint.core.paired_shares import Difference, compare_hits
+from counterpoint.core.stored_rows import row_slices
+from counterpoint.core.thread_parts import one_blas_thread
+from counterpoint.core.torch_state import own_draws
+from counterpoint.core.written_tables import aligned
+from counterpoint.data.order import Split
+from counterpoint.diagnostics.concepts import expected_activation
+from counterpoint.evaluation.knn import Vote, knn_predict
+from counterpoint.nn.sparse_code import SparseCode, keep_largest
+
+ROWS = 4096  # coded at once
+VALUE_BYTES, ENTRY_BYTES = 4, 8  # of a float32; of a value of a sparse row with its column
+MOST_BANK, MOST_QUERIES = 20_000, 4000  # of kNN, evenly spaced
+DENSE, CODE = "dense", "sparse code"
+SILENT_LIMIT = 0.05
+
+
+@dataclass(frozen=True)
+class CodeFigures:
+    """One code.
+
+    Attributes:
+        code: what it is.
+        k: values of a row that are not 0; None of the features themselves.
+        num_bytes: of a row.
+        explained: share of the held-out samples' variance that its reconstruction explains; None where it has none.
+        silent: share of the units that no sample activates, of training and held-out ones; None of dense codes.
+        accuracy: of kNN on held-out samples; None without labels.
+        behind: accuracy minus that of the sparse code of the same k, of the same queries; None for that code itself.
+    """
+
+    code: str
+    k: int | None
+    num_bytes: int
+    explained: float | None
+    silent: float | None
+    accuracy: float | None = None
+    behind: Difference | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def sparse_rows(code: SparseCode, x_ND: Tensor, k: int | None = None) -> csr_matrix:
+    """Codes of samples as a sparse matrix (n, H), float32, columns ascending in each row."""
+    columns, values, ends = [], [], [np.zeros(1, np.int64)]
+    with torch.no_grad():
+        for rows in row_slices(len(x_ND), ROWS):
+            z_BH = keep_largest(code.activations(x_ND[rows]), k or code.active)
+            found = z_BH.nonzero()
+            columns.append(found[:, 1].int().numpy())
+            values.append(z_BH[found[:, 0], found[:, 1]].numpy())
+            ends.append(ends[-1][-1] + (z_BH > 0).sum(dim=1).cumsum(0).numpy())
+    parts = (np.concatenate(values), np.concatenate(columns), np.concatenate(ends))
+    return csr_matrix(parts, shape=(len(x_ND), len(code.shift_H)))
+
+
+def code_figures(
+    code: SparseCode, x_ND: Tensor, split: Split, labels_N: Tensor | None, *, sizes: tuple[int, ...], seed: int
+) -> tuple[CodeFigures, ...]:
+    """The code at each k beside the features, and codes of the same bytes that need less training.
+
+    Principal components and a random projection hold as many float32 as the bytes of k entries; truncation holds the
+    features of largest expected activation; k-means names one of H clusters.
+
+    Args:
+        code: trained.
+        x_ND: features of all samples.
+        split: what it was trained on, and what was held out; all samples are asked where nothing was.
+        labels_N: classes, -1 without one.
+        sizes: every k.
+        seed: of random projection and k-means.
+    """
+    held_out = split.held_out if len(split.held_out) else split.train
+    votes = _Votes(split, labels_N)
+    mean_D = x_ND[split.train].mean(dim=0)
+    # Centred for all: the features' common part tells no samples apart.
+    centred_ND = x_ND - mean_D
+    explained = _Explained(centred_ND[held_out])
+    figures = [
+        CodeFigures(
+            DENSE, None, VALUE_BYTES * x_ND.shape[1], 1.0, None, votes.share(votes.hits(centred_ND.__getitem__))
+        )
+    ]
+    for k in sizes:
+        rows = sparse_rows(code, x_ND, k)
+        silent = 1 - len(np.unique(rows.indices)) / len(code.shift_H)
+        own_hits = votes.hits(lambda part, rows=rows: torch.from_numpy(rows[part.numpy()].toarray()))
+        # A sparse product: the codes of all samples at full width may not fit into memory.
+        rebuilt = torch.from_numpy(rows[held_out.numpy()] @ code.decoder_HD.detach().numpy())
+        rebuilt = rebuilt + code.centre_D.detach() - mean_D
+        own = CodeFigures(CODE, k, ENTRY_BYTES * k, explained(rebuilt), silent, votes.share(own_hits))
+        figures.append(own)
+        for name, other_ND, rebuilt in _others(centred_ND, split.train, held_out, k, len(code.shift_H), seed):
+            hits, wide = votes.hits(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
+            figures.append(
+                CodeFigures(
+                    name,
+                    k,
+                    VALUE_BYTES if name == "k-means" else wide,
+                    None if rebuilt is None else explained(rebuilt),
+                    1 - float((other_ND > 0).any(dim=0).float().mean()) if name == "k-means" else None,
+                    votes.share(hits),
+                    votes.behind(hits, own_hits),
+                )
+            )
+    return tuple(figures)
+
+
+def _others(
+    centred_ND: Tensor, train: Tensor, held_out: Tensor, k: int, num_units: int, seed: int
+) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+    """Other codes of as many bytes: name, codes of all samples, and reconstruction of those held out."""
+    fitted_ND, width = centred_ND[train], centred_ND.shape[1]
+    dims = min(ENTRY_BYTES * k // VALUE_BYTES, width)
+    _, axes_DD = torch.linalg.eigh(fitted_ND.T.double() @ fitted_ND.double())
+    axes_DK = axes_DD.flip(1)[:, :dims].float()
+    components_NK = centred_ND @ axes_DK
+    yield "PCA", components_NK, components_NK[held_out] @ axes_DK.T
+    with own_draws(seed):
+        axes_DK = torch.linalg.qr(torch.randn(width, dims)).Q
+    projected_NK = centred_ND @ axes_DK
+    yield "random projection", projected_NK, projected_NK[held_out] @ axes_DK.T
+    first_K = expected_activation(fitted_ND).argsort(descending=True, stable=True)[:dims]
+    rebuilt = torch.zeros_like(centred_ND[held_out])
+    rebuilt[:, first_K] = centred_ND[held_out][:, first_K]
+    yield "truncation", centred_ND[:, first_K], rebuilt
+    if k == 1:
+        model = MiniBatchKMeans(min(num_units, len(train)), random_state=seed % 2**32, batch_size=4096)
+        with one_blas_thread():
+            model.fit(fitted_ND.numpy())
+            cluster_N = torch.from_numpy(model.predict(centred_ND.numpy())).long()
+        centres = torch.from_numpy(model.cluster_centers_).float()
+        one_hot = torch.nn.functional.one_hot(cluster_N, len(centres)).float()
+        yield "k-means", one_hot, centres[cluster_N[held_out]]
+
+
+class _Explained:
+    """Share of variance that a reconstruction of the held-out samples explains."""
+
+    def __init__(self, x_QD: Tensor) -> None:
+        self.x_QD, self.total = x_QD, float((x_QD - x_QD.mean(dim=0)).double().square().sum())
+
+    def __call__(self, rebuilt_QD: Tensor) -> float:
+        missed = float((rebuilt_QD - self.x_QD).double().square().sum())
+        return 1 - missed / self.total if self.total else float("nan")
+
+
+class _Votes:
+    """Accuracy of kNN on held-out samples, by the labelled training samples."""
+
+    def __init__(self, split: Split, labels_N: Tensor | None) -> None:
+        known = torch.zeros(0) if labels_N is None else labels_N
+        self.labels_N = known
+        if labels_N is None:
+            self.bank = self.queries = torch.zeros(0, dtype=torch.int64)
+            return
+        bank, queries = (part[known[part] >= 0] for part in (split.train, split.held_out))
+        self.bank, self.queries = (_evenly(bank, MOST_BANK), _evenly(queries, MOST_QUERIES))
+
+    def hits(self, features: Callable[[Tensor], Tensor]) -> int | None:
+        """Bits of the queries that are right, by the features of rows; None without labels or held-out samples."""
+        if len(self.queries) < 2 or len(self.labels_N[self.bank].unique()) < 2:
+            return None
+        vote = Vote(min(20, len(self.bank)))
+        told = knn_predict(features(self.bank), self.labels_N[self.bank], features(self.queries), vote)
+        is_right = (told == self.labels_N[self.queries]).tolist()
+        return int("".join("01"[right] for right in is_right), 2)
+
+    def share(self, hits: int | None) -> float | None:
+        """Of the queries."""
+        return None if hits is None else hits.bit_count() / len(self.queries)
+
+    def behind(self, hits: int | None, own: int | None) -> Difference | None:
+        """In pairs, minus the sparse code."""
+        return None if hits is None or own is None else compare_hits(hits, own, len(self.queries))
+
+
+def _evenly(rows: Tensor, at_most: int) -> Tensor:
+    return rows[torch.linspace(0, len(rows) - 1, min(len(rows), at_most)).long()]
+
+
+def figures_table(figures: tuple[CodeFigures, ...]) -> str:
+    """The figures as a table."""
+    header = ["code", "k", "bytes", "R^2", "silent", "kNN", "minus sparse code"]
+    rows = [
+        [
+            each.code,
+            "" if each.k is None else str(each.k),
+            str(each.num_bytes),
+            "" if each.explained is None else f"{each.explained:.2f}",
+            "" if each.silent is None else f"{each.silent:.1%}",
+            "" if each.accuracy is None else f"{each.accuracy:.1%}",
+            ""
+            if each.behind is None
+            else f"{100 * each.behind.value:+.1f} ({100 * each.behind.low:+.1f} to {100 * each.behind.high:+.1f})",
+        ]
+        for each in figures
+    ]
+    return "\n".join(aligned([header, *rows], "lrrrrrr"))

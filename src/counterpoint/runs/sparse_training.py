@@ -1,0 +1,174 @@
+"""Train a sparse code on features: reconstruct at k and at 4k, agree between two views, and leave no unit silent."""
+
+# N samples, B of a batch, D features, H units
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterpoint.core.errors import TrainingError
+from counterpoint.core.settings import OptimSettings
+from counterpoint.engine.optimisers import build_optimizer, set_learning_rate
+from counterpoint.engine.schedules import build_schedule
+from counterpoint.losses.infonce import InfoNCE
+from counterpoint.losses.supervised import SupCon
+from counterpoint.nn.sparse_code import SparseCode, keep_largest
+
+# wen2025's released code has 1/8, 1/32 and 1.
+WIDE, AUXILIARY, CONTRAST = 1 / 8, 1 / 32, 1.0
+WIDER = 4  # times k, of the second reconstruction
+DEAD_AFTER = 10  # steps without a sample, from which on a unit counts as dead in training
+MOST_REVIVED = 64  # dead units that explain a sample's residual
+BALANCE = 0.02  # of the features' deviation, by which a shift rises in a step while its unit has no sample
+MEMORY = 0.98  # of a unit's share of samples from step to step
+MOST_FITTED = 2048  # samples that say how long the first codes are
+BALANCED_SHARE = 0.95  # of the steps; the last ones train the code as it is
+
+Views = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class CodePlan:
+    """How a code is trained.
+
+    Attributes:
+        sizes: every k that is trained, ascending.
+        temperature: of the contrast.
+        epochs: passes over the features.
+        batch_size: samples of a step.
+        optim: optimiser and schedule, filled in.
+        seed: of order and first weights.
+    """
+
+    sizes: tuple[int, ...]
+    temperature: float
+    epochs: int
+    batch_size: int
+    optim: OptimSettings
+    seed: int
+
+
+def train_code(
+    code: SparseCode, x_ND: Tensor, views: Views, plan: CodePlan, labels_N: Tensor | None = None
+) -> Iterator[float]:
+    r"""Train a code, in place; gives the mean loss of each epoch.
+
+    .. math:: L = \frac{1}{|K|} \sum_{k \in K} \big( |x - \hat x_k|^2 + L_{\text{contrast}}(z_k, z'_k) \big)
+        + \tfrac18 |x - \hat x_{4k}|^2 + \tfrac1{32} |e - \hat e|^2 / |e|^2
+
+    with the mean square over samples and features, in units of the features' deviation, and e the residual that dead
+    units reconstruct. Differs from wen2025 in three parts. Units begin at samples, so that none begins where there are
+    no data. The two codes of a pair are of two views; those of the released code are equal, which pulls nothing
+    together. And the shift of a unit rises while fewer samples choose it than k / H, and falls while more do.
+
+    Source: wen2025, Eq. 6; the balance is that of wang2024, there of experts.
+
+    Args:
+        code: whose weights are trained; it begins at samples.
+        x_ND: features of the training samples.
+        views: features of two views of samples, by their rows and the epoch.
+        plan: how long, and for which k.
+        labels_N: classes, which then say what belongs together; a sample without one (-1) belongs to itself.
+
+    Raises:
+        TrainingError: a loss that is not finite.
+    """
+    draws, num_samples = torch.Generator().manual_seed(plan.seed), len(x_ND)
+    mean_D = x_ND.mean(dim=0)
+    scale = float((x_ND - mean_D).square().mean().sqrt())
+    rows_H = torch.cat(
+        [torch.randperm(num_samples, generator=draws) for _ in range(-(-len(code.shift_H) // num_samples))]
+    )
+    code.begin_at(x_ND[rows_H[: len(code.shift_H)]] / scale, mean_D / scale)
+    _fit_length(code, x_ND[rows_H[:MOST_FITTED]] / scale, plan.sizes)
+    steps = _Steps(code, plan, labels_N)
+    num_batches = num_samples // plan.batch_size
+    schedule = build_schedule(plan.optim, num_epochs=plan.epochs, batches_per_epoch=num_batches)
+    for epoch in range(1, plan.epochs + 1):
+        total = 0.0
+        order_N = torch.randperm(num_samples, generator=draws)[: num_batches * plan.batch_size]
+        for place, rows_B in enumerate(order_N.split(plan.batch_size)):
+            step = (epoch - 1) * num_batches + place
+            set_learning_rate(steps.optimizer, schedule(step))
+            first_BD, second_BD = views(rows_B, epoch)
+            batch = torch.stack([x_ND[rows_B], first_BD, second_BD]) / scale
+            total += steps.take(batch, rows_B, step / schedule.num_steps)
+        yield total / num_batches
+    with torch.no_grad():  # of features as they are: the code grows in proportion
+        code.centre_D.mul_(scale)
+        code.shift_H.mul_(scale)
+
+
+@torch.no_grad()
+def _fit_length(code: SparseCode, x_ND: Tensor, sizes: tuple[int, ...]) -> None:
+    """Scale the decoder: k units that begin near a sample would together give k times its length."""
+    all_NH = code.activations(x_ND)
+    rebuilt = [keep_largest(all_NH, k) @ code.decoder_HD for k in sizes]
+    centred_ND = x_ND - code.centre_D
+    products = sum(float((each * centred_ND).sum()) for each in rebuilt)
+    code.decoder_HD.mul_(products / max(sum(float(each.square().sum()) for each in rebuilt), 1e-30))
+
+
+class _Steps:
+    """Steps of the training, and what is known of the load of each unit."""
+
+    def __init__(self, code: SparseCode, plan: CodePlan, labels_N: Tensor | None) -> None:
+        self.code, self.plan = code, plan
+        self.optimizer = build_optimizer(code, plan.optim)
+        self.labels_N = None if labels_N is None else own_classes(labels_N)
+        contrast = InfoNCE if labels_N is None else SupCon
+        self.contrast = contrast(plan.temperature)
+        self.target = plan.sizes[0] / len(code.shift_H)
+        self.load_H = torch.full_like(code.shift_H, self.target)
+        self.idle_H = torch.zeros_like(code.shift_H)  # steps
+
+    def take(self, batch_3BD: Tensor, rows_B: Tensor, progress: float) -> float:
+        """One step on samples and two views of each; returns the loss."""
+        code, sizes, size = self.code, self.plan.sizes, len(rows_B)
+        x_MD = batch_3BD.flatten(0, 1)
+        all_MH = code.activations(x_MD)
+        labels = () if self.labels_N is None else (self.labels_N[rows_B],)
+        loss = WIDE * (code.decode(keep_largest(all_MH, WIDER * sizes[-1])) - x_MD).square().mean()
+        codes = [keep_largest(all_MH, k) for k in sizes]
+        for z_MH in codes:
+            pull = self.contrast(z_MH[size : 2 * size], z_MH[2 * size :], *labels)
+            loss = loss + ((code.decode(z_MH) - x_MD).square().mean() + CONTRAST * pull) / len(sizes)
+        loss = loss + AUXILIARY * self._revival(all_MH, codes[0], x_MD)
+        if not bool(loss.isfinite()):
+            raise TrainingError(f"the loss is {loss.item()}; lower --optim.learning-rate, or look for extreme features")
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self._balance((codes[0][:size].detach() > 0).float().mean(dim=0), progress)
+        return float(loss.detach())
+
+    def _revival(self, all_MH: Tensor, z_MH: Tensor, x_MD: Tensor) -> Tensor:
+        """How far dead units are from the residual, over its size: it has a gradient for units without a sample."""
+        is_dead_H = self.idle_H > DEAD_AFTER
+        if not is_dead_H.any():
+            return x_MD.new_zeros(())
+        residual_MD = (x_MD - self.code.decode(z_MH)).detach()
+        revived_MH = keep_largest(all_MH * is_dead_H, min(MOST_REVIVED, int(is_dead_H.sum())))
+        missed = (revived_MH @ self.code.decoder_HD - residual_MD).square().mean()
+        return missed / residual_MD.square().mean().clamp(min=torch.finfo(torch.float32).tiny)
+
+    @torch.no_grad()
+    def _balance(self, share_H: Tensor, progress: float) -> None:
+        """Raise the shift of units with few samples, lower that of units with many."""
+        self.load_H.lerp_(share_H, 1 - MEMORY)
+        self.idle_H = torch.where(share_H > 0, 0.0, self.idle_H + 1)
+        if progress < BALANCED_SHARE:
+            lack_H = ((self.target - self.load_H) / self.target).clamp(-1, 1)
+            self.code.shift_H.add_(lack_H, alpha=BALANCE * min(1.0, 2 * (1 - progress)))
+
+
+def own_classes(labels_N: Tensor) -> Tensor:
+    """Labels in which each sample without one is a class of its own.
+
+    >>> own_classes(torch.tensor([1, -1, 0, -1])).tolist()
+    [1, 2, 0, 3]
+    """
+    own_N = int(labels_N.max()) + (labels_N < 0).long().cumsum(0)
+    return torch.where(labels_N < 0, own_N, labels_N)

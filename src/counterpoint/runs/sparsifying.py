@@ -1,0 +1,318 @@
+"""Sparsify: put a sparse code on the features of a trained encoder, or of a table, and say what it is worth."""
+
+# N samples, D features, H units
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix, save_npz
+from torch import Tensor, nn
+
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.files import check_new_file, write_atomically
+from counterpoint.core.log_lines import append_line, log_hash
+from counterpoint.core.run import Run, as_run
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.torch_state import only_training, usual_modes
+from counterpoint.core.user_files import is_file_or_shards
+from counterpoint.core.validation import build, merge, nest
+from counterpoint.engine.placement import place
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.features import VIEW_EPOCH, extract
+from counterpoint.evaluation.features import check_finite as check_rows
+from counterpoint.evaluation.subject import view_drawer
+from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.evaluation.vector_table import Table, is_embedded, read_table
+from counterpoint.nn.encoders import IDENTITY
+from counterpoint.nn.layer_outputs import REPRESENTATION
+from counterpoint.nn.sparse_code import SparseCode
+from counterpoint.nn.trained import save_encoder
+from counterpoint.runs.assembly import Assembled
+from counterpoint.runs.code_figures import SILENT_LIMIT, CodeFigures, code_figures, figures_table, sparse_rows
+from counterpoint.runs.execution import Hold
+from counterpoint.runs.one_run import Start, new_run_id, try_assembly
+from counterpoint.runs.run_description import describe, first_status
+from counterpoint.runs.sparse_training import CodePlan, Views, train_code
+from counterpoint.runs.user_inputs import Given, out_folder
+
+DIMS, TEMPERATURE, NUM_DRAWS = 4096, 0.2, 2
+NUM_STEPS, EPOCH_RANGE, LARGEST_BATCH = 800, (1, 40), 512
+FEWEST = 20  # training samples
+RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class Sparsified:
+    """A sparse code of features, and what it is worth.
+
+    Attributes:
+        run: its folder, which ``load``, ``embed``, ``evaluate``, ``diagnose``, ``search`` and ``export`` take; the
+            code is its embedding, the features are its representation.
+        codes: of all samples in their order, a SciPy matrix (n, dims) of sparse rows.
+        figures: of the code at each k, beside codes of equal bytes.
+        paired: what the contrast took as a pair: views of pictures, noise on features, or classes.
+    """
+
+    run: Run
+    codes: csr_matrix
+    figures: tuple[CodeFigures, ...]
+    paired: str
+
+    @property
+    def verdict(self) -> str:
+        """One sentence on silent units at the smallest k, or what cannot be known."""
+        own = [each for each in self.figures if each.silent is not None and each.code != "k-means"]
+        num_samples, num_units = self.codes.get_shape()
+        least = own[0]
+        assert least.silent is not None
+        assert least.k is not None
+        if num_samples * least.k < num_units:
+            return (
+                f"{num_samples:,} samples with {least.k} active units each cannot use all of {num_units:,} units: how "
+                f"many a larger collection would leave silent is not known; take fewer --dims"
+            )
+        if least.silent > SILENT_LIMIT:
+            return f"{least.silent:.0%} of the units are silent at k = {least.k}: try fewer --dims or more --epochs"
+        return f"{least.silent:.1%} of {num_units:,} units are silent at k = {least.k}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        figures = [each.to_dict() for each in self.figures]
+        return {"run": str(self.run.path), "paired": self.paired, "verdict": self.verdict, "figures": figures}
+
+    def __str__(self) -> str:
+        return f"{figures_table(self.figures)}\n\npairs: {self.paired}\n{self.verdict}"
+
+
+@usual_modes()
+@only_training()
+def sparsify(
+    subject: Run | str | Path | nn.Module | Any,
+    *,
+    k: int | Sequence[int] = 8,
+    dims: int = DIMS,
+    data: Any = None,
+    labels: Any = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Sparsified:
+    """Train a top-k non-negative code on frozen features, in minutes on a CPU.
+
+    The contrast pulls the codes of two views of a sample together: augmented pictures, each encoded ``NUM_DRAWS`` times
+    before training, or noise and dropout on features where there are no pictures.
+
+    Args:
+        subject: a run or its folder; a name of ``encoder`` of ``train``, or a module, with ``data``; or features (n, d)
+            as an array, a table, or a file (.npy, .parquet, or what ``embed`` wrote).
+        k: active units of a sample; several are trained at once, and a code at a smaller k is that of its largest
+            values.
+        dims: units.
+        data: samples for the encoder; None takes the run's own.
+        labels: one per sample; they are used for accuracies, and to train only where ``supervised`` is set.
+        quiet: show no progress.
+        settings: any field of ``TrainSettings``, such as ``out``, ``epochs``, ``seed``, ``temperature``, ``init`` (the
+            weights of a named encoder) and ``views``. ``supervised=True`` pairs samples of one class, and a sample
+            without a label with its own view; ``codes`` is a file for the codes of all samples, a SciPy matrix in
+            ``.npz``; ``overwrite=True`` replaces a run, and ``codes``, that are there.
+
+    Raises:
+        UsageError: k is above ``dims``, ``dims`` below the width of the features, or another setting is wrong.
+        DataError: too few samples, features that are constant or not finite, or labels that are missing.
+        RunError: not a trained run, or the new folder cannot be written.
+    """
+    sizes = _sizes(k, dims)
+    codes, overwrite = settings.pop("codes", None), settings.pop("overwrite", False)
+    supervised = settings.pop("supervised", False)
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
+    if codes is not None:
+        check_new_file(Path(codes), (".npz",), overwrite=overwrite, flag="--codes")
+    reporter = Reporter(quiet=quiet)
+    found, given = _beginning(subject, data, labels, settings)
+    asked = merge({"method": "ncl", "temperature": TEMPERATURE, **found}, nest(_of_code(settings, sizes, dims)))
+    checked = build(TrainSettings, asked, "settings")
+    placement = place(checked.engine.device, checked.engine.precision)
+    start = Start(given, placement, reporter, overwrite=overwrite)
+    # First without a length, which goes by the number of samples.
+    folder = out_folder(checked)
+    assembled, _ = try_assembly(folder, checked, start)
+    checked = _with_length(checked, assembled)
+    assembled, _ = try_assembly(folder, checked, replace(start, given=replace(given, source=assembled.source)))
+    x_ND = _features(assembled, dims, reporter)
+    labels_N = _labels(assembled, supervised)
+    with Hold(folder, reporter) as hold:
+        hold.create(overwrite=overwrite)
+        status = first_status(assembled).model_copy(update={"run_id": new_run_id(assembled)})
+        describe(folder, checked, assembled.resolution, status)
+        _train(assembled, x_ND, sizes, labels_N, reporter)
+    code = assembled.encoder.projector
+    assert isinstance(code, SparseCode)
+    rows = sparse_rows(code, x_ND)
+    seed = assembled.settings.seed
+    figures = code_figures(code, x_ND, assembled.part.split, assembled.source.labels, sizes=sizes, seed=seed)
+    if codes is not None:
+        write_atomically(Path(codes), lambda path: _write_codes(path, rows))
+    return Sparsified(given.run_at(folder.path), rows, figures, _pairs_in_words(assembled, supervised))
+
+
+def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
+    sizes = tuple(sorted({*([k] if isinstance(k, int) else k)}))
+    if not sizes or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in sizes):
+        raise UsageError(f"k must be one or several whole numbers >= 1, got {k}; 2 to 64 are usual")
+    if sizes[-1] > dims:
+        raise UsageError(f"k must be at most dims, {dims}, got {sizes[-1]}; 2 to 64 are usual")
+    return sizes
+
+
+def _of_code(settings: dict[str, Any], sizes: tuple[int, ...], dims: int) -> dict[str, Any]:
+    """Settings of the code beside those that were given."""
+    own = {"projector.kind": "sparse", "projector.features": dims, "projector.active": sizes[-1]}
+    return {**own, **{name: value for name, value in settings.items() if name not in ("encoder", "views")}}
+
+
+def _beginning(subject: Any, data: Any, labels: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], Given]:
+    """Settings that follow from what is sparsified, and what is in memory."""
+    own: dict[str, Any] = {name: settings[name] for name in ("views",) if name in settings}
+    if isinstance(labels, str | Path):
+        own["source"], labels = {"labels": str(labels)}, None
+    path = Path(subject) if isinstance(subject, str | Path) and is_file_or_shards(subject) else None
+    if path is not None or isinstance(subject, Table | Tensor | np.ndarray):
+        if data is not None:
+            raise UsageError("data goes with an encoder; only features were given")
+        if path is not None and (path.is_dir() or (path.suffix != ".npy" and is_embedded(path))):
+            subject = read_table(path)
+        if isinstance(subject, Table):
+            labels = subject.labels if labels is None else labels
+            subject = subject.vectors
+        own |= {"encoder": IDENTITY}
+        if path is None:
+            own |= {"out": "runs/features-sparse"}
+        return Given.of_call(subject, own, labels)
+    if isinstance(subject, nn.Module) or (isinstance(subject, str) and not Path(subject).exists()):
+        if data is None:
+            raise UsageError(
+                f"{subject if isinstance(subject, str) else type(subject).__name__} is neither a run nor a "
+                "file; an encoder from elsewhere comes without samples: give --data"
+            )
+        return Given.of_call(data, {**own, "encoder": subject}, labels)
+    known = as_run(subject)
+    before = read_resolved(known.folder)
+    if data is None:
+        data = before.data if known.data is None else known.data
+        labels = known.labels if labels is None else labels
+        own["source"] = {**before.source.model_dump(), **own.get("source", {})}
+    own |= {"init": str(known.path), "out": f"{known.path.resolve()}-sparse", "views": own.get("views", known.views)}
+    if own["views"] is None:
+        own["views"] = {} if before.views.preset == "custom" else before.views.model_dump()
+    if known.encoder is not None:
+        own["encoder"] = known.encoder
+    return Given.of_call(data, own, labels)
+
+
+def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings:
+    """Batch, epochs and optimiser, where they were not given."""
+    num = assembled.num_train
+    if num < FEWEST:
+        raise DataError(f"{assembled.source.name} has {num} training samples; a sparse code needs at least {FEWEST}")
+    batch = settings.batch_size
+    if batch == "auto":
+        batch = min(LARGEST_BATCH, 1 << (max(2, num // 4).bit_length() - 1))
+    low, high = EPOCH_RANGE
+    epochs = settings.epochs
+    if epochs == "auto":
+        epochs = min(high, max(low, math.ceil(NUM_STEPS / max(1, num // batch))))
+    optim = {"name": "adam", "learning_rate": RATE, **settings.optim.model_dump(exclude_unset=True)}
+    asked = merge(settings.model_dump(exclude_unset=True), {"batch_size": batch, "epochs": epochs, "optim": optim})
+    return build(TrainSettings, asked, "settings")
+
+
+def _features(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
+    """Features of all samples; refuses those that no code can be trained on."""
+    source, width = assembled.source, assembled.encoder.card.width
+    if dims < width:
+        raise UsageError(
+            f"dims must be at least the width of the features, {width}, got {dims}: a sparse code of fewer units than "
+            "features says less than truncation; 4 times the width is usual"
+        )
+    with reporter.bar(f"encoding {len(source):,} samples", -(-len(source) // 128)) as advance:
+        x_ND = extract(assembled.encoder, source, [REPRESENTATION], advance=advance).representation
+    # Where all are equal but for rounding, directions are noise.
+    if not bool((x_ND.std(dim=0) > 1e-6 * x_ND.abs().amax(dim=0).clamp(min=1e-30)).any()):
+        raise DataError(
+            f"all {len(x_ND):,} samples of {source.name} have the same features; no code can tell them apart"
+        )
+    return x_ND
+
+
+def _labels(assembled: Assembled, supervised: bool) -> Tensor | None:
+    """Classes of the training samples where they are trained on."""
+    if not supervised:
+        return None
+    labels = assembled.source.labels
+    if labels is None or not bool((labels[assembled.part.positions] >= 0).any()):
+        raise DataError(f"{assembled.source.name} has no labels; give --labels FILE, or leave --supervised out")
+    return labels[assembled.part.positions]
+
+
+def _train(
+    assembled: Assembled, x_ND: Tensor, sizes: tuple[int, ...], labels_N: Tensor | None, reporter: Reporter
+) -> None:
+    """Train the code, log each epoch, and save the encoder."""
+    settings, code, folder = assembled.settings, assembled.encoder.projector, out_folder(assembled.settings)
+    assert isinstance(code, SparseCode)
+    positions = assembled.part.positions
+    epochs, batch = int(settings.epochs), int(settings.batch_size)
+    plan = CodePlan(sizes, float(settings.temperature), epochs, batch, settings.optim, settings.seed)
+    num_batches = len(positions) // batch
+    views = _views(assembled, x_ND, reporter)
+    with reporter.bar(f"training a code of {len(code.shift_H):,} units", epochs) as advance:
+        for epoch, loss in enumerate(train_code(code, x_ND[positions], views, plan, labels_N), start=1):
+            append_line(folder.metrics, {"epoch": epoch, "step": epoch * num_batches, "loss": loss})
+            advance()
+    save_encoder(folder, assembled.encoder)
+    figures = {path.name: log_hash(path) for path in (folder.metrics, folder.timings)}
+    folder.update_status(status="finished", num_epochs=epochs, figures=figures)
+
+
+def _views(assembled: Assembled, x_ND: Tensor, reporter: Reporter) -> Views:
+    """Features of two views of training samples: of pictures drawn before, of vectors anew in each epoch."""
+    encoder, source, positions = assembled.encoder, assembled.source, assembled.part.positions
+    drawer = view_drawer(assembled.settings, encoder.card, assembled.given.views)
+
+    def drawn(rows: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
+        ids = positions[rows]
+        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, epoch)
+        with torch.no_grad():
+            first, second = (encoder.backbone(view) for view in views)
+        for each in (first, second):
+            check_rows({"features": each.numpy()}, ids, source)
+        return first, second
+
+    if source.kind == "vectors" and encoder.card.architecture == IDENTITY:
+        return drawn
+    parts = torch.arange(len(positions)).split(256)
+    kept_E2ND = torch.empty(NUM_DRAWS, 2, len(positions), x_ND.shape[1])
+    with reporter.bar(f"encoding {2 * NUM_DRAWS} views of each sample", NUM_DRAWS * len(parts)) as advance:
+        for draw in range(NUM_DRAWS):
+            for rows in parts:
+                kept_E2ND[draw, 0, rows], kept_E2ND[draw, 1, rows] = drawn(rows, VIEW_EPOCH + 1 + draw)
+                advance()
+    return lambda rows, epoch: (kept_E2ND[epoch % NUM_DRAWS, 0, rows], kept_E2ND[epoch % NUM_DRAWS, 1, rows])
+
+
+def _pairs_in_words(assembled: Assembled, supervised: bool) -> str:
+    if supervised:
+        return "samples of one class"
+    return (
+        "two views of a picture" if assembled.source.kind == "images" else "two draws of noise and dropout on features"
+    )
+
+
+def _write_codes(path: Path, rows: csr_matrix) -> None:
+    # A stream, since SciPy would add .npz to the name of a temporary file.
+    with path.open("wb") as stream:
+        save_npz(stream, rows)
