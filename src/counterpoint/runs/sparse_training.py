@@ -83,7 +83,7 @@ def train_code(
     )
     code.begin_at(x_ND[rows_H[: len(code.shift_H)]] / scale, mean_D / scale)
     _fit_length(code, x_ND[rows_H[:MOST_FITTED]] / scale, plan.sizes)
-    steps = _Steps(code, plan, labels_N)
+    steps = _CodeSteps(code, plan, labels_N)
     num_batches = num_samples // plan.batch_size
     schedule = build_schedule(plan.optim, num_epochs=plan.epochs, batches_per_epoch=num_batches)
     for epoch in range(1, plan.epochs + 1):
@@ -111,7 +111,7 @@ def _fit_length(code: SparseCode, x_ND: Tensor, sizes: tuple[int, ...]) -> None:
     code.decoder_HD.mul_(products / max(sum(float(each.square().sum()) for each in rebuilt), 1e-30))
 
 
-class _Steps:
+class _CodeSteps:
     """Steps of the training, and what is known of the load of each unit."""
 
     def __init__(self, code: SparseCode, plan: CodePlan, labels_N: Tensor | None) -> None:

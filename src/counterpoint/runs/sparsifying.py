@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from scipy.sparse import csr_matrix, save_npz
 from torch import Tensor, nn
@@ -16,29 +15,27 @@ from torch import Tensor, nn
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.log_lines import append_line, log_hash
-from counterpoint.core.run import Run, as_run
+from counterpoint.core.run import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
-from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import VIEW_EPOCH, extract
 from counterpoint.evaluation.features import check_finite as check_rows
 from counterpoint.evaluation.subject import view_drawer
-from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.evaluation.vector_table import Table, is_embedded, read_table
 from counterpoint.nn.encoders import IDENTITY
 from counterpoint.nn.layer_outputs import REPRESENTATION
 from counterpoint.nn.sparse_code import SparseCode
 from counterpoint.nn.trained import save_encoder
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.code_figures import SILENT_LIMIT, CodeFigures, code_figures, figures_table, sparse_rows
+from counterpoint.runs.code_subject import code_subject
 from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, new_run_id, try_assembly
 from counterpoint.runs.run_description import describe, first_status
 from counterpoint.runs.sparse_training import CodePlan, Views, train_code
-from counterpoint.runs.user_inputs import Given, out_folder
+from counterpoint.runs.user_inputs import out_folder
 
 DIMS, TEMPERATURE, NUM_DRAWS = 4096, 0.2, 2
 NUM_STEPS, EPOCH_RANGE, LARGEST_BATCH = 800, (1, 40), 512
@@ -132,7 +129,7 @@ def sparsify(
     if codes is not None:
         check_new_file(Path(codes), (".npz",), overwrite=overwrite, flag="--codes")
     reporter = Reporter(quiet=quiet)
-    found, given = _beginning(subject, data, labels, settings)
+    found, given = code_subject(subject, data, labels, settings)
     asked = merge({"method": "ncl", "temperature": TEMPERATURE, **found}, nest(_of_code(settings, sizes, dims)))
     checked = build(TrainSettings, asked, "settings")
     placement = place(checked.engine.device, checked.engine.precision)
@@ -172,45 +169,6 @@ def _of_code(settings: dict[str, Any], sizes: tuple[int, ...], dims: int) -> dic
     """Settings of the code beside those that were given."""
     own = {"projector.kind": "sparse", "projector.features": dims, "projector.active": sizes[-1]}
     return {**own, **{name: value for name, value in settings.items() if name not in ("encoder", "views")}}
-
-
-def _beginning(subject: Any, data: Any, labels: Any, settings: dict[str, Any]) -> tuple[dict[str, Any], Given]:
-    """Settings that follow from what is sparsified, and what is in memory."""
-    own: dict[str, Any] = {name: settings[name] for name in ("views",) if name in settings}
-    if isinstance(labels, str | Path):
-        own["source"], labels = {"labels": str(labels)}, None
-    path = Path(subject) if isinstance(subject, str | Path) and is_file_or_shards(subject) else None
-    if path is not None or isinstance(subject, Table | Tensor | np.ndarray):
-        if data is not None:
-            raise UsageError("data goes with an encoder; only features were given")
-        if path is not None and (path.is_dir() or (path.suffix != ".npy" and is_embedded(path))):
-            subject = read_table(path)
-        if isinstance(subject, Table):
-            labels = subject.labels if labels is None else labels
-            subject = subject.vectors
-        own |= {"encoder": IDENTITY}
-        if path is None:
-            own |= {"out": "runs/features-sparse"}
-        return Given.of_call(subject, own, labels)
-    if isinstance(subject, nn.Module) or (isinstance(subject, str) and not Path(subject).exists()):
-        if data is None:
-            raise UsageError(
-                f"{subject if isinstance(subject, str) else type(subject).__name__} is neither a run nor a "
-                "file; an encoder from elsewhere comes without samples: give --data"
-            )
-        return Given.of_call(data, {**own, "encoder": subject}, labels)
-    known = as_run(subject)
-    before = read_resolved(known.folder)
-    if data is None:
-        data = before.data if known.data is None else known.data
-        labels = known.labels if labels is None else labels
-        own["source"] = {**before.source.model_dump(), **own.get("source", {})}
-    own |= {"init": str(known.path), "out": f"{known.path.resolve()}-sparse", "views": own.get("views", known.views)}
-    if own["views"] is None:
-        own["views"] = {} if before.views.preset == "custom" else before.views.model_dump()
-    if known.encoder is not None:
-        own["encoder"] = known.encoder
-    return Given.of_call(data, own, labels)
 
 
 def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings:
