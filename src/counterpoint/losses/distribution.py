@@ -80,8 +80,8 @@ class SIGReg(SlicedLoss):
     isotropic Gaussian (method ``lejepa``). Where all vectors are alike nothing moves them apart, as the gradient is the
     same for all: start from embeddings that are spread, as BatchNorm in the projector gives them.
 
-    Source: balestriero2025 (SIGReg and LeJEPA); the test is of epps1983. Differs from the paper: two global views
-        and no local ones.
+    Source: balestriero2025, sections on SIGReg and LeJEPA; the test is of epps1983. Differs from the paper: two global
+        views and no local ones.
 
     Args:
         lambda_: weight of T, 0 to 1; agreement has 1 - lambda.
@@ -142,8 +142,8 @@ class VISReg(SlicedLoss):
     Use it as ``SIGReg``, where embeddings may start almost alike: neither the gradient of s nor that of w vanishes at
     collapse (method ``visreg``).
 
-    Source: wu2026 (scale, shape and invariance). Chosen here: features are centred first, sorted slices meet the
-        quantiles of a Gaussian, and the three weights are 1.
+    Source: wu2026, sections on scale and shape regularization. Chosen here: features are centred first, sorted
+        slices meet the quantiles of a Gaussian, and the three weights are 1.
 
     Args:
         invariance: lambda, weight of the distance between views, >= 0.
@@ -225,8 +225,8 @@ class RDMReg(SlicedLoss):
     Use it for embeddings that are sparse and non-negative by design, as NCL's are by learning. Give it non-negative
     embeddings: the method ``rectified-lejepa`` puts a ReLU before it.
 
-    Source: kuang2026 (RDMReg: rectified generalised Gaussian, two-sample sliced distance). Chosen here: both weights
-        are 1, and half of the target's entries are zero (mu = 0).
+    Source: kuang2026, section on rectified distribution matching regularization. Chosen here: both weights are 1, and
+        half of the target's entries are zero (mu = 0).
 
     Args:
         mu: shift of the target before the ReLU, in its deviations; negative for more than half zeros.
