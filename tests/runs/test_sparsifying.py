@@ -150,6 +150,10 @@ def test_negative_features_and_few_samples_get_a_verdict(tmp_path: Path) -> None
     assert negative.codes.nnz > 0
     few = sparsified(tmp_path / "few", x=X[:60], labels=None, k=1, dims=256, epochs=1)
     assert "not known" in few.verdict
+    copies = sparsified(tmp_path / "copies", x=np.repeat(X[:6], NUM // 6 + 1, axis=0)[:NUM], k=1, epochs=1)
+    assert "6 different samples" in copies.verdict
+    with_outliers = np.where(np.arange(NUM)[:, None] < 3, 1e6 * X, X)
+    assert "outliers" in sparsified(tmp_path / "outliers", x=with_outliers, k=1, epochs=1).verdict
 
 
 def test_the_command_prints_figures_and_keeps_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,7 @@ class SparseCode(nn.Module):
     Its decoder gives :math:`\hat x = W_d z + b`. A code with fewer active units is that of its largest values: one
     encoder serves every k up to ``active``.
 
-    Source: wen2025, section 3 (the code); gao2024, section 2 (top-k autoencoder). Differs from both in the first
-        weights, see ``begin_at``.
+    Source: wen2025 (the code); gao2024 (top-k autoencoder). Differs from both in the first weights, see ``begin_at``.
 
     Args:
         width: D.

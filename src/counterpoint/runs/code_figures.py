@@ -97,6 +97,7 @@ def code_figures(
             DENSE, None, VALUE_BYTES * x_ND.shape[1], 1.0, None, votes.share(votes.hits(centred_ND.__getitem__))
         )
     ]
+    others = _Others(centred_ND, split.train, seed)
     for k in sizes:
         rows = sparse_rows(code, x_ND, k)
         silent = 1 - len(np.unique(rows.indices)) / len(code.shift_H)
@@ -106,14 +107,14 @@ def code_figures(
         rebuilt = rebuilt + code.centre_D.detach() - mean_D
         own = CodeFigures(CODE, k, ENTRY_BYTES * k, explained(rebuilt), silent, votes.share(own_hits))
         figures.append(own)
-        for name, other_ND, rebuilt in _others(centred_ND, split.train, held_out, k, len(code.shift_H), seed):
+        for name, other_ND, rebuilt in others.of(k, held_out, len(code.shift_H)):
             hits, wide = votes.hits(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
             figures.append(
                 CodeFigures(
                     name,
                     k,
                     VALUE_BYTES if name == "k-means" else wide,
-                    None if rebuilt is None else explained(rebuilt),
+                    explained(rebuilt),
                     1 - float((other_ND > 0).any(dim=0).float().mean()) if name == "k-means" else None,
                     votes.share(hits),
                     votes.behind(hits, own_hits),
@@ -122,32 +123,41 @@ def code_figures(
     return tuple(figures)
 
 
-def _others(
-    centred_ND: Tensor, train: Tensor, held_out: Tensor, k: int, num_units: int, seed: int
-) -> Iterator[tuple[str, Tensor, Tensor | None]]:
-    """Other codes of as many bytes: name, codes of all samples, and reconstruction of those held out."""
-    fitted_ND, width = centred_ND[train], centred_ND.shape[1]
-    dims = min(ENTRY_BYTES * k // VALUE_BYTES, width)
-    _, axes_DD = torch.linalg.eigh(fitted_ND.T.double() @ fitted_ND.double())
-    axes_DK = axes_DD.flip(1)[:, :dims].float()
-    components_NK = centred_ND @ axes_DK
-    yield "PCA", components_NK, components_NK[held_out] @ axes_DK.T
-    with own_draws(seed):
-        axes_DK = torch.linalg.qr(torch.randn(width, dims)).Q
-    projected_NK = centred_ND @ axes_DK
-    yield "random projection", projected_NK, projected_NK[held_out] @ axes_DK.T
-    first_K = expected_activation(fitted_ND).argsort(descending=True, stable=True)[:dims]
-    rebuilt = torch.zeros_like(centred_ND[held_out])
-    rebuilt[:, first_K] = centred_ND[held_out][:, first_K]
-    yield "truncation", centred_ND[:, first_K], rebuilt
-    if k == 1:
-        model = MiniBatchKMeans(min(num_units, len(train)), random_state=seed % 2**32, batch_size=4096)
+class _Others:
+    """Other codes of as many bytes as k entries of a sparse one."""
+
+    def __init__(self, centred_ND: Tensor, train: Tensor, seed: int) -> None:
+        self.centred_ND, self.fitted_ND, self.seed = centred_ND, centred_ND[train], seed
+        _, axes_DD = torch.linalg.eigh(self.fitted_ND.T.double() @ self.fitted_ND.double())
+        self.axes_DD = axes_DD.flip(1)  # largest variance first
+        self.order_D = expected_activation(self.fitted_ND).argsort(descending=True, stable=True)
+
+    def of(self, k: int, held_out: Tensor, num_units: int) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Name, codes of all samples, and reconstruction of those held out."""
+        centred_ND, width = self.centred_ND, self.centred_ND.shape[1]
+        dims = min(ENTRY_BYTES * k // VALUE_BYTES, width)
+        axes_DK = self.axes_DD[:, :dims].float()
+        components_NK = centred_ND @ axes_DK
+        yield "PCA", components_NK, components_NK[held_out] @ axes_DK.T
+        with own_draws(self.seed):
+            axes_DK = torch.linalg.qr(torch.randn(width, dims)).Q
+        projected_NK = centred_ND @ axes_DK
+        yield "random projection", projected_NK, projected_NK[held_out] @ axes_DK.T
+        first_K = self.order_D[:dims]
+        rebuilt = torch.zeros_like(centred_ND[held_out])
+        rebuilt[:, first_K] = centred_ND[held_out][:, first_K]
+        yield "truncation", centred_ND[:, first_K], rebuilt
+        if k == 1:
+            yield "k-means", *self._clusters(held_out, num_units)
+
+    def _clusters(self, held_out: Tensor, num_units: int) -> tuple[Tensor, Tensor]:
+        """Cluster of each sample as one value of many, and the centres of those held out."""
+        model = MiniBatchKMeans(min(num_units, len(self.fitted_ND)), random_state=self.seed % 2**32, batch_size=4096)
         with one_blas_thread():
-            model.fit(fitted_ND.numpy())
-            cluster_N = torch.from_numpy(model.predict(centred_ND.numpy())).long()
+            model.fit(self.fitted_ND.numpy())
+            cluster_N = torch.from_numpy(model.predict(self.centred_ND.numpy())).long()
         centres = torch.from_numpy(model.cluster_centers_).float()
-        one_hot = torch.nn.functional.one_hot(cluster_N, len(centres)).float()
-        yield "k-means", one_hot, centres[cluster_N[held_out]]
+        return torch.nn.functional.one_hot(cluster_N, len(centres)).float(), centres[cluster_N[held_out]]
 
 
 class _Explained:

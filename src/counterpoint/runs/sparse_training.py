@@ -63,7 +63,7 @@ def train_code(
     no data. The two codes of a pair are of two views; those of the released code are equal, which pulls nothing
     together. And the shift of a unit rises while fewer samples choose it than k / H, and falls while more do.
 
-    Source: wen2025, Eq. 6; the balance is that of wang2024, there of experts.
+    Source: wen2025, the loss of its released code for pictures; the balance is that of wang2024, there of experts.
 
     Args:
         code: whose weights are trained; it begins at samples.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from scipy.sparse import csr_matrix, save_npz
 from torch import Tensor, nn
 
@@ -21,23 +20,18 @@ from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.features import VIEW_EPOCH, extract
-from counterpoint.evaluation.features import check_finite as check_rows
-from counterpoint.evaluation.subject import view_drawer
-from counterpoint.nn.encoders import IDENTITY
-from counterpoint.nn.layer_outputs import REPRESENTATION
 from counterpoint.nn.sparse_code import SparseCode
 from counterpoint.nn.trained import save_encoder
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.code_figures import SILENT_LIMIT, CodeFigures, code_figures, figures_table, sparse_rows
-from counterpoint.runs.code_subject import code_subject
+from counterpoint.runs.code_subject import code_subject, features_of, views_of
 from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, new_run_id, try_assembly
 from counterpoint.runs.run_description import describe, first_status
-from counterpoint.runs.sparse_training import CodePlan, Views, train_code
+from counterpoint.runs.sparse_training import CodePlan, train_code
 from counterpoint.runs.user_inputs import out_folder
 
-DIMS, TEMPERATURE, NUM_DRAWS = 4096, 0.2, 2
+DIMS, TEMPERATURE = 4096, 0.2
 NUM_STEPS, EPOCH_RANGE, LARGEST_BATCH = 800, (1, 40), 512
 FEWEST = 20  # training samples
 RATE = 1e-3
@@ -53,28 +47,33 @@ class Sparsified:
         codes: of all samples in their order, a SciPy matrix (n, dims) of sparse rows.
         figures: of the code at each k, beside codes of equal bytes.
         paired: what the contrast took as a pair: views of pictures, noise on features, or classes.
+        num_distinct: samples whose features differ.
     """
 
     run: Run
     codes: csr_matrix
     figures: tuple[CodeFigures, ...]
     paired: str
+    num_distinct: int
 
     @property
     def verdict(self) -> str:
         """One sentence on silent units at the smallest k, or what cannot be known."""
         own = [each for each in self.figures if each.silent is not None and each.code != "k-means"]
-        num_samples, num_units = self.codes.get_shape()
+        num_units = self.codes.get_shape()[1]
         least = own[0]
         assert least.silent is not None
         assert least.k is not None
-        if num_samples * least.k < num_units:
+        if self.num_distinct * least.k < num_units:
             return (
-                f"{num_samples:,} samples with {least.k} active units each cannot use all of {num_units:,} units: how "
-                f"many a larger collection would leave silent is not known; take fewer --dims"
+                f"{self.num_distinct:,} different samples with {least.k} active units each cannot use all of "
+                f"{num_units:,} units: how many a larger collection would leave silent is not known; take fewer --dims"
             )
         if least.silent > SILENT_LIMIT:
-            return f"{least.silent:.0%} of the units are silent at k = {least.k}: try fewer --dims or more --epochs"
+            return (
+                f"{least.silent:.0%} of the units are silent at k = {least.k}: try fewer --dims or more --epochs, or "
+                "look for outliers (counterpoint diagnose)"
+            )
         return f"{least.silent:.1%} of {num_units:,} units are silent at k = {least.k}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def sparsify(
 ) -> Sparsified:
     """Train a top-k non-negative code on frozen features, in minutes on a CPU.
 
-    The contrast pulls the codes of two views of a sample together: augmented pictures, each encoded ``NUM_DRAWS`` times
+    The contrast pulls the codes of two views of a sample together: augmented pictures, each encoded twice
     before training, or noise and dropout on features where there are no pictures.
 
     Args:
@@ -139,7 +138,7 @@ def sparsify(
     assembled, _ = try_assembly(folder, checked, start)
     checked = _with_length(checked, assembled)
     assembled, _ = try_assembly(folder, checked, replace(start, given=replace(given, source=assembled.source)))
-    x_ND = _features(assembled, dims, reporter)
+    x_ND = features_of(assembled, dims, reporter)
     labels_N = _labels(assembled, supervised)
     with Hold(folder, reporter) as hold:
         hold.create(overwrite=overwrite)
@@ -153,7 +152,8 @@ def sparsify(
     figures = code_figures(code, x_ND, assembled.part.split, assembled.source.labels, sizes=sizes, seed=seed)
     if codes is not None:
         write_atomically(Path(codes), lambda path: _write_codes(path, rows))
-    return Sparsified(given.run_at(folder.path), rows, figures, _pairs_in_words(assembled, supervised))
+    num_distinct = len({row.tobytes() for row in x_ND.numpy()})
+    return Sparsified(given.run_at(folder.path), rows, figures, _pairs_in_words(assembled, supervised), num_distinct)
 
 
 def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
@@ -188,24 +188,6 @@ def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings
     return build(TrainSettings, asked, "settings")
 
 
-def _features(assembled: Assembled, dims: int, reporter: Reporter) -> Tensor:
-    """Features of all samples; refuses those that no code can be trained on."""
-    source, width = assembled.source, assembled.encoder.card.width
-    if dims < width:
-        raise UsageError(
-            f"dims must be at least the width of the features, {width}, got {dims}: a sparse code of fewer units than "
-            "features says less than truncation; 4 times the width is usual"
-        )
-    with reporter.bar(f"encoding {len(source):,} samples", -(-len(source) // 128)) as advance:
-        x_ND = extract(assembled.encoder, source, [REPRESENTATION], advance=advance).representation
-    # Where all are equal but for rounding, directions are noise.
-    if not bool((x_ND.std(dim=0) > 1e-6 * x_ND.abs().amax(dim=0).clamp(min=1e-30)).any()):
-        raise DataError(
-            f"all {len(x_ND):,} samples of {source.name} have the same features; no code can tell them apart"
-        )
-    return x_ND
-
-
 def _labels(assembled: Assembled, supervised: bool) -> Tensor | None:
     """Classes of the training samples where they are trained on."""
     if not supervised:
@@ -226,7 +208,7 @@ def _train(
     epochs, batch = int(settings.epochs), int(settings.batch_size)
     plan = CodePlan(sizes, float(settings.temperature), epochs, batch, settings.optim, settings.seed)
     num_batches = len(positions) // batch
-    views = _views(assembled, x_ND, reporter)
+    views = views_of(assembled, x_ND.shape[1], reporter)
     with reporter.bar(f"training a code of {len(code.shift_H):,} units", epochs) as advance:
         for epoch, loss in enumerate(train_code(code, x_ND[positions], views, plan, labels_N), start=1):
             append_line(folder.metrics, {"epoch": epoch, "step": epoch * num_batches, "loss": loss})
@@ -234,32 +216,6 @@ def _train(
     save_encoder(folder, assembled.encoder)
     figures = {path.name: log_hash(path) for path in (folder.metrics, folder.timings)}
     folder.update_status(status="finished", num_epochs=epochs, figures=figures)
-
-
-def _views(assembled: Assembled, x_ND: Tensor, reporter: Reporter) -> Views:
-    """Features of two views of training samples: of pictures drawn before, of vectors anew in each epoch."""
-    encoder, source, positions = assembled.encoder, assembled.source, assembled.part.positions
-    drawer = view_drawer(assembled.settings, encoder.card, assembled.given.views)
-
-    def drawn(rows: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        ids = positions[rows]
-        views = drawer.two_views(source.store.fetch(ids.tolist()), ids, epoch)
-        with torch.no_grad():
-            first, second = (encoder.backbone(view) for view in views)
-        for each in (first, second):
-            check_rows({"features": each.numpy()}, ids, source)
-        return first, second
-
-    if source.kind == "vectors" and encoder.card.architecture == IDENTITY:
-        return drawn
-    parts = torch.arange(len(positions)).split(256)
-    kept_E2ND = torch.empty(NUM_DRAWS, 2, len(positions), x_ND.shape[1])
-    with reporter.bar(f"encoding {2 * NUM_DRAWS} views of each sample", NUM_DRAWS * len(parts)) as advance:
-        for draw in range(NUM_DRAWS):
-            for rows in parts:
-                kept_E2ND[draw, 0, rows], kept_E2ND[draw, 1, rows] = drawn(rows, VIEW_EPOCH + 1 + draw)
-                advance()
-    return lambda rows, epoch: (kept_E2ND[epoch % NUM_DRAWS, 0, rows], kept_E2ND[epoch % NUM_DRAWS, 1, rows])
 
 
 def _pairs_in_words(assembled: Assembled, supervised: bool) -> str:
