@@ -209,7 +209,8 @@ def _num_seeds(asked: StudyPlan, of_scale: int) -> int:
 def _check_rule(going: StudyRun, asked: StudyPlan) -> None:
     """Refuse to go on from a result whose seeds follow another rule: more seeds after a look would count twice."""
     path, rule = result_file(going.study, going.scale, going.out), _rule(asked)
-    if path.exists() and (known := read_result(path, going.study).seed_rule) != rule:
+    # Not read_result, which refuses other claims: that result is of cells that are gone, and is replaced.
+    if path.exists() and (known := read_record(StudyResult, read_sealed(path), str(path)).seed_rule) != rule:
         raise RunError(f"{path} has {known} seeds, not {rule} ones; choose another --out, or go on as it was begun")
 
 

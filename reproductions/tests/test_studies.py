@@ -1,6 +1,7 @@
 """Studies: what they may hold, cells that are kept, parts, and what is refused before anything is mixed."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from reproductions.study import SCALES, PartPlan, Study, read_study, short_hash,
 from reproductions.study_data import SETS, StudyData, class_names_of, factors_of, prepare, training_split
 from reproductions.study_measures import Measured, check_measures
 from reproductions.study_pictures import picture_grids, pictures_file
-from reproductions.study_result import StudyResult, read_result, result_file
+from reproductions.study_result import StudyResult, cells_folder, read_result, result_file
 from reproductions.study_runner import Cell, StudyPlan, StudyRun, run_study
 from reproductions.study_views import as_reproduction, as_text
 
@@ -268,6 +269,10 @@ def test_a_result_of_other_claims_is_refused(toy: Study, tmp_path: Path) -> None
     harder = study_of(tmp_path, claims=[{**TOY["claims"][0], "than": 0.3}])
     with pytest.raises(RunError, match=f"other claims \\({toy.claims_hash}\\) than toy-table1 has now"):
         read_result(path, harder)
+    shutil.rmtree(cells_folder(toy, "small", tmp_path / "out"))
+    again = run_study(harder, StudyPlan(tmp_path / "out"), QUIET)  # as the refusal says
+    assert again is not None
+    assert again.claims_hash == harder.claims_hash
 
 
 def test_parts_make_each_cell_once_and_the_last_one_writes_the_result(
