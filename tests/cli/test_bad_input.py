@@ -129,7 +129,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     # names
     "unknown method": (f"{TRAIN} --method simcrl", ["unknown method 'simcrl'", "did you mean 'simclr'", "ncl"]),
     "unknown encoder": (f"{TRAIN} --encoder resnet81", ["unknown encoder 'resnet81'", "did you mean 'resnet18'"]),
-    "encoder for other data": ("train --data vectors.npy --out new --encoder convnet", ["takes images", "use mlp"]),
+    "encoder for other data": ("train --data vectors.npy --out new --encoder convnet", ["takes images", "mlp"]),
     "unknown loss": (f"{TRAIN} --loss.name infonec", ["unknown loss 'infonec'", "did you mean 'infonce'"]),
     "unknown preset": (f"{TRAIN} --views.preset digist", ["unknown views.preset", "did you mean 'digits'"]),
     "preset for other data": (f"{TRAIN} --views.preset vectors", ["views.preset vectors is not for images"]),
