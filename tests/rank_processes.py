@@ -6,6 +6,7 @@ has a process group of its own, and the environment of the test that asks.
 
 import contextlib
 import datetime
+import gc
 import importlib
 import json
 import os
@@ -192,6 +193,9 @@ def _call(module: str, function: str, folder: str, world_size: int, number: int)
     tensors = {name: value.detach().contiguous() for name, value in result.items() if isinstance(value, Tensor)}
     texts = {name: value for name, value in result.items() if isinstance(value, str)}
     save_file(tensors, Path(folder) / f"rank-{number}.safetensors", metadata=texts)
+    # Sharded modules are cycles: what they hold of the group must not be freed after it.
+    del result, tensors
+    gc.collect()
     dist.barrier()  # a rank that left while others still talk to it would break their connection
     dist.destroy_process_group()
 
