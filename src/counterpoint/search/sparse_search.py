@@ -37,11 +37,11 @@ class CodeIndex:
         if similarity not in ("cosine", DOT):
             raise UsageError(f"similarity must be cosine or {DOT}, got {similarity}")
         rows = _sparse(codes, "codes")
-        if not rows.shape[0]:
+        if not rows.get_shape()[0]:
             raise DataError("there are no codes to search")
-        self.lengths_N = norm(rows.astype(np.float64), axis=1) if similarity == "cosine" else None
+        self.lengths_N = _lengths(rows) if similarity == "cosine" else None
         columns = rows.tocsc()
-        self.num_rows, self.num_units = rows.shape
+        self.num_rows, self.num_units = rows.get_shape()
         self._starts, self._rows, self._values = columns.indptr, columns.indices, columns.data
 
     def __len__(self) -> int:
@@ -70,10 +70,11 @@ class CodeIndex:
         if not 1 <= k <= len(self):
             raise UsageError(f"k must be between 1 and {len(self):,}, the number of codes, got {k}")
         rows = _sparse(queries, "queries")
-        if rows.shape[1] != self.num_units:
-            raise DataError(f"queries have {rows.shape[1]:,} units, and the codes {self.num_units:,}")
-        lengths_Q = norm(rows.astype(np.float64), axis=1)
-        similarity_QK, row_QK = np.empty((rows.shape[0], k)), np.empty((rows.shape[0], k), np.int64)
+        num_queries, num_units = rows.get_shape()
+        if num_units != self.num_units:
+            raise DataError(f"queries have {num_units:,} units, and the codes {self.num_units:,}")
+        lengths_Q = _lengths(rows)
+        similarity_QK, row_QK = np.empty((num_queries, k)), np.empty((num_queries, k), np.int64)
         for place, (first, end) in enumerate(zip(rows.indptr[:-1], rows.indptr[1:], strict=True)):
             row_T, similarity_T = self._shared(rows.indices[first:end], rows.data[first:end])
             if self.lengths_N is not None:
@@ -110,6 +111,10 @@ def _sparse(rows: Any, what: str) -> csr_matrix:
     if not np.isfinite(found.data).all():
         raise DataError(f"{what} hold NaN or infinity")
     return found
+
+
+def _lengths(rows: csr_matrix) -> np.ndarray:
+    return np.asarray(norm(rows.astype(np.float64), axis=1))
 
 
 def _largest(similarity_T: np.ndarray, row_T: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
