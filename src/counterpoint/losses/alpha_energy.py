@@ -55,7 +55,7 @@ class EnergyProblem:
     @property
     def num_anchors(self) -> int:
         """Vectors whose terms the energy is the mean of."""
-        return 2 * (self.own[1] - self.own[0])
+        return (1 if self.pairing.anchors == "first" else 2) * (self.own[1] - self.own[0])
 
     def blocks(self) -> Iterator[AnchorBlock]:
         """Blocks that hold each anchor once; a rule that cannot stream gets one block of everything."""
@@ -64,7 +64,7 @@ class EnergyProblem:
             yield AnchorBlock(slice(0, 2 * n), slice(0, 2 * n))
             return
         # One view at a time: the positives of a block, and its keys in any pairing, are then one slice each.
-        for start in (0, n):
+        for start in (0,) if self.pairing.anchors == "first" else (0, n):
             other = n - start
             same_view, cross_view = slice(start, start + n), slice(other, other + n)
             keys = {"two-view": slice(0, 2 * n), "same-view": same_view, "cross-view": cross_view}
@@ -106,9 +106,10 @@ class EnergyProblem:
         """The rule's weights, zero for anchors that are not our own."""
         alpha_BM = self.rule(cost_BM, own_B)
         # Blocks hold own anchors only; a rule that needs all pairs at once has weighed the others' rows, too.
-        if self.streams or self.own == (0, self.num_samples):
+        if self.streams or self.num_anchors == 2 * self.num_samples:
             return alpha_BM
-        sample_B = torch.arange(2 * self.num_samples, device=cost_BM.device) % self.num_samples
+        vector_B = torch.arange(2 * self.num_samples, device=cost_BM.device)
+        sample_B = vector_B if self.pairing.anchors == "first" else vector_B % self.num_samples
         is_own_B = (sample_B >= self.own[0]) & (sample_B < self.own[1])
         return torch.where(is_own_B[:, None], alpha_BM, 0.0)
 

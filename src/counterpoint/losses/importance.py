@@ -14,7 +14,7 @@ from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energ
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.pairs import ContrastiveLoss, Negatives, Pairing
+from counterpoint.losses.pairs import Anchors, ContrastiveLoss, Negatives, Pairing
 
 
 class AlphaCL(ContrastiveLoss):
@@ -23,28 +23,29 @@ class AlphaCL(ContrastiveLoss):
     .. math:: L = \frac{1}{2n} \sum_{i=1}^{2n} \sum_{j \in N(i)} \alpha_{ij} (d_i^2 - d_{ij}^2), \qquad
         \alpha = \mathrm{rule}(d_{ij}^2, d_i^2) \text{ held fixed}
 
-    All 2n vectors are anchors; the mean is over anchors. For unit vectors :math:`d_{ij}^2 = 1 - \cos_{ij}`, with a
-    cosine of 0 to a zero vector; otherwise :math:`d_{ij}^2 = |z_i - z_j|^2/2`. With ``Entropy(tau)`` the gradient is
-    tau times that of ``InfoNCE(tau, epsilon=0)`` (Corollary 1); with the alpha of any pairwise loss it is that loss's
-    (Theorem 1).
+    All 2n vectors are anchors unless ``anchors="first"``; the mean is over anchors. For unit vectors
+    :math:`d_{ij}^2 = 1 - \cos_{ij}`, with a cosine of 0 to a zero vector; otherwise :math:`d_{ij}^2 = |z_i -
+    z_j|^2/2`. With ``Entropy(tau)`` the gradient is tau times that of ``InfoNCE(tau, epsilon=0)`` (Corollary 1); with
+    the alpha of any pairwise loss it is that loss's (Theorem 1).
 
     Use it to say directly, by a rule, how much a pair counts at each distance (method ``alpha-cl``).
 
     Source: alphacl2022, Theorem 1, Definition 1 and section 6. Differs from the paper, which maximises the energy E,
-        a sum over n first-view anchors with same-view negatives: L is -E with a mean over all 2n anchors, as in the
-        released code.
+        a sum over n first-view anchors with same-view negatives (``negatives="same-view", anchors="first"``): L is -E
+        with a mean over all 2n anchors, as in the released code.
 
     Args:
         rule: how alpha follows from the distances; None is ``Direct()``, the paper's best.
         negatives: which vectors repel an anchor: ``two-view``, ``cross-view`` or ``same-view``, as in ``InfoNCE``.
         normalize: scale the inputs to unit length first.
+        anchors: ``both`` views, or the ``first`` only, as in ``InfoNCE``.
         backpropagate_alpha: let the gradient go through the rule as well (the paper's "backprop alpha", worse there).
             Then all derivatives are those of the value.
         stream: work on blocks of anchors, so that no matrix of all pairs exists; ``auto`` where the rule can.
 
     Raises:
         TypeError: ``rule`` is not a rule.
-        ValueError: unknown negatives, or a rule that cannot stream asked to.
+        ValueError: unknown negatives or anchors, or a rule that cannot stream asked to.
 
     Alpha held fixed gives a gradient and no Hessian: a second derivative raises a RuntimeError. Unchanged by permuting
     samples, swapping views and rotating all vectors (for a user's rule, where that rule is).
@@ -70,6 +71,7 @@ class AlphaCL(ContrastiveLoss):
         negatives: Negatives = "two-view",
         normalize: bool = True,
         *,
+        anchors: Anchors = "both",
         backpropagate_alpha: bool = False,
         stream: bool | Literal["auto"] = "auto",
     ) -> None:
@@ -80,7 +82,7 @@ class AlphaCL(ContrastiveLoss):
             raise TypeError(f"rule must be a rule such as Entropy() or OwnRule(function), got {self.rule!r}")
         if stream is True and not self.rule.can_stream:
             raise ValueError(f"stream=True needs a rule that decides each row independently, got {self.rule}")
-        self.pairing = Pairing(negatives, normalize=normalize)
+        self.pairing = Pairing(negatives, anchors, normalize)
         self.backpropagate_alpha = backpropagate_alpha
         self.streams = self.rule.can_stream if stream == "auto" else stream
         held = "none, because alpha is held fixed (backpropagate_alpha=True: autograd)"
@@ -90,7 +92,7 @@ class AlphaCL(ContrastiveLoss):
             psi="alpha x",
             alpha=f"{type(self.rule).__name__}: {self.rule.formula}",
             negatives=self.pairing.explain(),
-            normalization=f"{'unit length' if self.pairing.normalize else 'as they are'}; mean over 2n anchors",
+            normalization=f"{'unit length' if self.pairing.normalize else 'as they are'}; mean over anchors",
             source="alphacl2022, Theorem 1, Definition 1 and section 6",
             second_derivative="autograd" if self.backpropagate_alpha else held,
             fused="CPU, CUDA" if self.streams else "none, because the rule is given all pairs",

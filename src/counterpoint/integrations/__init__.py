@@ -1,0 +1,1 @@
+"""Counterpoint's losses as trainers of other libraries call them; no module here imports those libraries."""
