@@ -52,8 +52,7 @@ class SentenceLoss(nn.Module):
         loss: any loss of ``counterpoint.losses``; None is ``InfoNCE(0.05, negatives="cross-view", anchors="first")``.
             Columns of negatives need these two settings of ``InfoNCE``, ``PairLoss``, ``AlphaCL`` or ``HardNegatives``,
             of unit vectors. Losses that use labels get the column ``label``.
-        output: sub-vector and non-negative map before the loss (NCL); ``model.encode`` does not apply it. None for
-            none.
+        output: sub-vector and non-negative map (NCL) before the loss, or None; ``model.encode`` does not apply it.
         mini_batch_size: sentences per pass of the model, whose activations are then computed again in backward
             (``GradientCache``), as in ``CachedMultipleNegativesRankingLoss``; None is all of a column at once.
         gather_across_devices: positives and negatives of all ranks are keys, and the mean over ranks is the loss of the
