@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_text import sentences, st, tiny_model
 from torch import Tensor
 
 from counterpoint.integrations.trainer_losses import SentenceLoss
 from counterpoint.losses import AlphaCL, Direct, InfoNCE
 from counterpoint.nn.heads import OutputMap
 from tolerances import assert_close
+
+st = pytest.importorskip("sentence_transformers", reason="the extra text has it")
+datasets = pytest.importorskip("datasets", reason="the extra text has it")
+from tiny_text import sentences, tiny_model  # noqa: E402 (see above)
 
 theirs = st.sentence_transformer.losses
 pytestmark = pytest.mark.filterwarnings("ignore")  # those of the libraries
