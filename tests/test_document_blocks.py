@@ -152,6 +152,11 @@ def prepare(page: str, workplace: Path, rng: np.random.Generator) -> None:
                 draw_pictures(workplace / part / name, 8, rng)
         for name in ("boat", "cat"):
             draw_pictures(workplace / "sketches" / name, 8, rng)
+    if page == "docs/text.md":
+        pytest.importorskip("sentence_transformers", reason="the extra text has it")
+        from tiny_text import tiny_model  # deferred: it imports what the extra text has
+
+        tiny_model().save("my-model")
     if page == "docs/audit.md":
         draw_pictures(workplace / "new-photos", 20, rng)
     if page == "docs/search.md":
