@@ -156,7 +156,7 @@ def whole_batch() -> list[Tensor]:
     return columns(3, n=4)
 
 
-def on_a_rank() -> dict[str, Tensor]:
+def on_a_rank() -> dict[str, Tensor | str]:
     """This rank's value, and its share of the gradient as data-parallel training averages it."""
     own = [z.detach()[own_rows(2)].requires_grad_() for z in whole_batch()]
     value = value_of(SentenceLoss(Given(), gather_across_devices=True), own)

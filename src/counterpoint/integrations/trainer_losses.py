@@ -106,12 +106,13 @@ class SentenceLoss(nn.Module):
                 module.limit_()  # what the last step of the optimiser did
         if len(columns) > 2:
             return self._beside_negatives(columns)
+        z0, z1 = columns
         self.num_calls += 1
         used = labels if self.loss.uses_labels else None
         if self.gather_across_devices:
-            return loss_across_ranks(self.loss, *columns, used, self.num_calls)
+            return loss_across_ranks(self.loss, z0, z1, used, self.num_calls)
         drawn = {"step": self.num_calls} if self.loss.draws_by_step else {}
-        return self.loss(*columns, used, **drawn)
+        return self.loss(z0, z1, used, **drawn)
 
     def get_config_dict(self) -> dict[str, Any]:
         """What the model card says of the loss."""
@@ -139,7 +140,6 @@ class SentenceLoss(nn.Module):
             own = own_rows(len(columns[0]))
             columns = list(gather_rows(torch.stack(columns, dim=1)).unbind(1))
         anchors_ND, positives_ND, *negatives = columns
-        # First-view vectors of negatives are not looked at.
         z0, z1 = torch.cat([anchors_ND, *negatives]), torch.cat([positives_ND, *negatives])
         return loss(z0, z1, part=Part(own.start, own.stop, merge_columns))
 
