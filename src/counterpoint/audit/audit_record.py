@@ -145,24 +145,6 @@ class Passport(Record):
     num_unique: Figure = None
 
 
-class Precision(Record):
-    """How exactly the accuracy of an encoder could be measured with these samples.
-
-    Attributes:
-        num_queries: samples held out for evaluation, or those of the test part.
-        half_width: half of the 95 % interval of an accuracy of one half; the widest there is.
-        smallest_class: held-out samples of the smallest class.
-        smallest_half_width: the same of that class's own accuracy.
-        difference: smallest difference of two encoders that is found in 8 of 10 cases.
-    """
-
-    num_queries: Figure = None
-    half_width: Figure = None
-    smallest_class: Figure = None
-    smallest_half_width: Figure = None
-    difference: Figure = None
-
-
 class Audit(Record):
     """The result of an audit of data.
 
@@ -174,7 +156,6 @@ class Audit(Record):
         passport: what is there.
         observations: what was found, worst first.
         cues: what predicts the classes, or identifies the pictures, without their content.
-        precision: how exactly an accuracy could be measured; None without labels.
         seconds: how long it took.
         pictures: thumbnails of samples that observations name, as addresses for a page; not written to the file.
     """
@@ -186,7 +167,6 @@ class Audit(Record):
     passport: Passport = Passport()
     observations: Annotated[tuple[Observation, ...], Listed] = ()
     cues: Annotated[tuple[Cue, ...], Listed] = ()
-    precision: Precision | None = None
     seconds: Figure = None
     pictures: Mapping[str, str] = Field(default_factory=dict, exclude=True, repr=False)
 
@@ -269,8 +249,6 @@ class Audit(Record):
             )
         if known.classes:
             lines.append(f"{len(known.classes)} classes: {counted(known.classes)}")
-        if self.precision is not None and self.precision.half_width is not None:
-            lines.append(_precision_words(self.precision))
         for cue in self.cues:
             lines.append(
                 f"{cue.name}: {cue.accuracy:.1%} [{cue.low:.1%}, {cue.high:.1%}] right, by chance {cue.majority:.1%}"
@@ -336,14 +314,3 @@ def counted(counts: Mapping[str, int], most: int = 6) -> str:
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
     return ", ".join(f"{name} {count:,}" for name, count in ordered[:most]) + more
-
-
-def _precision_words(precision: Precision) -> str:
-    words = f"{precision.num_queries:,} held-out samples measure an accuracy to ±{precision.half_width:.1%}"
-    if precision.difference is not None:
-        words += f", and distinguish two encoders that differ by {precision.difference:.1%}"
-    if precision.smallest_half_width is not None:
-        words += (
-            f"; of the smallest class, {precision.smallest_class:g} samples, to ±{precision.smallest_half_width:.0%}"
-        )
-    return words

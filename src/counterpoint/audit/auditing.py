@@ -3,7 +3,6 @@
 # N samples
 
 import base64
-import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.audit.audit_record import Audit, Observation, Passport, Precision, amount
+from counterpoint.audit.audit_record import Audit, Observation, Passport, amount
 from counterpoint.audit.audited_data import AuditedData, collect
 from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
 from counterpoint.audit.picture_copies import GREY
@@ -21,7 +20,6 @@ from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
 from counterpoint.audit.vector_checks import VECTOR_CHECKS, vector_evidence
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.paired_shares import Z_95
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import shown_name
@@ -29,12 +27,9 @@ from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY
 from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.engine.progress import Reporter
-from counterpoint.runs.resolve import HOLDOUT
 
 THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 144, 12  # pixels, and how many a page shows
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-Z_80 = 0.8416212335729143  # of a power of 80 %
-DISAGREEMENT = 0.2  # share of the queries that exactly one of two encoders gets right, usual for kNN of small runs
 
 
 @usual_modes()
@@ -140,55 +135,11 @@ def _judged(evidence: SetEvidence, checks: tuple[Check, ...]) -> Audit:
         kind=collection.kind,
         passport=passport,
         observations=tuple(sorted(observations, key=lambda each: -LEVELS.index(each.level))),
-        precision=precision_of(evidence),
     )
 
 
 def _quantiles(values: list[int]) -> tuple[float, ...]:
     return tuple(float(value) for value in np.quantile(values, QUANTILES)) if values else ()
-
-
-def precision_of(evidence: SetEvidence) -> Precision | None:
-    """How exactly an accuracy could be measured with the test part or the held-out share; or None."""
-    if evidence.labels is None or not (evidence.labels >= 0).any():
-        return None
-    is_test = evidence.is_test[evidence.good]
-    known = evidence.labels[(evidence.labels >= 0) & (is_test if is_test.any() else True)]
-    if len(known) == 0:
-        return Precision(num_queries=0)
-    share = 1.0 if is_test.any() else HOLDOUT
-    counts = np.bincount(known)
-    number = round(share * len(known))
-    smallest = round(share * int(counts[counts > 0].min()))
-    return Precision(
-        num_queries=number,
-        half_width=half_width(number),
-        smallest_class=smallest,
-        smallest_half_width=half_width(smallest),
-        difference=smallest_difference(number),
-    )
-
-
-def half_width(number: int) -> float:
-    """Half of Wilson's 95 % interval of an accuracy of one half, the widest there is.
-
-    >>> round(half_width(100), 3), half_width(0)
-    (0.096, 0.5)
-    """
-    return Z_95 / (2 * math.sqrt(number + Z_95**2))
-
-
-def smallest_difference(number: int) -> float:
-    r"""Smallest difference of two accuracies on the same queries that McNemar's test finds in 8 of 10 cases.
-
-    .. math:: \Delta = (z_{0.975} + z_{0.8}) \sqrt{d / n}
-
-    with :math:`d` = 0.2, the share of queries that exactly one of the two gets right.
-
-    >>> round(smallest_difference(1000), 3)
-    0.04
-    """
-    return min(1.0, (Z_95 + Z_80) * math.sqrt(DISAGREEMENT / max(number, 1)))
 
 
 def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> dict[str, str]:

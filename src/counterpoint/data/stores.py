@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.stored_rows import StoredRows, taken, whole
 from counterpoint.core.user_files import check_size, open_regular
-from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, Skipped, decode_square
+from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, decode_square
 
 NOT_THERE = "no such file"
 
@@ -61,14 +61,6 @@ def read_bytes(image: Located) -> bytes:
     except OSError as error:
         # Without the path, which the caller names in its own way.
         raise OSError(error.strerror or str(error)) from None
-
-
-class UnreadableError(DataError):
-    """A picture that was not read before cannot be read."""
-
-    def __init__(self, skipped: Skipped) -> None:
-        super().__init__(f"{skipped.name} cannot be read ({skipped.reason})")
-        self.skipped = skipped
 
 
 class Store(Protocol):
@@ -175,18 +167,11 @@ class FileStore:
 
         Raises:
             DataError: a sample's bytes are gone or are not those that were indexed; its name and file are given.
-            UnreadableError: a sample that was never indexed is gone or no picture.
         """
         return torch.stack([self._sample(int(position)) for position in positions])
 
     def _sample(self, position: int) -> Tensor:
         image = self.images[position]
-        # Only in a glance (``indexed_images``): everywhere else each sample was read once.
-        if not self.hashes[position]:
-            try:
-                return decode_square(self.read(image), self.side)
-            except (OSError, ValueError) as error:
-                raise UnreadableError(Skipped(image.name, first_line(error))) from None
         # A member of a shard, or a row of a table, is named with its file.
         where = image.name if image.path.as_posix().endswith(image.name) else f"{image.name} in {image.path}"
         remedy = "restore it, or start again with --source.altered reindex"

@@ -41,7 +41,6 @@ class ExportedFormat(Record):
         bytes: of all of them.
         difference: largest difference from torch, over the largest value of the same row (over 1 in a row of zeros).
         num_rows: rows that were compared, in batches of 1, 2 and 7.
-        num_files: of them pictures as their files hold them, beside what ``embed`` gives for the same files.
         sizes: of the pictures that were compared.
         outputs: that were compared.
         opset: of ONNX.
@@ -54,7 +53,6 @@ class ExportedFormat(Record):
     bytes: int
     difference: float
     num_rows: int
-    num_files: int = 0
     sizes: Annotated[tuple[str, ...], Listed] = ()
     outputs: Annotated[tuple[str, ...], Listed] = ()
     opset: int | None = None

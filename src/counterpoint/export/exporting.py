@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import __version__ as safetensors_version
 from torch import Tensor
@@ -34,14 +32,8 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import EXPORT_WEIGHTS
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
-from counterpoint.data.formats.image_files import decode
-from counterpoint.data.formats.indexed_images import glance
-from counterpoint.data.sources import ALL as ALL_CLASSES
-from counterpoint.data.sources import ARRAY, NO_FILE, open_source
-from counterpoint.data.stores import FileStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.load_subject import one_checkpoint
-from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import open_trained
 from counterpoint.export.export_record import ALL, FORMATS, Exported, ExportedFormat, ExportSettings
 from counterpoint.export.model_card import CARD_FILE, model_card
@@ -52,18 +44,12 @@ from counterpoint.nn.trained import Encoder, load_encoder
 TOLERANCE = 1e-4  # of a row's largest value
 BATCHES = (1, 2, 7)
 NUM_SAMPLES = 30  # that each format is compared on
-NO_FILES: Mapping[int, Tensor] = MappingProxyType({})
 
 
 def compare(
-    answer: Answer,
-    encoder: Encoder,
-    samples: Tensor,
-    names: Sequence[str],
-    tolerance: float,
-    originals: Mapping[int, Tensor] = NO_FILES,
+    answer: Answer, encoder: Encoder, samples: Tensor, names: Sequence[str], tolerance: float
 ) -> ExportedFormat:
-    """Require the same answers in batches of 1, 2 and 7, for pictures at two other sizes, and for whole files.
+    """Require the same answers in batches of 1, 2 and 7, and for pictures at two other sizes.
 
     Args:
         answer: what was opened again.
@@ -71,7 +57,6 @@ def compare(
         samples: uint8 (n, c, h, w) or float32 (n, d).
         names: of the samples.
         tolerance: largest difference that passes.
-        originals: pictures (c, h, w) as their files hold them, by the position of the sample that was made of each.
 
     Returns:
         What was compared, of a format that has no name and no files yet.
@@ -80,10 +65,8 @@ def compare(
         RunError: they differ by more, or something else than rows is answered.
     """
     worst, num_rows, sizes, outputs = 0.0, 0, dict[str, None](), dict[str, None]()
-    batches = [(part, part, positions) for part, positions in _batches(samples)]
-    files = [(picture[None], samples[[at]], [at]) for at, picture in originals.items()]
-    for part, prepared, positions in batches + files:
-        expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(prepared), strict=True))
+    for part, positions in _batches(samples):
+        expected: dict[str, Tensor] = dict(zip(BOTH, encoder.both(part), strict=True))
         try:
             found = answer(part)
         except Exception as error:  # each format's runtime raises its own
@@ -100,9 +83,9 @@ def compare(
             worst = max(worst, largest)
             outputs[name] = None
         num_rows += len(part)
-        sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 and part is prepared else {}
+        sizes |= {"x".join(map(str, part.shape[2:])): None} if part.ndim == 4 else {}
     compared = {"difference": worst, "num_rows": num_rows, "sizes": tuple(sizes), "outputs": tuple(outputs)}
-    return ExportedFormat(name="", files=(), bytes=0, num_files=len(files), **compared)
+    return ExportedFormat(name="", files=(), bytes=0, **compared)
 
 
 def row_differences(found_ND: Tensor, expected_ND: Tensor) -> Tensor:
@@ -147,7 +130,6 @@ class _Work:
     folder: Path
     samples: Tensor
     names: tuple[str, ...]
-    originals: Mapping[int, Tensor]
 
 
 @dataclass(frozen=True)
@@ -206,12 +188,10 @@ def export(
     evenly = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
     chosen = positions[evenly].tolist()
     samples, sample_names = subject.source.store.fetch(chosen), tuple(subject.source.sample_names[at] for at in chosen)
-    # Encoders of 0.2.0 shrink a picture otherwise than training did.
-    originals = _originals(subject, data, sample_names) if encoder.card.resizing == "bicubic" else {}
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
     network = ServedNetwork(encoder, asked.layer)
     with new_folder(target, earlier) as folder:
-        work = _Work(encoder, network, folder, samples, sample_names, originals)
+        work = _Work(encoder, network, folder, samples, sample_names)
         formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
         if known.folder.second.encoder_card.exists():
             left_out["second"] = (
@@ -236,23 +216,6 @@ def export(
         write_sealed(folder / EXPORT_RECORD, record.model_dump(mode="json"))
     reporter.say(f"wrote {', '.join(each.name for each in formats)} to {target}")
     return record.model_copy(update={"path": target})
-
-
-def _originals(subject: Subject, data: Any, names: Sequence[str]) -> dict[int, Tensor]:
-    """Pictures (3, h, w) as their files hold them, by the position of their name; none of what is not a file."""
-    place = data if data is not None or subject.settings is None else subject.settings.data
-    if subject.source.kind != "images" or not isinstance(place, str | Path) or place == ARRAY:
-        return {}
-    asked = subject.opens if subject.settings is None or not subject.is_own_data else subject.settings.source
-    whole = {"image_size": subject.opens.image_size, "labels": "none", "classes": ALL_CLASSES, "exclude": NO_FILE}
-    with glance():
-        source = open_source(place, asked.model_copy(update=whole), progress=Reporter(quiet=True).bar)
-    store, position_of = source.store, {name: position for position, name in enumerate(source.sample_names)}
-    if not isinstance(store, FileStore):
-        return {}
-    contents = [store.read(store.images[position_of[name]]) for name in names]
-    pixels = [decode(content, lambda image: torch.from_numpy(np.array(image))) for content in contents]
-    return {at: picture.permute(2, 0, 1) for at, picture in enumerate(pixels)}
 
 
 def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
@@ -306,7 +269,7 @@ def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
     try:
         versions = {"torch": torch.__version__, **way.versions()}
         answer = way.write(work)
-        compared = compare(answer, work.encoder, work.samples, work.names, way.tolerance, work.originals)
+        compared = compare(answer, work.encoder, work.samples, work.names, way.tolerance)
     except UsageError as error:
         if not skips:
             raise

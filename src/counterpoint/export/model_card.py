@@ -67,7 +67,6 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
         "is_corrupted": evaluation is not None and any(is_apart(row.protocol) for row in evaluation.rows),
         "not_better": list(not_better(evaluation)) if evaluation else [],
         "sizes": sorted({size for each in exported.formats for size in each.sizes}),
-        "num_files": max((each.num_files for each in exported.formats), default=0),
         "known_formats": FORMATS,
         "most_rows": MOST_ROWS,
         "scale": SCALE,

@@ -93,9 +93,9 @@ class Known:
 
 
 def glance() -> AbstractContextManager[None]:
-    """Data that are opened here are for a look at some pictures: each is decoded when it is fetched, and not before.
+    """Data that are opened here are for a look at their files: none is decoded, and no index is read or kept.
 
-    Every picture that was found is in the source's ``FileStore``, good or bad; no index is read or kept.
+    Every picture that was found is in the source's ``FileStore``, good or bad.
     """
     return holding(_IS_GLANCE, True)
 
