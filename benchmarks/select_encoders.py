@@ -23,8 +23,8 @@ from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, read_record
+from counterpoint.core.terminal_text import markdown_table
 from counterpoint.core.validation import nest
-from counterpoint.core.written_tables import markdown_table
 from counterpoint.data.sources import open_source
 from counterpoint.diagnostics.label_agreement import left_out_places
 from counterpoint.engine.progress import Reporter

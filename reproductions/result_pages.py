@@ -12,7 +12,7 @@ from typing import Any
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_json
 from counterpoint.core.paired_shares import LEVEL, holm
-from counterpoint.core.written_tables import markdown_table
+from counterpoint.core.terminal_text import markdown_table
 from reproductions.catalogue import CATALOGUE, DRAWINGS
 from reproductions.paper_items import item_rows
 from reproductions.study import PAPERS, Study, studies

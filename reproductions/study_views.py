@@ -7,7 +7,7 @@ from typing import Any
 
 from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics, metric_under
-from counterpoint.core.written_tables import aligned, markdown_table
+from counterpoint.core.terminal_text import aligned, markdown_table
 from reproductions.panels import LinePanel, Panel, Series, TablePanel
 from reproductions.reproduction import Claim, PictureGrid, Reproduction
 from reproductions.study import PAPERS, Study, StudyClaim

@@ -9,7 +9,7 @@ from calibration.cases import FIRST, Case
 from calibration.feature_faults import FAULTS
 from calibration.healthy_features import FAMILIES
 from calibration.trained_faults import HEALTHY, TRAINED_FAULTS
-from counterpoint.core.written_tables import in_markdown, markdown_table
+from counterpoint.core.terminal_text import in_markdown, markdown_table
 from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.metric_types import wilson
 

@@ -49,7 +49,7 @@ BROKEN = {
     "def write_file(path, pieces):\n    try:\n        return write(path, pieces)\n"
     "    except OSError:\n        raise SystemExit(0)\n"
     "files.write_file = write_file",
-    "markdown": "import re; from counterpoint.core import written_tables; written_tables._ACTIVE = re.compile('(?!)')",
+    "markdown": "import re; from counterpoint.core import terminal_text; terminal_text._ACTIVE = re.compile('(?!)')",
 }
 
 

@@ -9,7 +9,7 @@ import yaml
 
 import counterpoint as cp
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, packed_hits
-from counterpoint.core.written_tables import as_code, as_text, markdown_table
+from counterpoint.core.terminal_text import as_code, as_text, markdown_table
 from counterpoint.export.model_card import not_better, share
 
 EMPTY = ("more information needed", "[more", "todo", "n/a", "none were known")

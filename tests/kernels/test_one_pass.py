@@ -14,7 +14,7 @@ import derivatives
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, PairScores, ScoreTerms
 from counterpoint.kernels.cpu import tiled
-from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.cpu.one_operation import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import use
 from tolerances import assert_close, relative_error

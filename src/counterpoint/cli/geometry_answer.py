@@ -17,8 +17,7 @@ from torch import Tensor
 from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
-from counterpoint.core.terminal_text import shown_lines
-from counterpoint.core.written_tables import aligned
+from counterpoint.core.terminal_text import aligned, shown_lines
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss

@@ -1,5 +1,6 @@
 """Entry point: choose the verb, run it, turn errors into one line and an exit code. Help loads no torch."""
 
+import argparse
 import contextlib
 import errno
 import io
@@ -108,11 +109,22 @@ def _run(name: str, words: Sequence[str]) -> int:
 
 
 def _print_completion(words: Sequence[str]) -> int:
-    from counterpoint.cli.shell_completion import completion  # deferred: loads pydantic
+    """Print what completes verbs, flags and choices in a shell; shtab writes it from the parsers."""
+    from counterpoint.cli.arguments import build_parser  # deferred: loads pydantic
 
+    try:
+        import shtab  # deferred: an extra
+    except ImportError:
+        raise UsageError("completion needs shtab: pip install shtab") from None
     if len(words) != 1:
         raise UsageError("give a shell: counterpoint --print-completion bash (or zsh, fish, tcsh)")
-    print(completion(words[0]))
+    if words[0] not in shtab.SUPPORTED_SHELLS:
+        raise unknown_name("shell", words[0], shtab.SUPPORTED_SHELLS)
+    whole = argparse.ArgumentParser("counterpoint")
+    verbs = whole.add_subparsers()
+    for name, summary in VERBS.items():
+        verbs.add_parser(name, parents=[build_parser(name)], add_help=False, help=summary)
+    print(shtab.complete(whole, words[0]))
     return OK
 
 

@@ -63,6 +63,7 @@ GONE = {
     "spectrum --vectors": "eigsh of SciPy finds them from the products of a loss (docs/curvature.md, Your own loss)",
     "spectrum --chunk-size": "batch_size (--batch-size) decides how much memory the graph of the whole batch takes",
     "spectrum --memory": "batch_size (--batch-size) decides how much memory the graph of the whole batch takes",
+    "search --out": "cp.search(..., pictures=True).pictures has pictures to draw; the report shows what lies nearest",
     "watch": "log the run with --engine.tensorboard true (or wandb); `counterpoint report` draws what is there",
     "--encoder FILE.onnx": "onnxruntime computes features, which evaluate and diagnose take (docs/foreign-encoders.md)",
     "--encoder solo-learn:NAME": "torchvision:NAME takes its weights; docs/foreign-encoders.md has its stem for small "

@@ -20,9 +20,8 @@ from counterpoint.core.run_records import (
     corruption_means,
     read_record,
 )
-from counterpoint.core.terminal_text import preformatted, shown
+from counterpoint.core.terminal_text import aligned, preformatted, shown
 from counterpoint.core.user_objects import CUSTOM
-from counterpoint.core.written_tables import aligned
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings

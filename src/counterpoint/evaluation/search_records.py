@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import aligned
+from counterpoint.core.terminal_text import aligned, shown
 
 WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12

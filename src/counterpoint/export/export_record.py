@@ -8,8 +8,7 @@ from pydantic import Field
 
 from counterpoint.core.data_settings import Settings, option
 from counterpoint.core.run_records import Listed, Record
-from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import aligned, markdown_table
+from counterpoint.core.terminal_text import aligned, markdown_table, shown
 
 ALL = "all"
 FORMATS: Mapping[str, str] = {

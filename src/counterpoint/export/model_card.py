@@ -20,8 +20,7 @@ from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunSt
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.table_columns import TableColumn
-from counterpoint.core.terminal_text import printable
-from counterpoint.core.written_tables import as_code, as_text, markdown_table
+from counterpoint.core.terminal_text import as_code, as_text, markdown_table, printable
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.export.export_record import FORMATS, SCALE, Exported

@@ -26,7 +26,7 @@ from counterpoint.kernels.contract import (
     PairScores,
     ScoreTerms,
 )
-from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.cpu.one_operation import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views, require

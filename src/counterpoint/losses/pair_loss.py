@@ -28,7 +28,7 @@ from counterpoint.kernels.contract import (
     ScoreTerms,
 )
 from counterpoint.kernels.cpu import upper_pairs
-from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.cpu.one_operation import reduce_total
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.triton import two_views
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered

@@ -15,8 +15,7 @@ from counterpoint.core.numerics import row_dots, take_radial, unit_rows
 from counterpoint.core.thread_parts import alone, blocks, each_block, joined, own_rows
 from counterpoint.kernels import dense
 from counterpoint.kernels.contract import SOFTPLUS, PairMask, PairScores, ScoreTerms, softplus
-from counterpoint.kernels.cpu.one_operation import Found, is_small, one_operation, ordinary_lengths
-from counterpoint.kernels.cpu.one_pass import reduce_total
+from counterpoint.kernels.cpu.one_operation import Found, is_small, one_operation, ordinary_lengths, reduce_total
 from counterpoint.kernels.select import SMALL_BATCH, note
 from counterpoint.losses.bimodal import LogitScale
 from counterpoint.losses.class_level import ClassLevel, Separable, not_covered

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from counterpoint.core.paired_shares import Difference, compare_hits
 from counterpoint.core.stored_rows import row_slices
+from counterpoint.core.terminal_text import aligned
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.core.torch_state import own_draws
-from counterpoint.core.written_tables import aligned
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict

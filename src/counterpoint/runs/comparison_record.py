@@ -9,8 +9,7 @@ from typing import Any
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
-from counterpoint.core.terminal_text import preformatted
-from counterpoint.core.written_tables import aligned
+from counterpoint.core.terminal_text import aligned, preformatted
 
 WIDTH = 100  # columns of the text
 NO_TEST = "-"

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from counterpoint.core.data_settings import Auto, Count, Settings, option
 from counterpoint.core.errors import RunError
-from counterpoint.core.written_tables import aligned
+from counterpoint.core.terminal_text import aligned
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum
 
 WIDTH = 100  # columns

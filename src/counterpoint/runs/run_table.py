@@ -18,8 +18,8 @@ from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder, open_run
+from counterpoint.core.terminal_text import aligned
 from counterpoint.core.user_files import open_regular, read_text
-from counterpoint.core.written_tables import aligned
 from counterpoint.diagnostics.findings import Findings, judged_anew
 
 MOST_OF_A_LOSS = 60  # characters of its call

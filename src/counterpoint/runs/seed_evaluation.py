@@ -13,8 +13,7 @@ from counterpoint.core.metric import Metric, is_apart, metric_under
 from counterpoint.core.run import SeedRuns
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.terminal_text import shown
-from counterpoint.core.written_tables import aligned
+from counterpoint.core.terminal_text import aligned, shown
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import CATALOGUE, corruption_lines
 from counterpoint.evaluation.metric_types import t_interval

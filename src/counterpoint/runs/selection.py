@@ -15,9 +15,9 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.run import Run
+from counterpoint.core.terminal_text import aligned
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
-from counterpoint.core.written_tables import aligned
 from counterpoint.diagnostics import alignment, spectra
 from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.label_agreement import left_out_places

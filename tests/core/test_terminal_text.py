@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from counterpoint.core.written_tables import markdown_table
+from counterpoint.core.terminal_text import markdown_table
 
 NAMES = [
     "<img src=x onerror=alert(1)>",
