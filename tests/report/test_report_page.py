@@ -263,8 +263,7 @@ def test_settings_that_differ_are_counted(make_run):
 
 
 def test_pages_are_written_without_torch():
-    pages = ", ".join(f"counterpoint.report.{name}_page" for name in ("audit", "search"))
-    code = f"import sys, counterpoint.report.page, {pages}; sys.exit('torch' in sys.modules)"
+    code = "import sys, counterpoint.report.page, counterpoint.report.audit_page; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
