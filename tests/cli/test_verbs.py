@@ -306,7 +306,7 @@ def test_verbs_for_one_run_say_what_to_name(verb: str, folder: Path, capsys: pyt
     seeds = RunFolder(folder / "seeds")
     record = SeedsRecord(seeds=(0, 1), settings={}, data_fingerprint="")
     seeds.path.mkdir()
-    create_seeds(seeds.path, record, overwrite=False)
+    create_seeds(seeds.path, record)
     assert main([verb, "seeds", *(["--out", "table.npz"] if verb == "embed" else [])]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1

@@ -104,7 +104,7 @@ def test_links_and_other_folders_are_no_runs(runs: Path) -> None:
 
 def test_runs_of_several_seeds_are_listed_one_by_one(runs: Path) -> None:
     (runs / "many").mkdir()
-    create_seeds(runs / "many", SeedsRecord(seeds=(0, 1), settings={}, data_fingerprint="x"), overwrite=False)
+    create_seeds(runs / "many", SeedsRecord(seeds=(0, 1), settings={}, data_fingerprint="x"))
     make(runs / "many" / "seed-0")
     assert names(runs) == ["a", "b", "deep/c", "many/seed-0"]
 

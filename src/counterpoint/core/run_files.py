@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import TEMPORARY, remove_leftovers, write_text
-from counterpoint.core.run_lock import LOCK, lock_run
+from counterpoint.core.run_lock import LOCK
 from counterpoint.core.rundir import RunFolder
 
 if TYPE_CHECKING:
@@ -107,54 +107,40 @@ def is_beginning(folder: RunFolder) -> bool:
     return all(path == folder.checkpoints and path.is_dir() and not any(path.iterdir()) for path in rest)
 
 
-def create_seeds(path: Path, record: "SeedsRecord", *, overwrite: bool) -> RunFolder:
-    """Make a folder for the runs of several seeds; those that are replaced become beginnings of runs.
+def create_seeds(path: Path, record: "SeedsRecord") -> RunFolder:
+    """Make a folder for the runs of several seeds.
 
     Args:
         path: of the folder; the caller holds its lock.
         record: which seeds.
-        overwrite: replace the runs of all seeds that are there. Files that are not ours stay.
 
     Raises:
-        RunError: something is there already, one of the runs is in use, or the folder cannot be written.
+        RunError: something is there already, or the folder cannot be written.
     """
     folder = RunFolder(path)
-    check_free_for_seeds(folder, record.seeds, overwrite=overwrite)
-    earlier = folder.read_seeds().seeds if folder.holds_seeds else ()
-    with contextlib.ExitStack() as locks:
-        known = [run for run in map(folder.of_seed, earlier) if run.is_ours]
-        for run in known:  # all of them, before the first one is cleared
-            locks.enter_context(lock_run(run.path))
-        for run in known:
-            create_run(run.path, overwrite=True)
-        write_text(folder.marker, MARK)
-        clear(folder)
-        folder.write_seeds(record)
-    for run in known:
-        is_kept = run.path in [folder.of_seed(seed).path for seed in record.seeds]
-        if not is_kept and not foreign_names(run):
-            shutil.rmtree(run.path)
+    check_free_for_seeds(folder, record.seeds)
+    write_text(folder.marker, MARK)
+    clear(folder)
+    folder.write_seeds(record)
     return folder
 
 
-def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int], *, overwrite: bool) -> None:
+def check_free_for_seeds(folder: RunFolder, seeds: Sequence[int]) -> None:
     """Require that the runs of these seeds may be made there.
 
     Raises:
         RunError: something else is there; see ``create_seeds``.
     """
     path = folder.path
-    if folder.holds_seeds and not overwrite and not is_beginning_of_seeds(folder):
-        raise RunError(
-            f"{path} exists; continue it with --resume, replace it with --overwrite, or choose another --out"
-        )
+    if folder.holds_seeds and not is_beginning_of_seeds(folder):
+        raise RunError(f"{path} exists; continue it with --resume, remove it, or choose another --out")
     is_free = not path.exists() or (is_beginning(folder) and not folder.status.exists())
     if not folder.holds_seeds and not is_free:
         raise RunError(
             f"{path} exists and does not hold runs of several seeds, so it will not be touched; choose another --out"
         )
     for seed in seeds:
-        check_free(folder.of_seed(seed), overwrite=overwrite)
+        check_free(folder.of_seed(seed), overwrite=False)
 
 
 def is_beginning_of_seeds(folder: RunFolder) -> bool:

@@ -96,17 +96,12 @@ class Evaluation:
 
     def __str__(self) -> str:
         lines = _listed([row for row in self.rows if not is_apart(row.protocol)])
-        said = [line for text in self.remarks() for line in textwrap.wrap(text, WIDTH, subsequent_indent="  ")]
-        conditions = corruption_lines(self.rows)
-        return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *conditions, *[""][: len(said)], *said])
+        num_curves = sum("kept" in row.settings for row in self.rows)
+        curves = ["", f"{num_curves} figures along curves: in JSON and in the report."] if num_curves else []
+        return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *corruption_lines(self.rows), *curves])
 
     def _repr_html_(self) -> str:
         return preformatted(self)
-
-    def remarks(self) -> list[str]:
-        """Figures that have no line."""
-        num_curves = sum("kept" in row.settings for row in self.rows)
-        return [f"{num_curves} figures along curves: in JSON and in the report."] if num_curves else []
 
 
 def _listed(rows: Sequence[EvaluationRow]) -> list[str]:

@@ -67,10 +67,10 @@ class Hold(contextlib.ExitStack):
         if names := foreign_names(folder):
             self._reporter.say(f"{folder.path} keeps what Counterpoint did not write: {', '.join(names)}")
 
-    def create_seeds(self, record: SeedsRecord, *, overwrite: bool) -> None:
+    def create_seeds(self, record: SeedsRecord) -> None:
         """Make a folder for the runs of several seeds; see ``run_files.create_seeds``."""
         self._take_new()
-        create_seeds(self._folder.path, record, overwrite=overwrite)
+        create_seeds(self._folder.path, record)
 
     def _take_new(self) -> None:
         """Lock the folder, which may not exist yet."""

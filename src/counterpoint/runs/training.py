@@ -29,7 +29,6 @@ from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import (
     BEGIN,
     GO_ON,
-    REPLACE,
     Start,
     go_on_with,
     is_restart,
@@ -70,7 +69,7 @@ def train(
         labels: one per sample, for arrays; evaluation and supervised methods use them.
         encoder: a name of the encoder catalogue, ``timm:NAME``, or your own module, of which a copy is trained.
         resume: continue if the run folder already has a run; with several seeds, continue the unfinished ones.
-        overwrite: replace the run folder if it already has a run.
+        overwrite: replace the run folder if it already has a run; runs of several seeds stay.
         quiet: show no progress.
         settings: any field of ``TrainSettings``: ``method="ncl"``, ``out="runs/ncl"``, ``epochs=30``,
             ``optim={"name": "sgd"}`` or ``**{"optim.name": "sgd"}``. ``recipe`` is that of a published table,
@@ -194,10 +193,9 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         if way == GO_ON:
             on_first_rank(lambda: _go_on(folder, settings, record))
         else:
-            on_first_rank(lambda: check_free_for_seeds(folder, seeds, overwrite=way == REPLACE))
-            # Only then is anything replaced: no mistake in settings or data has cost it.
+            on_first_rank(lambda: check_free_for_seeds(folder, seeds))
             try_assembly(folder.of_seed(seeds[0]), _of_seed(settings, folder, seeds[0]), start)
-            on_first_rank(lambda: hold.create_seeds(record, overwrite=way == REPLACE))
+            on_first_rank(lambda: hold.create_seeds(record))
         one = replace(start, resume=way == GO_ON, overwrite=False)
         runs: list[Run] = []
         for number, seed in enumerate(seeds, start=1):
@@ -228,13 +226,13 @@ def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSett
 
 
 def _way(folder: RunFolder, start: Start) -> str:
-    """Whether to continue with the seeds in the folder, to replace them, or to begin."""
+    """Whether to continue with the seeds in the folder, or to begin."""
     if not folder.holds_seeds or is_beginning_of_seeds(folder):
         return BEGIN
     if start.resume or is_restart(start.placement, folder.read_seeds().launch):
         return GO_ON
-    check_free_for_seeds(folder, (), overwrite=start.overwrite)
-    return REPLACE
+    check_free_for_seeds(folder, ())  # says what to do instead
+    return BEGIN
 
 
 def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: str, start: Start) -> SeedsRecord:

@@ -38,7 +38,7 @@ class TrainFlags(VerbFlags):
 
     config: str | None = option("YAML file with any of the settings below; flags win over it")
     resume: bool = option("continue the run in --out if there is one", False)
-    overwrite: bool = option("replace the run in --out if there is one", False)
+    overwrite: bool = option("replace the run in --out if there is one (not those of several seeds)", False)
     seeds: int | None = option(
         "number of runs to train, with --seed and the seeds after it, in seed-* folders of --out"
     )
