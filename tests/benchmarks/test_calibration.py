@@ -15,7 +15,10 @@ from calibration.feature_faults import FAULTS
 from calibration.feature_sets import FeatureSet
 from calibration.healthy_features import FAMILIES
 from calibration.spoiled_samples import Sample
+from calibration.trained_faults import HEALTHY, TRAINED_FAULTS
 
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import leaf_fields
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.measure import measure_place
 
@@ -138,3 +141,12 @@ def test_a_training_is_diagnosed_and_trained_again_with_its_remedy(
     (found,) = read_cases(tmp_path / "trained-choosing.jsonl")
     assert found.remedy == "untrained"
     assert found.gain is not None
+
+
+@pytest.mark.parametrize("name", TRAINED_FAULTS)
+def test_each_trained_fault_has_settings_that_exist_and_findings_that_name_it(name: str) -> None:
+    fault = TRAINED_FAULTS[name]
+    assert (fault.found_as == ()) == (name == HEALTHY)
+    paths = {path for path, _ in leaf_fields(TrainSettings)}
+    for form in (fault.choosing, fault.publishing):
+        assert set(form.settings) <= paths
