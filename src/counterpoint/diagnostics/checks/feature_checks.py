@@ -1,8 +1,7 @@
 """What single dimensions, rare classes and held-out samples say: repetition, minority collapse, memory, leakage."""
 
 from counterpoint.diagnostics import remedies
-from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse
-from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
+from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_neural_collapse
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding, plain
 

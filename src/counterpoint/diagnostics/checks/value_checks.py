@@ -3,8 +3,7 @@
 Limits were chosen on drawn features of 40 kinds without a fault and 30 with one (docs/diagnosis-reference.md).
 """
 
-from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_scaled
-from counterpoint.diagnostics.checks.neural_collapse import is_neural_collapse
+from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_neural_collapse, is_scaled
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence, Measurements
 from counterpoint.diagnostics.finding import Finding
 
