@@ -5,6 +5,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from counterpoint.evaluation.map_samples import Sheet
@@ -15,6 +17,8 @@ from counterpoint.report.run_record import RunRecord
 SHARES = (1.0, 1.0, 0.75, 0.5, 0.5, 0.0)
 SMOOTH_FROM = 24  # pixels; smaller pictures are enlarged with hard edges: nothing is there to smooth
 WEBP_QUALITY = 60  # of pictures that are shrunk once more
+ONE_QUALITY = 82  # of a single picture
+LOSSLESS_SIDE = 16  # below this a PNG is as small as anything
 EDGE = 0.01  # of a picture that is cut off, where an enlarged one would take on the colours of those beside it
 
 
@@ -98,3 +102,27 @@ def _drawn(name: str, sheet: Sheet, share: float) -> Markup:
         role="img",
         aria_hidden="true",
     )
+
+
+def data_address(image: NDArray[np.uint8], max_side: int) -> str:
+    """Encode one thumbnail, grey (h, w) or colour (h, w, 3), as a ``data:`` address.
+
+    Args:
+        image: the pixels.
+        max_side: a longer image is shrunk to this many pixels.
+
+    Returns:
+        The address.
+    """
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    if max(picture.size) > max_side:
+        picture.thumbnail((max_side, max_side), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    if max(picture.size) <= LOSSLESS_SIDE:
+        picture.save(stream, "PNG", optimize=True)
+        kind = "png"
+    else:
+        # WebP has no grey.
+        picture.convert("RGB").save(stream, "WEBP", quality=ONE_QUALITY, method=4)
+        kind = "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
