@@ -67,6 +67,7 @@ def test_the_output_map_comes_first() -> None:
         (InfoNCE(), range(8), DataError, "two vectors of one label and one of another"),
         (InfoNCE(), [4] * 8, DataError, "two vectors of one label and one of another"),
         (AlphaCL(), LABELS["classes"], DataError, "AlphaCL needs labels of which each occurs twice"),
+        (AlphaCL(), range(8), DataError, "AlphaCL needs labels of which each occurs twice"),
         (AlphaCL(), [0] * 8, DataError, "AlphaCL needs labels of which each occurs twice"),
     ],
 )
