@@ -1,26 +1,64 @@
-"""Losses of a distribution: their gradient at collapse, and SIGReg's time beside a direct module.
+"""Losses of a distribution: their gradient at collapse, their time beside direct modules, and what they train.
 
-python benchmarks/distribution_losses.py collapse     a table, in a second
-python benchmarks/distribution_losses.py speed        processor time per step, in a minute
+    python benchmarks/distribution_losses.py collapse     a table, in a second
+    python benchmarks/distribution_losses.py speed        processor time per step, in a minute
+    python benchmarks/distribution_losses.py train --data cifar10=TRAIN.npz,TEST.npz --out FILE.csv     18 trainings
+
+``train`` gives six methods the same pictures, epochs and seeds, and measures the representation of every checkpoint:
+kNN and linear probe on the test pictures, effective rank; and the share of zeros in the embedding. The rank correlation
+of loss and probe is taken along each run. Runs that are finished are not trained again.
 """
 
+import argparse
+import csv
+import itertools
+import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
+import numpy as np
 import torch
+from scipy.stats import spearmanr
 from torch import Tensor, nn
 
+import counterpoint as cp
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.data.sources import open_source
+from counterpoint.diagnostics.concepts import sparsity
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank
+from counterpoint.engine.checkpoint import checkpoints_by_step
+from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.knn import knn_predict
+from counterpoint.evaluation.linear_probe import fit_probe
+from counterpoint.evaluation.trained_run import encoder_at
 from counterpoint.losses import RDMReg, SIGReg, VISReg
 from counterpoint.losses.loss import Loss
 
+METHODS = ("simclr", "vicreg", "ncl", "lejepa", "visreg", "rectified-lejepa")
 
-class DirectSIGReg(nn.Module):
-    """SIGReg as its formula reads: all 17 knots at once, cosines and sines of every projection stored."""
+
+class Direct(nn.Module):
+    """A loss of slices as its formula reads; the directions of a call from torch's generator."""
 
     def __init__(self, num_slices: int) -> None:
         super().__init__()
-        self.num_slices, self.calls = num_slices, 0
+        self.num_slices = num_slices
+        self.generator = torch.Generator().manual_seed(0)
+
+    def directions(self, z_ND: Tensor) -> Tensor:
+        drawn_DM = torch.randn(z_ND.shape[1], self.num_slices, generator=self.generator)
+        return drawn_DM / drawn_DM.norm(dim=0)
+
+
+class DirectSIGReg(Direct):
+    """All 17 knots at once, cosines and sines of every projection stored."""
+
+    def __init__(self, num_slices: int) -> None:
+        super().__init__(num_slices)
         self.t = torch.linspace(-5, 5, 17)
         self.target = (-self.t.square() / 2).exp()
 
@@ -30,14 +68,37 @@ class DirectSIGReg(nn.Module):
         return len(z_ND) * torch.trapezoid(error * self.target, self.t, dim=-1).mean()
 
     def forward(self, z0: Tensor, z1: Tensor, weight: float = 0.05) -> Tensor:
-        generator = torch.Generator().manual_seed(self.calls)
-        self.calls += 1
-        directions_DM = torch.randn(z0.shape[1], self.num_slices, generator=generator)
-        directions_DM = directions_DM / directions_DM.norm(dim=0)
-        centre = (z0 + z1) / 2
+        directions_DM, centre = self.directions(z0), (z0 + z1) / 2
         prediction = torch.stack([(z0 - centre).square().mean(), (z1 - centre).square().mean()]).mean()
         statistics = [self.statistic(z, directions_DM) for z in (z0, z1)]
         return (1 - weight) * prediction + weight * torch.stack(statistics).mean()
+
+
+class DirectVISReg(Direct):
+    """Standardised features, whose sorted slices meet a normal's quantiles."""
+
+    def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
+        directions_DM = self.directions(z0)
+        quantiles = torch.distributions.Normal(0.0, 1.0).icdf((torch.arange(len(z0)) + 0.5) / len(z0))
+        scale, shape = z0.new_zeros(()), z0.new_zeros(())
+        for z in (z0, z1):
+            deviation = (z.var(dim=0) + 1e-4).sqrt()
+            scale = scale + (1 - deviation).square().mean() / 2
+            slices = ((z - z.mean(dim=0)) / deviation.detach()) @ directions_DM
+            shape = shape + (slices.sort(dim=0).values - quantiles[:, None]).square().mean() / 2
+        return (z0 - z1).square().mean() + scale + shape
+
+
+class DirectRDMReg(Direct):
+    """Sorted slices that meet those of equally many draws of the rectified Laplace distribution."""
+
+    def forward(self, z0: Tensor, z1: Tensor) -> Tensor:
+        directions_DM = self.directions(z0)
+        uniform = torch.rand(z0.shape, generator=self.generator) - 0.5
+        drawn = (-(0.5**0.5) * uniform.sign() * torch.log1p(-2 * uniform.abs())).relu()
+        target = (drawn @ directions_DM).sort(dim=0).values
+        distances = [((z @ directions_DM).sort(dim=0).values - target).square().mean() for z in (z0, z1)]
+        return (z0 - z1).square().mean() + torch.stack(distances).mean()
 
 
 def seconds(loss: nn.Module, z0: Tensor, z1: Tensor) -> float:
@@ -50,18 +111,21 @@ def seconds(loss: nn.Module, z0: Tensor, z1: Tensor) -> float:
 def speed() -> None:
     """Processor time per step of both modules, pair by pair; first that both have one value."""
     torch.set_num_threads(1)
-    print("samples x 2  features  slices  direct [ms]  ours [ms]  median ratio")
-    for n, d, num_slices in ((256, 128, 256), (256, 512, 1024), (1024, 128, 256)):
-        z0 = torch.randn(n, d, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    print("loss    samples x 2  features  slices  direct [ms]  ours [ms]  median ratio")
+    pairs = ((SIGReg, DirectSIGReg), (VISReg, DirectVISReg), (RDMReg, DirectRDMReg))
+    sizes = ((256, 128, 256), (256, 512, 1024), (1024, 128, 256))
+    for (kind, direct_kind), (n, d, num_slices) in itertools.product(pairs, sizes):
+        z0 = torch.randn(n, d, generator=torch.Generator().manual_seed(0)).relu_().requires_grad_()
         z1 = (z0.detach() + 0.3).requires_grad_()
-        ours, direct = SIGReg(num_slices=num_slices), DirectSIGReg(num_slices)
+        ours, direct = kind(num_slices=num_slices), direct_kind(num_slices)
         values = [float(loss(z0, z1).detach()) for loss in (ours, direct)]
         if abs(values[0] / values[1] - 1) > 0.1:  # other directions, the same expectation
-            sys.exit(f"the modules differ: {values}")
-        pairs = [(seconds(direct, z0, z1), seconds(ours, z0, z1)) for _ in range(9)]
-        direct_ms, ours_ms = (1e3 * statistics.median(times) for times in zip(*pairs, strict=True))
-        ratio = statistics.median(a / b for a, b in pairs)
-        print(f"{n:11}  {d:8}  {num_slices:6}  {direct_ms:11.1f}  {ours_ms:9.1f}  {ratio:12.2f}")
+            sys.exit(f"the modules of {kind.__name__} differ: {values}")
+        times = [(seconds(direct, z0, z1), seconds(ours, z0, z1)) for _ in range(9)]
+        direct_ms, ours_ms = (1e3 * statistics.median(each) for each in zip(*times, strict=True))
+        ratio = statistics.median(a / b for a, b in times)
+        name = kind.__name__
+        print(f"{name:6}  {n:11}  {d:8}  {num_slices:6}  {direct_ms:11.1f}  {ours_ms:9.1f}  {ratio:12.2f}")
 
 
 def spreading(loss: Loss, distance: float, spread: float) -> float:
@@ -81,5 +145,120 @@ def collapse() -> None:
         print(f"| {distance} ± {spread:g} | " + " | ".join(f"{length:.1e}" for length in lengths) + " |")
 
 
+@dataclass(frozen=True)
+class State:
+    """A checkpoint: the mean loss of the epoch before it, and what its features are worth on the test pictures."""
+
+    data: str
+    method: str
+    seed: int
+    epoch: int
+    loss: float
+    knn: float
+    probe: float
+    rank: float
+    zeros: float
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures for training and for queries, (n, c, h, w), with their classes."""
+
+    name: str
+    train: Tensor
+    classes: Tensor
+    test: Tensor
+    test_classes: Tensor
+
+
+def read_pictures(asked: str, side: int, most: int) -> Pictures:
+    """Draw the same pictures of NAME=TRAIN,TEST for every method and seed."""
+    name, _, paths = asked.partition("=")
+    parts = []
+    for path in paths.split(","):
+        source = open_source(path, SourceSettings(image_size=side), progress=Reporter(quiet=True).bar)
+        chosen = np.random.default_rng(0).permutation(len(source))[:most]
+        assert source.labels is not None
+        parts += [source.store.fetch(chosen.tolist()), source.labels[chosen]]
+    return Pictures(name, *parts)
+
+
+def states_of(data: Pictures, method: str, seed: int, asked: argparse.Namespace) -> Iterator[State]:
+    """Train unless that is done, and measure every checkpoint."""
+    run = cp.train(
+        data.train,
+        labels=data.classes,
+        method=method,
+        seed=seed,
+        encoder=asked.encoder,
+        epochs=asked.epochs,
+        batch_size=asked.batch_size,
+        source={"holdout": 0.0},
+        engine={"checkpoint_every": 1, "keep": asked.epochs},
+        out=str(asked.runs / data.name / f"{method}-{seed}"),
+        resume=True,
+        quiet=True,
+    )
+    records = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+    loss_at = {record["step"]: record["loss"] for record in records}
+    for epoch, step in enumerate(sorted(set(checkpoints_by_step(run.folder.checkpoints)) - {0}), 1):
+        encoder = encoder_at(run.folder, cp.load(run), step)
+        bank, queries = (encoder.represent(samples) for samples in (data.train, data.test))
+        voted, fitted = knn_predict(bank, data.classes, queries), fit_probe(bank, data.classes).predict(queries)
+        knn, probe = (float((found == data.test_classes).double().mean()) for found in (voted, fitted))
+        rank = effective_rank(covariance_spectrum(bank))
+        yield State(data.name, method, seed, epoch, loss_at[step], knn, probe, rank, sparsity(encoder.embed(data.test)))
+
+
+def line(states: list[State]) -> str:
+    """A line of the table: means over the seeds at the end, deviations, and correlations along the runs."""
+    last = max(state.epoch for state in states)
+    ends = [state for state in states if state.epoch == last]
+    runs = [[state for state in states if state.seed == end.seed] for end in ends]
+    falls = [float(np.asarray(spearmanr([-s.loss for s in run], [s.probe for s in run]))[0]) for run in runs]
+    cells = [
+        f"{statistics.mean(values):.1f} ± {statistics.stdev(values) if len(values) > 1 else 0:.1f}"
+        for values in (
+            [100 * end.knn for end in ends],
+            [100 * end.probe for end in ends],
+            [end.rank for end in ends],
+            [100 * end.zeros for end in ends],
+        )
+    ]
+    spread = f"{statistics.mean(falls):.2f} ({min(falls):.2f} to {max(falls):.2f})"
+    return " | ".join(["", ends[0].data, ends[0].method, *cells, spread, ""]).strip()
+
+
+def train() -> None:
+    """Train and measure all runs; a file of all checkpoints, then the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", action="append", required=True, help="NAME=TRAIN,TEST: two files of pictures")
+    parser.add_argument("--out", type=Path, required=True, help="CSV of all checkpoints")
+    parser.add_argument("--runs", type=Path, default=Path("runs/distribution-losses"))
+    parser.add_argument("--pictures", type=int, default=1500, help="of each file at most")
+    parser.add_argument("--side", type=int, default=32)
+    parser.add_argument("--encoder", default="convnet")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--seeds", type=int, default=3)
+    asked = parser.parse_args(sys.argv[2:])
+    sets = [read_pictures(each, asked.side, asked.pictures) for each in asked.data]
+    states: list[State] = []
+    with asked.out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(State)])
+        writer.writeheader()
+        for seed, data, method in itertools.product(range(asked.seeds), sets, METHODS):
+            found = list(states_of(data, method, seed, asked))
+            writer.writerows(asdict(state) for state in found)
+            file.flush()
+            states += found
+    lines = [
+        line([state for state in states if (state.data, state.method) == (data.name, method)])
+        for data, method in itertools.product(sets, METHODS)
+    ]
+    print("| data | method | kNN [%] | probe [%] | effective rank | zeros [%] | Spearman of -loss and probe |")
+    print("|---|---|---|---|---|---|---|", *lines, sep="\n")
+
+
 if __name__ == "__main__":
-    {"speed": speed, "collapse": collapse}[sys.argv[1]]()
+    {"speed": speed, "collapse": collapse, "train": train}[sys.argv[1]]()
