@@ -1,5 +1,6 @@
 """Views are a pure function of (seed, epoch, sample id, view number), stay in range, and change what they say."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -111,6 +112,43 @@ def test_the_two_views_of_a_batch_are_views_0_and_1_standardised(generator: torc
         plain = draw(EVERYTHING, images, ids, view=view)
         expected = (plain - mean[:, None, None]) / std[:, None, None]
         assert torch.equal(standardised, expected)
+
+
+def test_local_views_are_small_and_each_of_a_part_of_its_own(generator: torch.Generator) -> None:
+    # Each pixel says where it lies: left to right by red, top to bottom by green.
+    across, down = torch.meshgrid(torch.arange(48), torch.arange(32), indexing="xy")
+    samples = torch.stack([across, down, torch.zeros_like(down)]).to(torch.uint8).expand(20, 3, 32, 48) * 5
+    ids = random_ids(generator, 20)
+    plan = ViewPlan(crop_scale=(0.9, 1.0), local_crops=3, local_side=0.25, local_scale=(0.05, 0.2))
+    drawer = ViewDrawer(plan, torch.zeros(3), torch.ones(3), SEED)
+    local = drawer.local_views(samples, ids, EPOCH)
+    assert local is not None
+    assert local.shape == (3, 20, 3, 8, 12)
+    seen = 51 * (local.amax((3, 4)) - local.amin((3, 4)))  # in pixels of the sample
+    # A box of a share s of the area and a ratio r of width to height is as wide as sqrt(s h w r).
+    largest, smallest = math.sqrt(0.2 * 32 * 48 * 4 / 3), math.sqrt(0.05 * 32 * 48 * 3 / 4)
+    assert 0.8 * smallest < float(seen[:, :, :2].min())
+    assert 0.8 * largest < float(seen[:, :, :2].max()) < largest
+    assert len(torch.unique(local.flatten(2).reshape(60, -1), dim=0)) == 60
+    few = drawer.local_views(samples[4:6], ids[4:6], EPOCH)
+    assert few is not None
+    assert torch.equal(few, local[:, 4:6])
+    # The global views are those of a plan without local ones.
+    without = ViewDrawer(replace(plan, local_crops=0), torch.zeros(3), torch.ones(3), SEED)
+    assert without.local_views(samples, ids, EPOCH) is None
+    for found, expected in zip(
+        drawer.two_views(samples, ids, EPOCH), without.two_views(samples, ids, EPOCH), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+def test_a_local_view_of_everything_is_a_view_of_its_number(generator: torch.Generator) -> None:
+    samples, ids = random_images(generator, 40, 3, 16, 16), random_ids(generator, 40)
+    plan = replace(EVERYTHING, local_crops=2, local_side=1.0, local_scale=EVERYTHING.crop_scale)
+    local = ViewDrawer(plan, torch.full((3,), 0.5), torch.full((3,), 2.0), SEED).local_views(samples, ids, EPOCH)
+    assert local is not None
+    for number in range(2):
+        assert_close(local[number], (draw(plan, samples, ids, view=2 + number) - 0.5) / 2.0)
 
 
 def test_the_second_of_a_pair_of_images_is_what_view_1_is_drawn_from(generator: torch.Generator) -> None:

@@ -10,7 +10,6 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 from whole_batch_checks import (
-    Oracle,
     assert_matches,
     assert_order_of_samples_does_not_matter,
     assert_true_second_derivatives,
@@ -22,6 +21,8 @@ from counterpoint.core.random_slices import slice_directions
 from counterpoint.losses import RDMReg, SIGReg, VISReg
 from counterpoint.losses.distribution import SlicedLoss
 from oracles import whole_batch_losses as oracle
+from oracles.number_checks import assert_numbers
+from oracles.whole_batch_losses import gradient
 from tolerances import assert_close, relative_error
 
 LOSSES: list[SlicedLoss] = [
@@ -35,18 +36,19 @@ LOSSES: list[SlicedLoss] = [
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 
 
-def truth_of(loss: SlicedLoss, z0: Tensor, z1: Tensor) -> Oracle:
-    """The oracle, on the directions and draws that the loss has."""
+def truth_of(loss: SlicedLoss, *views: Tensor) -> Callable[..., oracle.Number]:
+    """The oracle of rows of as many views, on the directions and draws that the loss has."""
+    z0 = views[0]
     directions = slice_directions(loss.num_slices, z0, seed=loss.seed, step=0).mT.tolist()
     if isinstance(loss, SIGReg):
-        return lambda a, b: oracle.sigreg(a, b, directions, loss.lambda_)
+        return lambda a, b, *local: oracle.sigreg(a, b, directions, loss.lambda_, local)
     if isinstance(loss, RDMReg):
         target = loss.draw_target(z0).tolist()
-        return lambda a, b: oracle.rdmreg(a, b, directions, target, (loss.invariance, loss.matching))
+        return lambda a, b, *local: oracle.rdmreg(a, b, directions, target, (loss.invariance, loss.matching), local)
     assert isinstance(loss, VISReg)
     weights, epsilon = (loss.invariance, loss.scale, loss.shape), loss.variance_epsilon
-    first, second = ([s.real for s in map(complex, oracle.deviations(z.tolist(), epsilon))] for z in (z0, z1))
-    return lambda a, b: oracle.visreg(a, b, directions, weights, epsilon, (first, second))
+    held = [[s.real for s in map(complex, oracle.deviations(z.tolist(), epsilon))] for z in views]
+    return lambda a, b, *local: oracle.visreg(a, b, directions, weights, epsilon, held, local=local)
 
 
 @each_loss
@@ -62,6 +64,25 @@ def test_the_value_has_twelve_digits(loss: SlicedLoss) -> None:
     z0, z1 = (z.detach() for z in draw_views(12, 6))
     expected = complex(truth_of(loss, z0, z1)(z0.tolist(), z1.tolist())).real
     assert abs(float(loss(z0, z1)) - expected) <= 1e-12 * expected
+
+
+@each_loss
+def test_local_views_meet_the_mean_of_the_global_ones_and_have_the_distribution(loss: SlicedLoss) -> None:
+    z0, z1, z2, z3 = (*draw_views(6, 3), *draw_views(6, 3, seed=1))
+    truth = truth_of(loss, z0, z1, z2, z3)
+
+    def of_all(*views: Tensor) -> Tensor:
+        return loss(*views[:2], local_LND=torch.stack(views[2:]))
+
+    rows = [z.tolist() for z in (z0, z1, z2, z3)]
+    value = of_all(z0, z1, z2, z3)
+    assert relative_error(value, torch.tensor(complex(truth(*rows)).real, dtype=torch.float64)) < 1e-12
+    assert_numbers(gradients(value, z0, z1), gradient(lambda a, b: truth(a, b, *rows[2:]), *rows[:2]), dtype=z0.dtype)
+    value = of_all(z0, z1, z2, z3)
+    assert_numbers(gradients(value, z2, z3), gradient(lambda a, b: truth(*rows[:2], a, b), *rows[2:]), dtype=z0.dtype)
+    assert torch.equal(loss(z0, z1, local_LND=torch.empty(0, 6, 3, dtype=torch.float64)), loss(z0, z1))
+    with pytest.raises(ValueError, match=r"local_LND must be views of the samples of z0, \(l, 6, 3\), got \(2, 5, 3\)"):
+        loss(z0, z1, local_LND=torch.stack([z2, z3])[:, :5])
 
 
 @pytest.mark.parametrize("loss", [loss for loss in LOSSES if not isinstance(loss, VISReg)], ids=str)

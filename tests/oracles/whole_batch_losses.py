@@ -7,7 +7,7 @@ complex steps; kinks (ReLU, absolute value, the ball) are decided by real parts.
 import cmath
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from oracles.family_losses import complex_step, log_of_sum, on_the_sphere
 
@@ -147,20 +147,18 @@ def epps_pulley_statistic(p: list[Number]) -> Number:
     return n * total
 
 
-def sigreg(z0: Rows, z1: Rows, directions: list[list[float]], weight: float) -> Number:
-    """balestriero2025 with two global views: distance of each to their mean, and the statistic of every slice."""
-    n, d = len(z0), len(z0[0])
-    centre = [[(x + y) / 2 for x, y in zip(a, b, strict=True)] for a, b in zip(z0, z1, strict=True)]
-    prediction = sum(
-        (x - c) ** 2 for z in (z0, z1) for a, m in zip(z, centre, strict=True) for x, c in zip(a, m, strict=True)
-    ) / (2 * n * d)
-    values = [epps_pulley_statistic(p) for z in (z0, z1) for p in slices(z, directions)]
-    return (1 - weight) * prediction + weight * sum(values) / len(values)
+def agreement(views: Sequence[Rows]) -> Number:
+    """balestriero2025: mean square between each view and the mean of the global ones, the first two."""
+    centre = [[(x + y) / 2 for x, y in zip(a, b, strict=True)] for a, b in zip(*views[:2], strict=True)]
+    pairs = [(x, c) for z in views for a, m in zip(z, centre, strict=True) for x, c in zip(a, m, strict=True)]
+    return sum((x - c) ** 2 for x, c in pairs) / len(pairs)
 
 
-def mean_square(z0: Rows, z1: Rows) -> Number:
-    pairs = [(x, y) for a, b in zip(z0, z1, strict=True) for x, y in zip(a, b, strict=True)]
-    return sum((x - y) ** 2 for x, y in pairs) / len(pairs)
+def sigreg(z0: Rows, z1: Rows, directions: list[list[float]], weight: float, local: Sequence[Rows] = ()) -> Number:
+    """balestriero2025: distance of each view to the mean of the global ones, and the statistic of every slice."""
+    views = (z0, z1, *local)
+    values = [epps_pulley_statistic(p) for z in views for p in slices(z, directions)]
+    return (1 - weight) * agreement(views) + weight * sum(values) / len(values)
 
 
 def sorted_mean_square(p: list[Number], target: list[float]) -> Number:
@@ -179,28 +177,39 @@ def visreg(
     directions: list[list[float]],
     weights: tuple[float, float, float],
     epsilon: float,
-    held: tuple[list[float], list[float]],
+    held: Sequence[list[float]],
+    *,
+    local: Sequence[Rows] = (),
 ) -> Number:
-    """wu2026: invariance, scale and shape; ``held`` are the deviations that divide, which have no derivative."""
-    n, d = len(z0), len(z0[0])
+    """wu2026: invariance, scale and shape; ``held`` are the deviations that divide, which have no derivative.
+
+    |z - z'|^2 is four times the mean square distance to the centre, which takes further views.
+    """
+    n, d, views = len(z0), len(z0[0]), (z0, z1, *local)
     quantiles = [statistics.NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)]
     scale: Number = 0.0
     shape: Number = 0.0
-    for z, dividing in zip((z0, z1), held, strict=True):
-        scale += sum((1 - s) ** 2 for s in deviations(z, epsilon)) / d / 2
+    for z, dividing in zip(views, held, strict=True):
+        scale += sum((1 - s) ** 2 for s in deviations(z, epsilon)) / d / len(views)
         divided = [[x / s for x in column] for column, s in zip(columns(z), dividing, strict=True)]
         for p in slices([list(row) for row in zip(*divided, strict=True)], directions):
-            shape += sorted_mean_square(p, quantiles) / len(directions) / 2
-    return weights[0] * mean_square(z0, z1) + weights[1] * scale + weights[2] * shape
+            shape += sorted_mean_square(p, quantiles) / len(directions) / len(views)
+    return weights[0] * 4 * agreement(views) + weights[1] * scale + weights[2] * shape
 
 
 def rdmreg(
-    z0: Rows, z1: Rows, directions: list[list[float]], target: list[list[float]], weights: tuple[float, float]
+    z0: Rows,
+    z1: Rows,
+    directions: list[list[float]],
+    target: list[list[float]],
+    weights: tuple[float, float],
+    local: Sequence[Rows] = (),
 ) -> Number:
     """kuang2026: invariance, and sorted slices of each view against those of the target's draws."""
     targets = [[complex(x).real for x in p] for p in slices([list[Number](row) for row in target], directions)]
     distance: Number = 0.0
-    for z in (z0, z1):
+    views = (z0, z1, *local)
+    for z in views:
         for p, t in zip(slices(z, directions), targets, strict=True):
-            distance += sorted_mean_square(p, t) / len(directions) / 2
-    return weights[0] * mean_square(z0, z1) + weights[1] * distance
+            distance += sorted_mean_square(p, t) / len(directions) / len(views)
+    return weights[0] * 4 * agreement(views) + weights[1] * distance

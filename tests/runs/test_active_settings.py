@@ -69,6 +69,7 @@ OF_OTHER_PARTS = {
     "source.columns": "runs/other",
     "source.max_bad": 0.5,
     "source.altered": "reindex",
+    "views.local_crops": 2,
     "stem": "large",
     "initial": "normal",
 }

@@ -129,7 +129,7 @@ class LookSettings(PartSettings):
 
 
 class ViewSettings(Settings):
-    """How two views of one sample are drawn; a field left at auto comes from the preset."""
+    """How views of one sample are drawn; a field left at auto comes from the preset."""
 
     preset: str = option(
         "a recipe, see `counterpoint list views` (auto: by the kind of data), or package.module:name of a "
@@ -166,3 +166,10 @@ class ViewSettings(Settings):
         "vectors: standard deviation of added noise, in standard deviations of the feature", "auto"
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] | Auto = option("vectors: share of features set to their mean", "auto")
+    local_crops: Annotated[int, Field(ge=0, le=64)] = option(
+        "multi-crop: local views beside the two global ones, for losses of a distribution", 0, hint="6 is usual"
+    )
+    local_side: Annotated[float, Field(gt=0, le=1)] | Auto = option(
+        "side of a local view as a share of a global one's (auto: 0.5)", "auto"
+    )
+    local_scale: Pair | Auto = option("share of the area that a local view's crop keeps, lowest and highest", "auto")

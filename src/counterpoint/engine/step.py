@@ -63,7 +63,8 @@ def take_step(
         device = job.engine.device
         second, labels = (None if part is None else part.to(device) for part in (batch.second, batch.labels))
         views = job.views.two_views(batch.samples.to(device), batch.streams, position.epoch, second)
-        loss, code = _backward(job, batch, views, labels, position, asked)
+        local = job.views.local_views(batch.samples.to(device), batch.streams, position.epoch)
+        loss, code = _backward(job, batch, views if local is None else (*views, local), labels, position, asked)
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
         # Lone: the other ranks are within the step and cannot be asked; they hear of it when this one leaves.
@@ -91,7 +92,7 @@ def take_step(
 def _backward(
     job: TrainingJob,
     batch: Batch,
-    views: tuple[Tensor, Tensor],
+    views: tuple[Tensor, ...],
     labels: Tensor | None,
     position: Position,
     asked: Callable[[], int],
@@ -99,7 +100,7 @@ def _backward(
     """Gradient of the loss; returns its mean over all ranks and what their signals ask for."""
     try:
         with job.engine.in_precision():
-            loss = job.engine.module(*views, labels, position.step)
+            loss = job.engine.module(*views[:2], labels, position.step, *views[2:])
     except NonFiniteError:  # losses refuse embeddings that are no longer finite
         loss = torch.tensor(math.nan, device=job.engine.device)
     # Before the backward pass, in which NaN of one rank would spread to the gradients of all.
@@ -121,12 +122,12 @@ def _agree(loss: Tensor, stop_code: int) -> tuple[float, int]:
     return losses.mean().item(), int(codes.max().item())
 
 
-def _first_text(views: tuple[Tensor, Tensor], ids: Tensor, loss: Tensor) -> str:
+def _first_text(views: tuple[Tensor, ...], ids: Tensor, loss: Tensor) -> str:
     """Which samples are to blame: those of a view that is not finite, or all of the first rank with such a loss."""
     text = ""
     if not bool(torch.isfinite(loss)):
         text = f"the views are finite; samples {_named_ids(ids)}"
-        for number, view in enumerate(views):
+        for number, view in enumerate(views[:2]):
             is_bad_N = ~torch.isfinite(view).flatten(1).all(dim=1)
             if bool(is_bad_N.any()):
                 text = f"view {number} of the data is not finite; samples {_named_ids(ids[is_bad_N])}"

@@ -4,19 +4,20 @@ No vector repels another. What speaks against collapse is the distance of each s
 (``SIGReg``, ``VISReg``) or of a sparse, non-negative target (``RDMReg``). Directions are drawn anew each step.
 """
 
-# N samples per view, D features, M slices
+# N samples per view, D features, M slices, L local views
 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive, check_real, check_weight, check_whole
 from counterpoint.core.counter_random import PURPOSE_TARGET, normal, uniform
-from counterpoint.core.numerics import product
+from counterpoint.core.numerics import is_transformed, product
 from counterpoint.core.random_slices import epps_pulley, knots, slice_directions
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
@@ -42,21 +43,53 @@ class SlicedLoss(Loss):
 
     @final
     def forward(
-        self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None, step: int = 0
+        self,
+        z0: Tensor,
+        z1: Tensor,
+        labels: Tensor | None = None,
+        *,
+        part: Part | None = None,
+        step: int = 0,
+        local_LND: Tensor | None = None,
     ) -> Tensor:
-        """Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.
+        r"""Loss of the whole batch; see ``Loss.forward``. Labels are only checked, ``part`` is ignored.
 
-        ``step`` (0 to 2**32 - 1) numbers the draws.
+        With local views every view should be where the two global ones have their mean c, and has a distribution: the
+        distance of two views becomes :math:`\frac{4}{V} \sum_v |z_v - c|^2`, the same for V = 2, and means over two
+        views become means over all V.
+
+        Args:
+            z0: first global view, (n, d).
+            z1: second one.
+            labels: int64 (n,) or None.
+            part: of several processes.
+            step: 0 to 2**32 - 1, numbers the draws.
+            local_LND: further views of the same samples, (l, n, d), as multi-crop has them; None for two views.
+
+        Raises:
+            ValueError: local views of another shape.
         """
         check_whole(step, "step", 0, 2**32, "number the calls from 0")
+        if local_LND is not None and (local_LND.ndim != 3 or local_LND.shape[1:] != z0.shape):
+            shape = tuple(local_LND.shape)
+            raise ValueError(
+                f"local_LND must be views of the samples of z0, (l, {len(z0)}, {z0.shape[1]}), got {shape}"
+            )
+        local = () if local_LND is None else tuple(prepare_views(z0, z_ND, normalize=False)[1] for z_ND in local_LND)
         z0, z1 = prepare_views(z0, z1, labels, normalize=False)
         directions_DM = slice_directions(self.num_slices, z0, seed=self.seed, step=step)
         # Row by row: torch splits a sum of all entries by the number of threads, and its bits follow.
-        return self._total((z0 - z1).square().mean(1).mean(), (z0, z1), directions_DM, step)
+        distance = (z0 - z1).square().mean(1).mean()
+        if local:
+            centre_ND = (z0 + z1) / 2
+            local_distances = [4 * (z_ND - centre_ND).square().mean(1).mean() for z_ND in local]
+            # Both global views are equally far from their mean: |z0 - c|^2 = |z0 - z1|^2 / 4.
+            distance = torch.stack([distance, distance, *local_distances]).mean()
+        return self._total(distance, (z0, z1, *local), directions_DM, step)
 
     @abstractmethod
-    def _total(self, distance: Tensor, views: tuple[Tensor, Tensor], directions_DM: Tensor, step: int) -> Tensor:
-        """The loss, from the mean square of the views' difference and from the views."""
+    def _total(self, distance: Tensor, views: tuple[Tensor, ...], directions_DM: Tensor, step: int) -> Tensor:
+        """The loss, from four times the mean square of a view's difference from the centre, and from the views."""
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         """Zero: no term can be negative. Not attained, since n samples are no Gaussian."""
@@ -80,8 +113,7 @@ class SIGReg(SlicedLoss):
     isotropic Gaussian (method ``lejepa``). Where all vectors are alike nothing moves them apart, as the gradient is the
     same for all: start from embeddings that are spread, as BatchNorm in the projector gives them.
 
-    Source: balestriero2025, sections on SIGReg and LeJEPA; the test is of epps1983. Differs from the paper: two global
-        views and no local ones.
+    Source: balestriero2025, sections on SIGReg and LeJEPA; the test is of epps1983. Local views: ``forward``.
 
     Args:
         lambda_: weight of T, 0 to 1; agreement has 1 - lambda.
@@ -113,7 +145,7 @@ class SIGReg(SlicedLoss):
             raise ValueError(f"lambda_ must be at most 1, got {lambda_}; balestriero2025 uses 0.02 to 0.05")
         self.lambda_ = lambda_
 
-    def _total(self, distance: Tensor, views: tuple[Tensor, Tensor], directions_DM: Tensor, step: int) -> Tensor:
+    def _total(self, distance: Tensor, views: tuple[Tensor, ...], directions_DM: Tensor, step: int) -> Tensor:
         statistics = [epps_pulley(product(z_ND, directions_DM)).mean() for z_ND in views]
         # |z - c|^2 = |z' - c|^2 = |z - z'|^2 / 4
         return (1 - self.lambda_) * distance / 4 + self.lambda_ * torch.stack(statistics).mean()
@@ -188,7 +220,7 @@ class VISReg(SlicedLoss):
         self.invariance, self.scale, self.shape = invariance, scale, shape
         self.variance_epsilon = variance_epsilon
 
-    def _total(self, distance: Tensor, views: tuple[Tensor, Tensor], directions_DM: Tensor, step: int) -> Tensor:
+    def _total(self, distance: Tensor, views: tuple[Tensor, ...], directions_DM: Tensor, step: int) -> Tensor:
         scales, shapes, quantiles_N = [], [], normal_quantiles(views[0])
         for z_ND in views:
             centred_ND = z_ND - z_ND.mean(dim=0)
@@ -196,7 +228,7 @@ class VISReg(SlicedLoss):
             deviation_D = (variance_D + self.variance_epsilon).sqrt()
             scales.append((1 - deviation_D).square().mean())
             slices_NM = product(centred_ND / deviation_D.detach(), directions_DM)
-            shapes.append(sorted_distance(slices_NM, quantiles_N[:, None]))
+            shapes.append(sorted_distance(slices_NM, quantiles_N))
         return (
             self.invariance * distance
             + self.scale * torch.stack(scales).mean()
@@ -275,9 +307,9 @@ class RDMReg(SlicedLoss):
         """Expected share of zeros in a target's draw."""
         return 0.5 * math.erfc(self.mu / math.sqrt(2)) if self.p == 2 else _laplace_below(-self.mu)
 
-    def _total(self, distance: Tensor, views: tuple[Tensor, Tensor], directions_DM: Tensor, step: int) -> Tensor:
-        target_NM = product(self.draw_target(views[0], step), directions_DM).sort(dim=0).values
-        distances = [sorted_distance(product(z_ND, directions_DM), target_NM) for z_ND in views]
+    def _total(self, distance: Tensor, views: tuple[Tensor, ...], directions_DM: Tensor, step: int) -> Tensor:
+        target_MN = sorted_slices(product(self.draw_target(views[0], step), directions_DM))
+        distances = [sorted_distance(product(z_ND, directions_DM), target_MN) for z_ND in views]
         return self.invariance * distance + self.matching * torch.stack(distances).mean()
 
     def draw_target(self, like_ND: Tensor, step: int = 0) -> Tensor:
@@ -311,9 +343,19 @@ class RDMReg(SlicedLoss):
         return mu + tail * scale, mu * mu + 2 * scale**2 - 2 * tail * scale**2
 
 
-def sorted_distance(slices_NM: Tensor, target_NM: Tensor) -> Tensor:
-    """Mean square between the sorted columns and a target that is sorted already, (n, m) or (n, 1)."""
-    return (slices_NM.sort(dim=0).values - target_NM).square().mean(1).mean()
+def sorted_slices(slices_NM: Tensor) -> Tensor:
+    """Each slice in ascending order, as a row, (m, n)."""
+    slices_MN = slices_NM.mT.contiguous()
+    if slices_MN.device.type != "cpu" or torch.compiler.is_compiling() or is_transformed():
+        return slices_MN.sort(dim=1).values
+    # NumPy sorts with vector instructions: 3 to 10 times as fast as torch on a CPU.
+    order_MN = torch.from_numpy(np.argsort(slices_MN.detach().numpy(), axis=1))
+    return slices_MN.gather(1, order_MN)
+
+
+def sorted_distance(slices_NM: Tensor, target_MN: Tensor) -> Tensor:
+    """Mean square between sorted slices and a target that is sorted already, (m, n) or (n,)."""
+    return (sorted_slices(slices_NM) - target_MN).square().mean(1).mean()
 
 
 def normal_quantiles(like_ND: Tensor) -> Tensor:

@@ -188,7 +188,7 @@ CATALOGUE: Mapping[str, MethodEntry] = {
         projector_layers=3,
         projector_norm="batch",
         hidden_share=4.0,  # 512-2048-2048-128 for ResNet-18
-        published="two global and six local views; here two global ones",
+        published="two global and six local views, --views.local-crops 6",
     ),
     "visreg": MethodEntry(
         summary="views agree, every feature varies, and random slices have the shape of a Gaussian",

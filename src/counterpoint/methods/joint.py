@@ -3,7 +3,8 @@
 # N samples per rank
 
 from abc import abstractmethod
-from typing import final
+from collections.abc import Sequence
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_labels
 from counterpoint.core.dist import check_equal_batches, gather_rows, merge_columns, own_rows, sum_over_ranks, world_size
 from counterpoint.losses.bimodal import LogitScale
+from counterpoint.losses.distribution import SlicedLoss
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
 
@@ -62,10 +64,15 @@ class OneEncoder(EmbeddingMethod):
     @final
     def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
         """What the loss compares: the embeddings of both views."""
-        passes = (view0, view1) if self.is_apart else (torch.cat([view0, view1]),)
-        projected = torch.cat([encode(self.backbone, self.projector, samples, self.chunks) for samples in passes])
-        z0, z1 = to_embedding(self.output_map, projected).chunk(2)
+        z0, z1 = embed_of_one_size(self, (view0, view1), is_apart=self.is_apart)
         return z0, z1
+
+
+def embed_of_one_size(method: EncoderMethod, views: Sequence[Tensor], *, is_apart: bool) -> Sequence[Tensor]:
+    """Embeddings of views of equal shape, in one pass of the encoder or in one each."""
+    passes = views if is_apart else (torch.cat([*views]),)
+    projected = torch.cat([encode(method.backbone, method.projector, samples, method.chunks) for samples in passes])
+    return to_embedding(method.output_map, projected).chunk(len(views))
 
 
 class JointEmbedding(OneEncoder):
@@ -79,6 +86,46 @@ class JointEmbedding(OneEncoder):
         """The loss of embeddings, as ``forward`` has it."""
         used = labels if self.loss.uses_labels else None
         return loss_across_ranks(self.loss, z0, z1, None if used is None else each_unknown_its_own(used), step)
+
+
+class MultiCrop(EncoderMethod):
+    """LeJEPA with local views: two global views of each sample, and further, smaller ones of parts of it.
+
+    The global views pass the encoder together, then the local ones, so that BatchNorm has the statistics of one size;
+    each view separately if ``is_apart``.
+
+    Source: caron2020, section 3.2 (multi-crop); balestriero2025.
+
+    Args:
+        backbone: maps samples of both sizes to representations (n, width).
+        head: projector and output map.
+        loss: of a distribution; takes local views.
+        chunks: encode in chunks; None encodes all views of a size at once.
+        is_apart: encode each view separately.
+    """
+
+    def __init__(
+        self, backbone: nn.Module, head: Head, loss: SlicedLoss, *, chunks: Chunks | None = None, is_apart: bool = False
+    ) -> None:
+        super().__init__(backbone, head, chunks)
+        self.loss: SlicedLoss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.is_apart = is_apart
+
+    def forward(
+        self,
+        view0: Tensor,
+        view1: Tensor,
+        labels: Tensor | None = None,
+        step: int = 0,
+        local: Tensor | None = None,
+    ) -> Tensor:
+        """See ``Method.forward``; ``local`` holds the local views, (l, n, ...), and labels are not looked at."""
+        z0, z1 = embed_of_one_size(self, (view0, view1), is_apart=self.is_apart)
+        small = () if local is None else embed_of_one_size(self, local.unbind(), is_apart=self.is_apart)
+        return loss_across_ranks(self.loss, z0, z1, None, step, local=small)
+
+    def after_step(self, progress: float = 1.0) -> None:
+        """No part of it follows another."""
 
 
 class TwoTowers(EmbeddingMethod):
@@ -123,7 +170,9 @@ class TwoTowers(EmbeddingMethod):
         return loss_across_ranks(self.loss, z0, z1, None, step)
 
 
-def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+def loss_across_ranks(
+    loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, *, local: Sequence[Tensor] = ()
+) -> Tensor:
     r"""This rank's share of a loss whose keys are the samples of all ranks and whose anchors are this rank's.
 
     .. math:: \frac{1}{W} \sum_{r=1}^{W} L_r = L(\text{the batches of all ranks, one after another})
@@ -133,7 +182,7 @@ def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None 
     the gradient that one process would have found on the whole batch. That holds for the loss's own parameters, too,
     such as a learnable temperature: let them be averaged along. A single process gets the loss as it is.
 
-    Both views are gathered in one collective and the labels in a second; gradients of all ranks come back summed.
+    All views are gathered in one collective and the labels in a second; gradients of all ranks come back summed.
 
     Args:
         loss: any loss of ``counterpoint.losses``.
@@ -141,6 +190,7 @@ def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None 
         z1: second view, same samples and dtype.
         labels: whole numbers (n,) or None, on all ranks alike.
         step: number of the call, on all ranks alike; a loss that draws gets it.
+        local: further views of the same samples, each (n, d), for a loss of a distribution.
 
     Returns:
         Scalar tensor.
@@ -155,19 +205,21 @@ def loss_across_ranks(loss: Loss, z0: Tensor, z1: Tensor, labels: Tensor | None 
     tensor(True)
     """
     # By step, not by a generator: resumed runs and all ranks draw the same.
-    drawn = {"step": step} if loss.draws_by_step else {}
+    named: dict[str, Any] = {"step": step} if loss.draws_by_step else {}
     if world_size() == 1:
-        return loss(z0, z1, labels, **drawn)
+        return loss(z0, z1, labels, **named, **({"local_LND": torch.stack([*local])} if local else {}))
     if labels is not None:
         check_labels(labels, len(z0))
     # Before the gather, which wants equal shapes on all ranks.
     check_equal_batches(z0, labels)
     own = own_rows(len(z0))
-    # (n, 2, d): rows of both views travel together, and come back in the order of ranks.
-    z0_all, z1_all = gather_rows(torch.stack([z0, z1], dim=1)).unbind(1)
+    # (n, views, d): rows of all views travel together, and come back in the order of ranks.
+    z0_all, z1_all, *local_all = gather_rows(torch.stack([z0, z1, *local], dim=1)).unbind(1)
+    if local_all:
+        named["local_LND"] = torch.stack(local_all)
     labels_all = None if labels is None else gather_rows(labels)
     # All samples are keys, this rank's rows are anchors; merge_columns adds what other ranks' anchors give a key.
-    return loss(z0_all, z1_all, labels_all, part=Part(own.start, own.stop, merge_columns), **drawn)
+    return loss(z0_all, z1_all, labels_all, part=Part(own.start, own.stop, merge_columns), **named)
 
 
 def each_unknown_its_own(labels_N: Tensor) -> Tensor:

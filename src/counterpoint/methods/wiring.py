@@ -12,19 +12,21 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import own_draws
 from counterpoint.core.user_objects import CUSTOM
+from counterpoint.data.views.presets import plan_views
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.cross_entropy import ClassLoss
+from counterpoint.losses.distribution import SlicedLoss
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import MethodEntry, method_named
 from counterpoint.methods.encoding import Chunks, Head
-from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
+from counterpoint.methods.joint import Classification, JointEmbedding, MultiCrop, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
 from counterpoint.nn.heads import build_predictor, build_projector, check_subvector
 from counterpoint.nn.synced_norm import batch_norm_layers
 
-Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification
+Wiring = JointEmbedding | MultiCrop | MomentumQueue | Predictive | TwoTowers | Classification
 
 # Backbone and projector have seed and seed + 1.
 PREDICTOR_SEED, QUEUE_SEED, SECOND_SEED, CLASSIFIER_SEED = 2, 3, 4, 5
@@ -180,8 +182,12 @@ def loss_of(
     return loss
 
 
-def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> JointEmbedding:
+def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> JointEmbedding | MultiCrop:
     loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
+    if settings.views.local_crops:
+        assert isinstance(loss, SlicedLoss)
+        _check_local(settings, parts)
+        return MultiCrop(parts.backbone, parts.head, loss, **_passes(settings))
     return JointEmbedding(parts.backbone, parts.head, loss, **_passes(settings))
 
 
@@ -238,6 +244,21 @@ def _classification(settings: TrainSettings, entry: MethodEntry, parts: MethodPa
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes, further=sizes)
     assert isinstance(loss, ClassLoss)
     return Classification(parts.backbone, parts.head, loss, **_passes(settings))
+
+
+def _check_local(settings: TrainSettings, parts: MethodParts) -> None:
+    """Refuse local views that the data or the encoder do not have."""
+    if parts.second_shape is not None:
+        raise UsageError("views.local_crops cuts views from one picture, and the data are pairs; leave it at 0")
+    channels, *size = parts.in_shape
+    shape = (channels, *plan_views(settings.views).local_size((size[0], size[1])))
+    remedy = f"take an encoder that pools, or --views.local-side 1, not {settings.views.local_side}"
+    try:
+        width = feature_width(parts.backbone, shape)
+    except UsageError as error:
+        raise UsageError(f"local views: {error}; {remedy}") from None
+    if width != parts.width:
+        raise UsageError(f"local views have {width} features, and whole ones {parts.width}; {remedy}")
 
 
 def _passes(settings: TrainSettings) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from counterpoint.data.views.presets import PRESETS, ViewPlan, plan_views
 from counterpoint.diagnostics.evidence import Lever
 from counterpoint.diagnostics.remedies import USUAL_BATCH, USUAL_FEATURES
 from counterpoint.losses.build import parameters_of, shared_settings
+from counterpoint.losses.distribution import CATALOGUE as OF_DISTRIBUTIONS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.methods.catalogue import ENCODES_BOTH, MethodEntry, method_named
 from counterpoint.methods.wiring import check_loss
@@ -162,6 +163,13 @@ def chosen(value: Any, otherwise: Any) -> Any:
     return otherwise if value == AUTO else value
 
 
+def _local(facts: Facts) -> str | None:
+    """Local views go to losses that take more than two views."""
+    if facts.method.wiring == "joint" and facts.loss in OF_DISTRIBUTIONS:
+        return None
+    return f"loss {facts.loss} compares two views; {', '.join(OF_DISTRIBUTIONS)} (--loss.name) take more"
+
+
 def _stem(facts: Facts) -> str | None:
     """Stem and kernels of ResNets; which encoder ``auto`` is shows with the data."""
     encoder = facts.settings.encoder
@@ -221,7 +229,7 @@ def _shards(facts: Facts) -> tuple[str, ...]:
     return ("an image folder",)
 
 
-# Each rule says why its setting has no effect; None where it has one. Those of views wait for the data.
+# Each rule says why its setting has no effect; None where it has one. Those of changes wait for the data.
 RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "stem": _stem,
     "initial": _stem,
@@ -244,6 +252,7 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
         f"optim.{name}": _read_by("optim.schedule", "cosine", "epoch-cosine")
         for name in ("final_share", "peak_epochs", "cosine_epochs")
     },
+    "views.local_crops": _local,
     "engine.chunk_norm": lambda facts: (
         "engine.chunk_size is none; chunks need it" if facts.settings.engine.chunk_size == "none" else None
     ),
@@ -276,6 +285,7 @@ IMAGE_RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "views.jitter_saturation": lambda facts: _needs_colour(facts) or _needs_change("jitter")(facts),
     "views.blur_sigma": _needs_change("blur"),
     "views.interpolation": _needs_change("crop_scale", unless=(1.0, 1.0)),
+    **{f"views.{name}": _needs_change("local_crops") for name in ("local_side", "local_scale")},
     **{f"views.{name}": _needs_change("affine") for name in ("rotate", "translate", "zoom", "shear", "fill")},
 }
 

@@ -17,7 +17,7 @@ from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, Inp
 from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.joint import Classification, EmbeddingMethod
+from counterpoint.methods.joint import Classification, EmbeddingMethod, MultiCrop
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_record import CurvatureSettings
 
@@ -145,6 +145,8 @@ def _of_method(parameters: Parameters) -> dict[str, Tensor]:
 
 def _with_hessian(job: TrainingJob) -> Loss:
     """The loss of a run whose training follows the gradient of one function of the weights."""
+    if isinstance(job.method, MultiCrop):
+        raise UsageError("curvature is that of a loss of two views, and this run has local ones (views.local_crops)")
     if not isinstance(job.method, EmbeddingMethod):
         raise UsageError(
             f"method {job.settings.method} has a part that gets no gradient (a momentum encoder, a queue, or "

@@ -5,7 +5,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -82,7 +82,9 @@ class Decisions:
     is_solarized_B: Tensor
 
 
-def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple[int, int]) -> Decisions:
+def decide(
+    plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple[int, int], out_size: tuple[int, int]
+) -> Decisions:
     """Turn random numbers into decisions.
 
     Args:
@@ -90,11 +92,12 @@ def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1).
         is_second_B: bool: which are second views, where the plan tells the two apart.
         size: height and width of the images.
+        out_size: height and width of the views.
     """
     is_flipped_B, crop = uniforms_BK[:, FLIP] < plan.flip, None
-    if plan.crop_scale != (1.0, 1.0):
+    if plan.crop_scale != (1.0, 1.0) or out_size != size:
         boxes_B4 = random_crop_boxes(uniforms_BK[:, CROP], *size, plan.crop_scale)
-        crop = plan_crop(boxes_B4, is_flipped_B, size, plan.interpolation)
+        crop = plan_crop(boxes_B4, is_flipped_B, out_size, plan.interpolation)
         is_flipped_B = torch.zeros_like(is_flipped_B)  # a crop flips while it resamples
     # The six numbers of an affine map: angle, shift (x, y), zoom, shear (x, y).
     moved_B6 = uniforms_BK[:, AFFINE_NUMBERS]
@@ -108,7 +111,7 @@ def decide(plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple
         crop=crop,
         is_flipped_B=is_flipped_B,
         is_moved_B=uniforms_BK[:, AFFINE] < plan.affine,
-        maps_B23=affine_maps(angle_B, plan.translate * signed_B6[:, 1:3], zoom_B, shear_B2, size),
+        maps_B23=affine_maps(angle_B, plan.translate * signed_B6[:, 1:3], zoom_B, shear_B2, out_size),
         is_jittered_B=uniforms_BK[:, JITTER] < plan.jitter,
         jitter=draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation),
         is_grey_B=uniforms_BK[:, GRAYSCALE] < plan.grayscale,
@@ -172,6 +175,24 @@ class ViewDrawer:
         first, last = self._ready_views(both, torch.cat([ids_B, ids_B]), epoch, view_2B).chunk(2)
         return first, last
 
+    def local_views(self, samples: Tensor, ids_B: Tensor, epoch: int) -> Tensor | None:
+        """Views 2, 3, ... of each image: smaller ones, of smaller crops, (l, b, c, h, w); None where the plan has none.
+
+        What differs between the first and the second view is as in one and in the other in turn.
+        """
+        plan = self.plan
+        if isinstance(plan, OwnViews) or plan.local_crops == 0:
+            return None
+        local = replace(self, plan=replace(plan, crop_scale=plan.local_scale, local_crops=0))
+        size = plan.local_size((samples.shape[2], samples.shape[3]))
+        mean, std = self._moments(samples)
+
+        def finish(views: Tensor) -> Tensor:
+            return views.sub_(mean).div_(std)
+
+        numbers = [torch.full_like(ids_B, 2 + number) for number in range(plan.local_crops)]
+        return torch.stack([local.draw(samples, ids_B, epoch, view_B, finish, size) for view_B in numbers])
+
     def _ready_views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Views, standardised in place."""
         mean, std = self._moments(samples)
@@ -183,8 +204,16 @@ class ViewDrawer:
         mean, std = (value.to(like.device, non_blocking=True).reshape(shape) for value in (self.mean, self.std))
         return mean, std
 
-    def draw(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, finish: Finish | None = None) -> Tensor:
-        """Draw one view per sample: images in [0, 1], or vectors; then finish it, in place."""
+    def draw(
+        self,
+        samples: Tensor,
+        ids_B: Tensor,
+        epoch: int,
+        view_B: Tensor,
+        finish: Finish | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> Tensor:
+        """Draw one view per sample: images in [0, 1], of a size or the samples' own, or vectors; then finish it."""
         plan = self.plan
         if isinstance(plan, OwnViews):
             views = plan.draw_each(samples, self.seed, epoch, ids_B.cpu(), view_B.cpu())
@@ -197,7 +226,9 @@ class ViewDrawer:
         # Each image's view follows from its own draws, so that parts of a batch can be drawn by several threads.
         def draw(rows: slice) -> Tensor:
             uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
-            return image_views(samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish)
+            return image_views(
+                samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish, size=size
+            )
 
         num_samples = len(samples)
         num_parts = min(torch.get_num_threads(), num_samples // SMALLEST_PART) if samples.device.type == "cpu" else 1
@@ -229,6 +260,7 @@ def image_views(
     *,
     is_second_B: Tensor | None = None,
     finish: Finish | None = None,
+    size: tuple[int, int] | None = None,
 ) -> Tensor:
     """One view per image from its own row of random numbers.
 
@@ -238,6 +270,7 @@ def image_views(
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
         is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart (none by default).
         finish: last change, in place, such as standardising.
+        size: height and width of the views; None for those of the images.
 
     Returns:
         float32, in [0, 1] before ``finish``.
@@ -245,17 +278,19 @@ def image_views(
     if is_second_B is None:
         is_second_B = torch.zeros(len(uniforms_BK), dtype=torch.bool)
     # Written chunk by chunk: what the changes need beside it is of a chunk's size.
-    views = torch.empty(samples_BCHW.shape, dtype=torch.float32, device=samples_BCHW.device)
+    num_images, num_channels, height, width = samples_BCHW.shape
+    size = size or (height, width)
+    views = torch.empty((num_images, num_channels, *size), dtype=torch.float32, device=samples_BCHW.device)
     chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
-    size = max(1, chunk // max(1, math.prod(views.shape[1:])))
-    decisions = decide(plan, uniforms_BK, is_second_B, (views.shape[2], views.shape[3]))
+    num_at_once = max(1, chunk // max(1, math.prod(samples_BCHW.shape[1:])))
+    decisions = decide(plan, uniforms_BK, is_second_B, (height, width), size)
     # Images of a chunk whose hue turns at the same place become neighbours, those without jitter last:
     # ``change_rows`` changes them without a copy.
     place_B = torch.where(decisions.is_jittered_B, decisions.jitter.hue_place_B, 4)
-    order_B = (torch.arange(len(views)) // size * 5 + place_B).argsort()
+    order_B = (torch.arange(len(views)) // num_at_once * 5 + place_B).argsort()
     decisions = rows_of(decisions, order_B)
-    for start in range(0, len(views), size):
-        rows = slice(start, start + size)
+    for start in range(0, len(views), num_at_once):
+        rows = slice(start, start + num_at_once)
         # A chunk's images are sorted among themselves, and written back in their own order.
         local_B = order_B[rows] - start
         there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))

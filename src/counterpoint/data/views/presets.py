@@ -53,6 +53,14 @@ class ViewPlan:
     fill: "Fill" = "black"
     noise: float = 0.0
     dropout: float = 0.0
+    local_crops: int = 0
+    local_side: float = 0.5
+    local_scale: tuple[float, float] = (0.05, 0.3)  # balestriero2025's
+
+    def local_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width of a local view of pictures of a size."""
+        height, width = (max(1, round(self.local_side * side)) for side in size)
+        return height, width
 
 
 def choose_preset(kind: "Kind", shape: tuple[int, ...], looks: "Looks | None" = None) -> tuple[str, str]:
@@ -99,6 +107,7 @@ def plan_views(settings: ViewSettings) -> ViewPlan:
     )
     for name, (low, high), smallest, largest in (
         ("crop_scale", plan.crop_scale, 0.0, 1.0),
+        ("local_scale", plan.local_scale, 0.0, 1.0),
         ("blur_sigma", plan.blur_sigma, 0.0, math.inf),
         ("zoom", plan.zoom, 0.0, math.inf),
     ):

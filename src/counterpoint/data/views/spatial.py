@@ -84,13 +84,13 @@ def random_crop_boxes(uniforms_BK: Tensor, height: int, width: int, scale: tuple
 def plan_crop(
     boxes_B4: Tensor, is_flipped_B: Tensor, size: tuple[int, int], interpolation: Interpolation = "bilinear"
 ) -> Crop:
-    """Work out how each image's box is brought to the size of the image, flipped left to right where asked.
+    """Work out how each image's box is brought to a size, flipped left to right where asked.
 
     Args:
-        boxes_B4: int64 top, left, height, width. A box lies inside its image, so that nothing is ever shrunk and
-            antialiasing would change nothing.
+        boxes_B4: int64 top, left, height, width. A box lies inside its image, so that a view of the image's size is
+            never shrunk. A larger box is shrunk without antialiasing.
         is_flipped_B: bool.
-        size: height and width of the images.
+        size: height and width of the views.
         interpolation: between the pixels; bicubic may leave the range of the values.
     """
     rows = _taps(boxes_B4[:, 0], boxes_B4[:, 2], size[0], interpolation)
@@ -125,7 +125,7 @@ def apply_crop(images_BCHW: Tensor, crop: Crop) -> Tensor:
 
 
 def _taps(start_B: Tensor, length_B: Tensor, size: int, interpolation: Interpolation) -> Taps:
-    """Taps of a resize of [start, start + length) to ``size`` >= length pixels, those outside the box left out."""
+    """Taps of a resize of [start, start + length) to ``size`` pixels, those outside the box left out."""
     offset_K1 = torch.tensor(OFFSETS[interpolation])[:, None]
     length_B11 = length_B[:, None, None]
     # Pixel centres lie at halves: output j comes from (j + 1/2) * length / size - 1/2.
