@@ -77,6 +77,17 @@ def test_the_folder_is_a_run_whose_embedding_is_the_code(made: Any) -> None:
     assert len(answer["queries"][0]["hits"]) == 3
 
 
+def test_codes_in_parquet_read_back(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+    written = sparsified(tmp_path / "code", epochs=1, codes=str(tmp_path / "codes.parquet")).codes
+    table = arrow.read_table(tmp_path / "codes.parquet").to_pydict()
+    assert table["name"] == [str(row) for row in range(NUM)]
+    rebuilt = np.zeros((NUM, 64), np.float32)
+    for row, (units, values) in enumerate(zip(table["indices"], table["values"], strict=True)):
+        rebuilt[row, units] = values
+    np.testing.assert_array_equal(rebuilt, written.toarray())
+
+
 def test_a_seed_gives_the_same_bits_and_another_seed_others(made: Any, tmp_path: Path) -> None:
     again, other = sparsified(tmp_path / "again"), sparsified(tmp_path / "other", seed=1)
     assert (again.codes != made.codes).nnz == 0

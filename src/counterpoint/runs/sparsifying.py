@@ -11,6 +11,7 @@ from typing import Any
 from scipy.sparse import csr_matrix, save_npz
 from torch import Tensor, nn
 
+from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow, write_sparse_rows
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.log_lines import append_line, log_hash
@@ -114,7 +115,8 @@ def sparsify(
         settings: any field of ``TrainSettings``, such as ``out``, ``epochs``, ``seed``, ``temperature``, ``init`` (the
             weights of a named encoder) and ``views``. ``supervised=True`` pairs samples of one class, and a sample
             without a label with its own view; ``codes`` is a file for the codes of all samples, a SciPy matrix in
-            ``.npz``; ``overwrite=True`` replaces a run, and ``codes``, that are there.
+            ``.npz`` or lists of indices and values in ``.parquet``; ``overwrite=True`` replaces a run, and ``codes``,
+            that are there.
 
     Raises:
         UsageError: k is above ``dims``, ``dims`` below the width of the features, or another setting is wrong.
@@ -126,7 +128,10 @@ def sparsify(
     supervised = settings.pop("supervised", False)
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     if codes is not None:
-        check_new_file(Path(codes), (".npz",), overwrite=overwrite, flag="--codes")
+        codes = Path(codes)
+        check_new_file(codes, (".npz", PARQUET_SUFFIX), overwrite=overwrite, flag="--codes")
+        if codes.suffix == PARQUET_SUFFIX:
+            require_arrow(codes.suffix)
     reporter = Reporter(quiet=quiet)
     found, given = code_subject(subject, data, labels, settings)
     asked = merge({"method": "ncl", "temperature": TEMPERATURE, **found}, nest(_of_code(settings, sizes, dims)))
@@ -151,7 +156,9 @@ def sparsify(
     seed = assembled.settings.seed
     figures = code_figures(code, x_ND, assembled.part.split, assembled.source.labels, sizes=sizes, seed=seed)
     if codes is not None:
-        write_atomically(Path(codes), lambda path: _write_codes(path, rows))
+        names = assembled.source.sample_names
+        write = _write_npz if codes.suffix == ".npz" else lambda path, rows: write_sparse_rows(path, names, rows)
+        write_atomically(codes, lambda path: write(path, rows))
     num_distinct = len({row.tobytes() for row in x_ND.numpy()})
     return Sparsified(given.run_at(folder.path), rows, figures, _pairs_in_words(assembled, supervised), num_distinct)
 
@@ -226,7 +233,7 @@ def _pairs_in_words(assembled: Assembled, supervised: bool) -> str:
     )
 
 
-def _write_codes(path: Path, rows: csr_matrix) -> None:
+def _write_npz(path: Path, rows: csr_matrix) -> None:
     # A stream, since SciPy would add .npz to the name of a temporary file.
     with path.open("wb") as stream:
         save_npz(stream, rows)

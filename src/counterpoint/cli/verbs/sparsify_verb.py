@@ -35,7 +35,7 @@ class SparsifyFlags(VerbFlags):
     dims: Count = option("units", 4096)
     labels: str | None = option("file with one label per sample: .npy, or .csv (file,label)")
     supervised: bool = option("pairs are samples of one class, by --labels or those of the data", False)
-    codes: str | None = option("file for the codes of all samples: a SciPy matrix of sparse rows, .npz")
+    codes: str | None = option("file for the codes of all samples: sparse rows of SciPy (.npz), or lists (.parquet)")
     overwrite: bool = option("replace the run in --out if there is one", False)
     as_json: Json = False
 
