@@ -47,7 +47,20 @@ from counterpoint.search.sparse_search import CodeIndex
 SIZES = (2, 4, 8, 16)
 MODULES = ("numpy", "numpy.linalg", "scipy.stats", "scipy.signal", "scipy.sparse", "scipy.optimize", "torch",
            "torch.nn", "scipy.special", "sklearn.metrics")  # fmt: skip
-COLUMNS = ("data", "seed", "code", "k", "bytes", "knn", "probe", "knn minus ours", "low", "high", "silent", "minutes")
+COLUMNS: tuple[str, ...] = (
+    "data",
+    "seed",
+    "code",
+    "k",
+    "bytes",
+    "knn",
+    "probe",
+    "knn minus ours",
+    "low",
+    "high",
+    "silent",
+    "minutes",
+)
 
 
 def median_ms(search: Any, queries: list[Any]) -> float:
@@ -84,7 +97,7 @@ def search(num_rows: int, graph_rows: int, num_queries: int = 200) -> None:
     built = time.perf_counter() - begun
     of_codes = median_ms(lambda query: index.search(query, 10), [codes[row] for row in chosen])
     first = index.search(codes[chosen[:3]], 10).similarity_QK.numpy()
-    lengths = np.sqrt(codes.multiply(codes).sum(axis=1)).A1
+    lengths = np.sqrt(np.asarray(codes.multiply(codes).sum(axis=1)).ravel())
     for place, row in enumerate(chosen[:3]):
         cosines = (codes @ codes[row].T).toarray()[:, 0] / (lengths * lengths[row])
         np.testing.assert_allclose(first[place], np.sort(cosines)[::-1][:10], rtol=1e-5)
@@ -157,9 +170,10 @@ def others(x_ND: Tensor, train: Tensor, k: int, dims: int, seed: int) -> Iterato
     """Names, bytes and rows of codes as large as k entries of 8 bytes."""
     centred = (x_ND - x_ND[train].mean(dim=0)).numpy()
     fitted, width = centred[train.numpy()], min(2 * k, x_ND.shape[1])
-    yield "PCA", 4 * width, torch.from_numpy(PCA(width, random_state=seed).fit(fitted).transform(centred))
-    random = GaussianRandomProjection(width, random_state=seed).fit(fitted).transform(centred)
-    yield "random projection", 4 * width, torch.from_numpy(np.asarray(random, np.float32))
+    linear: dict[str, Any] = {"PCA": PCA, "random projection": GaussianRandomProjection}
+    for name, model in linear.items():
+        projected = model(width, random_state=seed).fit(fitted).transform(centred)
+        yield name, 4 * width, torch.from_numpy(np.asarray(projected, np.float32))
     best = expected_activation(torch.from_numpy(fitted)).argsort(descending=True, stable=True)[:width]
     yield "truncation", 4 * width, torch.from_numpy(centred)[:, best]
     if k == SIZES[0]:
