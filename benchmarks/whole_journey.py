@@ -10,6 +10,7 @@ something does not hold, or all of it took longer than ten minutes.
 """
 
 import argparse
+import html
 import json
 import re
 import shutil
@@ -167,10 +168,14 @@ def search(journey: Journey) -> Iterator[Check]:
     # The run left its copies out, as recommended: they are looked for where they still are.
     part = Path(pairs[0][0]).parts[0]
     named = [{Path(name).relative_to(part).as_posix() for name in pair} for pair in pairs]
-    words = ("search", "run", "--duplicates", "--to", f"photos/{part}", "-q", "--json")
-    groups = [set(group["names"]) for group in json.loads(journey.command(*words))["groups"]]
+    common = ("search", "run", "--duplicates", "--to", f"photos/{part}", "-q")
+    groups = [set(group["names"]) for group in json.loads(journey.command(*common, "--json"))["groups"]]
     together = sum(any(pair <= group for group in groups) for pair in named)
     yield Check(f"{together} of {len(pairs)} near copies share a group with their photograph", together == len(pairs))
+    journey.command(*common, "--out", "copies.html")
+    page = html.unescape((journey.folder / "copies.html").read_text(encoding="utf-8"))
+    shown = sum(all(name in page for name in pair) for pair in named)
+    yield Check(f"the page shows {shown} of {len(pairs)} pairs, with pictures", shown == len(pairs) and "<img" in page)
     queries = [str(Path("photos") / copy) for _, copy in pairs]
     answer = json.loads(journey.command("search", "run", *queries, "-k", str(HITS), "-q", "--json"))
     found = [{hit["name"] for hit in query["hits"]} for query in answer["queries"]]

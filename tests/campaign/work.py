@@ -28,6 +28,7 @@ READING = {
     "compare": ["compare", "{run}", "{m}/whole-1"],
     "spectrum": ["spectrum", "{run}", "--steps", "2", "--batch-size", "8"],
     "search": ["search", "{run}", "0", "--no-cache"],
+    "search page": ["search", "{run}", "0", "--out", "{f}/hits.html"],
     "shards": ["embed", "{run}", "--out", "{f}/shards", "--shards", "16"],
     "verify": ["verify", "{run}"],
     "preview": ["preview", "--data", "{pictures}", "--out", "{f}/sheet.png", "--samples", "2", "--overwrite"],

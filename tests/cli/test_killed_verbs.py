@@ -26,6 +26,7 @@ VERBS = {
     "spectrum": (["spectrum", "@run", "--steps", "3"], 1),
     "report": (["report", "@run"], 1),
     "embed": (["embed", "@run", "--out", "@table.npz", "--overwrite"], 1),
+    "search": (["search", "@run", "0", "--out", "@hits.html"], 2),
     "export": (["export", "@run", "--to", "safetensors", "--out", "@exported", "--overwrite"], 3),
     "audit": (["audit", "@data", "--out", "@audit.html", "--json", "@audit.json", "--overwrite"], 2),
 }

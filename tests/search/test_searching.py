@@ -154,17 +154,26 @@ def test_five_samples_can_be_searched_and_one_cannot(run: cp.Run, photos: Path, 
         cp.search(run, 0, to=str(tmp_path), k=1, quiet=True)
 
 
-def test_the_command_prints_at_most_100_columns(run: cp.Run, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_at_most_100_columns_and_draws_a_page(
+    run: cp.Run, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "hits.html"
     words = ["search", str(run.path), str(photos / "a" / "00.png"), "5", "-k", "4", "-q"]
-    assert main(words) == 0
+    assert main([*words, "--out", str(page)]) == 0
     printed = capsys.readouterr().out
-    assert max(map(len, printed.splitlines())) <= 100
+    *own, drawn = printed.splitlines()
+    assert max(map(len, own)) <= 100
     assert "a/smaller.png" in printed
+    assert drawn == f"Drawn in {page}."
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<img ") == 10
+    assert "<script" not in text
     assert main([*words, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert [len(asked["hits"]) for asked in values["queries"]] == [4, 4]
-    assert main(["search", str(run.path), "--duplicates", "-q"]) == 0
+    assert main(["search", str(run.path), "--duplicates", "-q", "--out", str(tmp_path / "copies.html")]) == 0
     assert "4 groups of near-duplicates" in capsys.readouterr().out
+    assert (tmp_path / "copies.html").read_text(encoding="utf-8").count("<img ") == 8
 
 
 @pytest.mark.parametrize(

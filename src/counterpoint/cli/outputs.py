@@ -2,10 +2,12 @@
 
 import json
 import os
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from counterpoint.core.errors import CounterpointError
+from counterpoint.core.errors import CounterpointError, RunError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, SeedRuns
@@ -15,12 +17,14 @@ Level = Literal["note", "warning", "severe"]
 UNHEALTHY = 3  # exit code
 
 
-def print_found(found: Any, *, as_json: bool) -> None:
-    """Print a record as text, or what its ``to_dict`` returns as JSON."""
+def print_found(found: Any, *, as_json: bool, page: Path | None = None) -> None:
+    """Print a record as text, below which its page is named, or what its ``to_dict`` returns as JSON."""
     if as_json:
         print(json.dumps(finite_or_null(found.to_dict()), indent=1))
-    else:
-        print(shown_lines(found))
+        return
+    print(shown_lines(found))
+    if page is not None:
+        print(f"\nDrawn in {shown(page)}.")
 
 
 def print_folder(path: Path) -> None:
@@ -57,6 +61,28 @@ def print_trained(trained: Run | SeedRuns, *, judged: bool, as_json: bool = Fals
         print(json.dumps({"path": str(trained.path), "runs": rows}, indent=1))
     else:
         print(shown(trained.path))
+
+
+def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
+    """Refuse a place for a page before the work; what is returned draws the page of what was found.
+
+    Args:
+        out: file of the page; None draws none.
+        name: of the page, whose module in ``report`` holds ``NAME_PAGE`` and ``render_name``.
+
+    Raises:
+        RunError: something else is there, or its folder does not exist.
+    """
+    if out is None:
+        return lambda found: None
+    from counterpoint.report.document import check_target, write_page  # deferred: loads NumPy and Pillow
+
+    module, target = import_module(f"counterpoint.report.{name}_page"), Path(out)
+    kind, render = getattr(module, f"{name.upper()}_PAGE"), getattr(module, f"render_{name}")
+    check_target(kind, target)
+    if not target.parent.is_dir():
+        raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
+    return lambda found: write_page(kind, target, lambda: render(found))
 
 
 def health_code(level: str, fail_on: Level | None) -> int:

@@ -2,12 +2,13 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.files import write_text
 from counterpoint.report.markup import Child, Markup, element, join
 
 # Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
@@ -92,6 +93,23 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
         element("p", facts, class_="facts"),
         class_="masthead",
     )
+
+
+def write_page(kind: PageKind, out: str | Path, render: Callable[[], Markup]) -> Path:
+    """Write a page; an earlier one of its kind is replaced.
+
+    Args:
+        kind: of the page.
+        out: HTML file.
+        render: makes the page, once its place is known to be free.
+
+    Raises:
+        RunError: ``out`` cannot be written, or is something else than such a page.
+    """
+    target = Path(out)
+    check_target(kind, target)
+    write_text(target, render())
+    return target
 
 
 def check_target(kind: PageKind, target: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import READ, VerbFlags, option
-from counterpoint.cli.outputs import Level, health_code
-from counterpoint.core.errors import RunError
-from counterpoint.core.files import check_new_file, write_text
+from counterpoint.cli.outputs import Level, health_code, page_writer
+from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
 
 PLACE, SUMMARY = 4, "check data before training: contents and problems"
@@ -43,20 +42,11 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     file = None if flags.json_file in (None, "-") else Path(flags.json_file)
     if file is not None:
         check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")
-    page = None if flags.out is None else Path(flags.out)
     from counterpoint.audit.auditing import audit  # deferred: loads torch
-    from counterpoint.report.audit_page import AUDIT_PAGE, render_audit  # deferred: loads NumPy and Pillow
-    from counterpoint.report.document import check_target  # deferred: as above
 
-    if page is not None:
-        check_target(AUDIT_PAGE, page)
-        if not page.parent.is_dir():
-            raise RunError(f"cannot write {page}: {page.parent} is not a folder; make it first or choose another --out")
+    write = page_writer(flags.out, "audit")
     found = audit(flags.data, against=flags.against, quiet=flags.quiet, **settings.get("source", {}))
     print(json.dumps(found.to_dict(), indent=1) if flags.json_file == "-" else shown_lines(found))
-    if file is not None:
-        print(shown(found.save(file)))
-    if page is not None:
-        write_text(page, render_audit(found))
-        print(shown(page))
+    written = [file and found.save(file), write(found)]
+    print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")
     return health_code(found.level, flags.fail_on)

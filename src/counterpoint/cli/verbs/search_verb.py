@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import CHOOSING, Json, Names, RunFlags, given, option
-from counterpoint.cli.outputs import print_found
+from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
@@ -16,10 +16,10 @@ and, where dimensions have a meaning (non-negative embeddings, as in ncl), with 
 Every sample is compared.
 
 examples:
-  counterpoint search runs/photos holiday.jpg
+  counterpoint search runs/photos holiday.jpg --out hits.html
   counterpoint search runs/photos 17 cats/4.jpg -k 5 --json
   counterpoint search runs/photos new.jpg --to other_photos/
-  counterpoint search runs/photos --duplicates"""
+  counterpoint search runs/photos --duplicates --out copies.html"""
 SETTINGS = CHOOSING
 
 
@@ -32,23 +32,25 @@ class SearchFlags(RunFlags, LookSettings):
     layer: str = option("auto, embedding, representation, or a module of the backbone", "auto")
     duplicates: bool = option("instead of queries: groups of near-duplicates", False)
     threshold: float | None = option("with --duplicates: least cosine of a pair")
+    out: str | None = option("an HTML page with pictures")
     as_json: Json = False
 
 
 def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
-    """Answer, and print."""
+    """Answer, print, and draw the page."""
     open_run(Path(flags.run))  # before torch is loaded
     if flags.duplicates == bool(flags.queries):
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     if flags.threshold is not None and not flags.duplicates:
         raise UsageError("--threshold goes with --duplicates")
+    write = page_writer(flags.out, "search")
     from counterpoint.search.duplicates import duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
     options = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "to": flags.to}
-    options["quiet"] = flags.quiet
+    options |= {"pictures": flags.out is not None, "quiet": flags.quiet}
     if flags.duplicates:
         found = duplicates(flags.run, threshold=flags.threshold, **options)
     else:
         found = search(flags.run, list(flags.queries), k=flags.k, **options)
-    print_found(found, as_json=flags.as_json)
+    print_found(found, as_json=flags.as_json, page=write(found))

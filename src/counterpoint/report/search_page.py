@@ -1,0 +1,109 @@
+"""The page of a search: each query beside its hits, with what they share; or groups of near-duplicates. No script."""
+
+from collections.abc import Mapping
+
+from counterpoint.core.terminal_text import hide_folders, printable
+from counterpoint.evaluation.search_records import Asked, Copies, CopyGroup, Hit, SearchAnswer, SharedConcept
+from counterpoint.report.document import PageKind, PageSection, document, plain_header
+from counterpoint.report.markup import Markup, element, join, prose
+from counterpoint.report.picture_sheets import data_address
+from counterpoint.report.wording import count, number, percent
+
+SEARCH_PAGE = PageKind(
+    "page of a search",
+    "search.html",
+    Markup('<meta name="generator" content="counterpoint search">'),
+    styles=("style.css", "search_style.css"),
+)
+SIDES = (96, 48, 24)  # pixels of a thumbnail; smaller ones where the page would be too large
+MAX_BYTES = 8_000_000
+MAX_GROUPS = 300
+
+
+def render_search(found: SearchAnswer | Copies, max_bytes: int = MAX_BYTES) -> Markup:
+    """Render the page, with pictures small enough for a number of bytes, if need be without any."""
+    page = Markup()
+    for side in (*SIDES, 0):
+        addresses = {} if side == 0 else {name: data_address(each, side) for name, each in found.pictures.items()}
+        page = _page(found, addresses)
+        if len(page.encode()) <= max_bytes:
+            break
+    return page
+
+
+def _page(found: SearchAnswer | Copies, addresses: Mapping[str, str]) -> Markup:
+    facts = " · ".join(hide_folders(fact) for fact in found.facts.values())
+    reading = element("p", prose(" ".join(hide_folders(words) for words in found.reading)), class_="note")
+    if isinstance(found, Copies):
+        header = plain_header("Counterpoint looks for near-duplicates", printable(found.run), facts)
+        groups = [_group(*each, addresses) for each in enumerate(found.groups[:MAX_GROUPS], start=1)]
+        content = join(_copies_words(found), element("div", groups, class_="groups"))
+        parts = [PageSection("copies", "Near-duplicates", "Which samples occur twice or more?", join(content, reading))]
+        return document(SEARCH_PAGE, f"Near-duplicates: {found.run}", header, parts)
+    header = plain_header("Counterpoint searches", printable(found.run), facts)
+    asked = [_asked(place, each, addresses) for place, each in enumerate(found.queries)]
+    parts = [PageSection("hits", "Hits", "What is most similar, and why?", join(asked, reading))]
+    return document(SEARCH_PAGE, f"Search: {found.run}", header, parts)
+
+
+def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
+    where = "from elsewhere" if asked.row is None else f"row {number(asked.row)}"
+    facts = f"query, {where}{f', class {asked.label}' if asked.label else ''}"
+    own = element(
+        "div",
+        _picture(addresses.get(f"query-{place}"), asked.name),
+        element("h3", element("bdi", printable(asked.name))),
+        element("p", facts, class_="facts"),
+        class_="query",
+    )
+    hits = [_hit(rank, hit, addresses.get(f"row-{hit.row}")) for rank, hit in enumerate(asked.hits, start=1)]
+    return element("article", own, element("ol", hits, class_="hits"), class_="asked")
+
+
+def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
+    similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
+    shared = element("ul", [_shared(each) for each in hit.concepts], class_="shared") if hit.concepts else None
+    return element(
+        "li",
+        _picture(address, hit.name),
+        element("p", f"{rank}. ", element("bdi", printable(hit.name)), class_="place"),
+        element("p", f"class {hit.label}, {similar}" if hit.label else similar, class_="facts"),
+        shared,
+        class_="hit",
+    )
+
+
+def _shared(concept: SharedConcept) -> Markup:
+    """One dimension that both activate, its share as a bar."""
+    track = Markup('<rect class="track" width="100" height="6"/>')
+    bar = element("rect", class_="bar", width=100 * min(concept.share, 1.0), height=6)
+    drawn = element("svg", track, bar, viewBox="0 0 100 6", preserveAspectRatio="none", aria_hidden="true")
+    return element("li", f"d{concept.dim}: {percent(concept.share, 0)}", drawn, class_="level-note")
+
+
+def _picture(address: str | None, name: str) -> Markup | None:
+    return None if address is None else element("img", src=address, alt=printable(name))
+
+
+def _copies_words(found: Copies) -> Markup:
+    total = sum(len(group.rows) for group in found.groups)
+    words = f"{count(len(found.groups), 'group')} of near-duplicates with {count(total, 'sample')}."
+    if len(found.groups) > MAX_GROUPS:
+        words += f" The first {MAX_GROUPS} are shown; --json has all."
+    return element("p", words, class_="reading")
+
+
+def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup:
+    split = ", trained on and held out" if group.crosses_split else ""
+    title = f"Group {place}: {count(len(group.rows), 'sample')}, least cosine {group.least_similarity:.3f}{split}"
+    items = [
+        element(
+            "li",
+            _picture(addresses.get(f"row-{row}"), name),
+            element("p", element("bdi", printable(name)), class_="place"),
+            element("p", f"row {number(row)}{f', {label}' if label else ''}", class_="facts"),
+            class_="hit",
+        )
+        for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
+    ]
+    return element("article", element("h3", title), element("ol", items, class_="hits"), class_="group")
