@@ -4,7 +4,7 @@ import json
 import tempfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
@@ -168,7 +168,8 @@ def evidence_of(drawn: FeatureSet) -> Evidence:
         None if part is None else torch.from_numpy(part.astype(np.float16 if part.dtype == np.float16 else np.float32))
         for part in (drawn.z_ND, drawn.views)
     )
-    return evidence_of_features(given_features(z_ND, drawn.labels, views), SPARSITY_THRESHOLD)
+    evidence = evidence_of_features(given_features(z_ND, drawn.labels, views), SPARSITY_THRESHOLD)
+    return replace(evidence, gaussian_by=drawn.gaussian_by)
 
 
 # ---- trainings

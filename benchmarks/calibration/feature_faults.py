@@ -231,6 +231,25 @@ FAULTS: Mapping[str, FeatureFault] = {
         LABELS,
         "a true property of the samples that no label names looks the same",
     ),
+    "odd dimension": FeatureFault(
+        "one dimension of a Gaussian embedding has groups or tails",
+        ("gaussian-slices",),
+        spoiled.odd_dimension(lambda x, draws: np.sign(x) + draws.uniform(0.2, 0.4) * x, 1, 1),
+        spoiled.either(
+            spoiled.odd_dimension(lambda x, draws: 4 * (draws.random(x.shape) < 0.2) + x, 1, 2),
+            spoiled.odd_dimension(lambda x, draws: np.sign(x) * np.abs(x) ** draws.uniform(2, 3), 1, 2),
+        ),
+    ),
+    "odd directions": FeatureFault(
+        "5 to 25 % of the directions of a Gaussian embedding have groups or tails, in mixed dimensions",
+        ("gaussian-slices",),
+        spoiled.odd_directions(lambda x, draws: np.sign(x) + draws.uniform(0.2, 0.4) * x, 0.1),
+        spoiled.either(
+            spoiled.odd_directions(lambda x, draws: 4 * (draws.random(x.shape) < 0.2) + x, 0.25),
+            spoiled.odd_directions(lambda x, draws: np.sign(x) * np.abs(x) ** draws.uniform(2, 3), 0.05),
+        ),
+        unknowable="mixed with others of equal variance, such directions are no principal one",
+    ),
     "values that are no numbers": FeatureFault(
         "0.2 to 5 % of the rows hold NaN or infinity",
         ("not-finite",),

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +42,14 @@ class FeatureSet:
         labels: of the samples, as a user has them; None without any.
         views: features of another view of the same samples.
         kind: of the data.
+        gaussian_by: why the features should be Gaussian; see ``Evidence.gaussian_by``.
     """
 
     z_ND: Values
     labels: Values | None = None
     views: Values | None = None
     kind: str = "generated"
+    gaussian_by: Literal["", "loss", "theory"] = ""
 
     def at(self, places: Values) -> "FeatureSet":
         """The same of some samples, in the order of their places."""
@@ -298,3 +300,21 @@ def good_features(world: World, kind: str, draws: Draws) -> FeatureSet:
         net = random_net(draws, part.x_NP.shape[1], 40)
         function = lambda x_NP: np.hstack([x_NP, 0.5 * net(x_NP)])  # noqa: E731
     return FeatureSet(function(part.x_NP[places]), part.y_N[places], function(part.other_NP[places]), kind=kind)
+
+
+def gaussian_embedding(draws: Draws, num_classes: int = 0) -> FeatureSet:
+    """What a training leaves whose loss wants a Gaussian: one of uneven spectrum, or unit-length rows for InfoNCE.
+
+    Args:
+        draws: of size, width, spectrum and loss.
+        num_classes: that have means of their own, half a deviation to one apart in each direction; 0 for none.
+    """
+    num, width = round(log_uniform(draws, 300, 4000)), round(log_uniform(draws, 16, 256))
+    size = np.arange(1, width + 1) ** -draws.uniform(0, 0.4)
+    z_ND = draws.normal(size=(num, width))
+    if num_classes:
+        z_ND += draws.uniform(0.5, 1) * draws.normal(size=(num_classes, width))[draws.integers(0, num_classes, num)]
+    z_ND = z_ND * size @ rotation(draws, width)
+    if draws.integers(2):
+        return FeatureSet(z_ND, gaussian_by="loss")
+    return FeatureSet(z_ND / np.linalg.norm(z_ND, axis=1, keepdims=True), gaussian_by="theory")

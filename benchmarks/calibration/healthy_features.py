@@ -21,6 +21,7 @@ from calibration.feature_sets import (
     fitted_centres,
     fitted_network,
     fitted_pca,
+    gaussian_embedding,
     good_features,
     log_uniform,
     random_net,
@@ -367,6 +368,13 @@ FAMILIES: Mapping[str, Family] = {
     "discrete table": Family("one-hot columns and small numbers", _discrete_table),
     "table": Family("breast cancer and wine, standardised", _table),
     "table without labels": Family("diabetes, standardised", _unlabelled_table),
+    "Gaussian by its loss": Family(
+        "SIGReg's or InfoNCE's, without classes", lambda _, draws: gaussian_embedding(draws)
+    ),
+    "contrast with classes": Family(
+        "InfoNCE's, with 10 to 100 classes",
+        lambda _, draws: replace(gaussian_embedding(draws, int(draws.integers(10, 101))), gaussian_by="theory"),
+    ),
     "sorted by class": Family("good features, one class after another", _changed(_sorted_by_class)),
     "partly labelled": Family('10 to 60 % of the labels are None, "" or -1', _changed(_partly_labelled)),
     "long tail": Family("classes of unequal size, up to 8 to 1", _changed(_long_tailed)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calibration.feature_sets import Draws, FeatureSet, Values, log_uniform, rotation, spread
+from calibration.feature_sets import Draws, FeatureSet, Values, gaussian_embedding, log_uniform, rotation, spread
 
 Spoil = Callable[[FeatureSet, Draws], FeatureSet]
 
@@ -103,6 +103,38 @@ def groups(low: float, high: float, num_groups: int) -> Spoil:
             moves[1] = -moves[0]
         views = None if good.views is None else good.views + moves[group_N]
         return replace(good, z_ND=good.z_ND + moves[group_N], views=views)
+
+    return spoil
+
+
+def odd_dimension(shape: Callable[[Values, Draws], Values], low: float, high: float) -> Spoil:
+    """One dimension of a Gaussian embedding has another shape, at some times the mean deviation of the others."""
+
+    def spoil(good: FeatureSet, draws: Draws) -> FeatureSet:
+        embedding = gaussian_embedding(draws)
+        z_ND = embedding.z_ND.copy()
+        odd_N = shape(draws.normal(size=len(z_ND)), draws)
+        z_ND[:, draws.integers(z_ND.shape[1])] = log_uniform(draws, low, high) * z_ND.std() * odd_N / odd_N.std()
+        if embedding.gaussian_by == "theory":
+            z_ND /= np.linalg.norm(z_ND, axis=1, keepdims=True)
+        return replace(embedding, z_ND=z_ND)
+
+    return spoil
+
+
+def odd_directions(shape: Callable[[Values, Draws], Values], share: float) -> Spoil:
+    """Some independent directions of an embedding that its loss makes Gaussian have another shape, in mixed dimensions.
+
+    The loss is SIGReg: directions of another shape are what it has not brought down.
+    """
+
+    def spoil(good: FeatureSet, draws: Draws) -> FeatureSet:
+        num, width = round(log_uniform(draws, 300, 4000)), round(log_uniform(draws, 16, 256))
+        z_ND = draws.normal(size=(num, width))
+        odd = max(round(share * width), 1)
+        z_ND[:, :odd] = shape(z_ND[:, :odd], draws)
+        size = np.arange(1, width + 1) ** -0.4
+        return FeatureSet(z_ND / z_ND.std(axis=0) * size @ rotation(draws, width), gaussian_by="loss")
 
     return spoil
 

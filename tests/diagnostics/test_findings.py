@@ -101,6 +101,13 @@ def embedding(**changes: Any) -> Evidence:
     return evidence(places={EMBEDDING: healthy(**changes)})
 
 
+def sliced(by: str, **changes: float) -> Evidence:
+    """Evidence of an embedding one of whose slices is far from a Gaussian, with what a test changes."""
+    counts = {"slice_count": 256, "slice_random": 2, "slice_principal": 3, "slice_dims": 4}
+    shape = {"slice_worst": 0.05, "slice_limit": 0.003, "slice_dim": None, "slice_skewness": 0.2, "slice_kurtosis": 1.7}
+    return replace(embedding(**{**counts, **shape, **changes}), gaussian_by=by)
+
+
 def weighed(**changes: Any) -> Evidence:
     """Evidence with a look at pairs, of a good run but for what a test changes."""
     good: dict[str, Any] = {
@@ -139,6 +146,7 @@ SILENT = {  # these say nothing where all is well
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
     "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order",
     "non-uniformity", "not-finite", "projector-hides", "rate-too-high", "narrow-embedding", "hiding-views",
+    "gaussian-slices",
 }  # fmt: skip
 
 
@@ -247,6 +255,10 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("duplicates", embedding(duplicates=0.5), "warning", "500 of 1,000 samples are exact copies"),
     ("unrelated-views", embedding(overlap=0.51), "severe", "are unrelated"),
     ("unrelated-views", embedding(overlap=0.7, moved_views=0.97), "severe", "different orders"),
+    ("gaussian-slices", sliced("theory", slice_dim=5, slice_kurtosis=8.0), "warning", "dimension 5 has heavy tails"),
+    ("gaussian-slices", sliced("loss"), "warning", "a direction falls into groups"),
+    ("gaussian-slices", sliced("theory"), "note", "a direction falls into groups"),
+    ("gaussian-slices", sliced("", slice_dim=5, slice_kurtosis=2.0), "note", "dimension 5 has short tails"),
     ("representation-rank", evidence(places={REPRESENTATION: healthy(effective_rank=20.0)}), "warning", "20"),
     ("alignment", embedding(positive_cosine=0.20), "warning", "0.20, different samples 0.02"),
     ("alignment", embedding(negative_cosine=0.80), "warning", "0.85, different samples 0.80"),

@@ -22,11 +22,13 @@ from oracles import pair_oracle, rank_oracle
 from oracles.number_checks import assert_numbers
 
 WITH_OUTLIERS = [f"{name}_with_outliers" for name in ("effective_rank", "rankme", "participation_ratio", "vanished")]
-OWN_TESTS = (  # in test_value_checks and test_label_checks
+OWN_TESTS = (  # in test_value_checks, test_label_checks and test_gaussian_slices
     "label_noise", "leaked_dims", "stray_views", "hidden_modes", "same_views",
     "tail_share", "entry_tail_share", "raw_first_share", "raw_participation_ratio", "largest_scale", "scale_spread",
     "scale_order", "standard_first_share", "standard_participation_ratio", "standard_vanished", "row_order",
     "row_order_within", "distinct_values", "saturated", *WITH_OUTLIERS,
+    "slice_worst", "slice_limit", "slice_typical", "slice_count", "slice_random", "slice_principal", "slice_dims",
+    "slice_dim", "slice_skewness", "slice_kurtosis",
 )  # fmt: skip
 
 

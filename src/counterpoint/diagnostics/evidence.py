@@ -275,6 +275,8 @@ class Evidence:
         held_out: training samples beside held-out ones; None except for a run's own samples.
         suspects: names of the samples that a check is about, by the name of the check.
         altered: what was done to the pictures since training; None where nothing is known of it.
+        gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
+            ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
     """
 
     places: Mapping[str, Measurements]
@@ -294,6 +296,7 @@ class Evidence:
     held_out: HeldOutRecord | None = None
     suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     altered: AlteredInput | None = None
+    gaussian_by: Literal["", "loss", "theory"] = ""
 
     @property
     def learned(self) -> EvaluationRow | None:
@@ -325,6 +328,9 @@ class Evidence:
             "labels": self.learned is None,
             "raw input": self.baseline is None,
             VIEWS: embedding is not None and embedding.figures.get("overlap") is None,
+            "whether slices are Gaussian": bool(self.gaussian_by)
+            and embedding is not None
+            and embedding.figures.get("slice_worst") is None,
         }
         return tuple(name for name, is_lacking in lacking.items() if is_lacking)
 

@@ -12,6 +12,7 @@ from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks import (
     collapse_checks,
     feature_checks,
+    gaussian_checks,
     label_checks,
     pair_checks,
     quality_checks,
@@ -86,6 +87,7 @@ CATALOGUE: Mapping[str, Check] = {
     "uneven-spectrum": collapse_checks.check_uneven_spectrum,
     "duplicate-dimensions": feature_checks.check_duplicate_dimensions,
     "alignment": pair_checks.check_alignment,
+    "gaussian-slices": gaussian_checks.check_gaussian_slices,
     "gain": quality_checks.check_gain,
     "classes": quality_checks.check_classes,
     "little-evidence": quality_checks.check_evidence,

@@ -19,6 +19,7 @@ from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.crowding import hub_rows, largest_hub, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
+from counterpoint.diagnostics.gaussian_slices import gaussian_slices
 from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
 from counterpoint.diagnostics.near_copies import distinct_rows, near_copies
 from counterpoint.diagnostics.outliers import OutlierSamples, look_for_outliers
@@ -36,6 +37,7 @@ SUSPECTS: Mapping[str, Callable[["MeasuredFeatures"], Tensor]] = {
         if subject.near.hub > largest_hub(subject.neighbours_N)
         else hub_rows(subject.z_ND, subject.neighbours_N)
     ),
+    "gaussian-slices": lambda subject: subject.slices.rows,
 }
 
 
@@ -49,6 +51,7 @@ class MeasuredFeatures:
         labels_N: class numbers, -1 for a sample without a label; None for data without labels.
         threshold: above which a feature of a unit-length vector is active.
         outliers: samples far from all others, which are in no other figure.
+        is_directional: only directions count, as losses of cosines have it; else slices are those of features as given.
         unit_ND: unit-length features, float64.
         spectrum_D: singular values of the covariance of the unit-length features, descending.
         sigma_K: singular values of the unit-length features, not centred, descending.
@@ -61,6 +64,7 @@ class MeasuredFeatures:
         neighbours_N: how often each of some samples is among the nearest of others.
         ordered_DS: values of each dimension over some samples, ascending.
         scales: raw features beside standardised ones.
+        slices: random slices, principal ones and single dimensions beside a Gaussian.
     """
 
     z_ND: Tensor
@@ -68,6 +72,7 @@ class MeasuredFeatures:
     labels_N: Tensor | None
     threshold: float
     outliers: OutlierSamples
+    is_directional: bool
     unit_ND = cached_property(lambda my: unit_doubles(my.z_ND))
     spectrum_D = cached_property(lambda my: covariance_spectrum(my.unit_ND))
     sigma_K = cached_property(lambda my: singular_values(my.unit_ND))
@@ -82,10 +87,22 @@ class MeasuredFeatures:
     neighbours_N = cached_property(lambda my: neighbour_counts(my.z_ND))
     ordered_DS = cached_property(lambda my: ordered_values(my.z_ND))
     scales = cached_property(lambda my: measure_scales(my.z_ND, my.ordered_DS, my.num_distinct))
+    slices = cached_property(lambda my: gaussian_slices(my.unit_ND if my.is_directional else my.z_ND, my.first_N))
 
 
 # In an order in which two threads wait for each other least.
-SHARED = ("near", "unit_ND", "ordered_DS", "spectrum_D", "sigma_K", "classes", "agreement", "neighbours_N", "scales")
+SHARED = (
+    "near",
+    "unit_ND",
+    "ordered_DS",
+    "spectrum_D",
+    "sigma_K",
+    "classes",
+    "agreement",
+    "neighbours_N",
+    "scales",
+    "slices",
+)
 
 
 @dataclass(frozen=True)
@@ -171,6 +188,7 @@ def measure_place(
     views: tuple[Tensor, Tensor] | None = None,
     labels: Tensor | None = None,
     threshold: float = SPARSITY_THRESHOLD,
+    is_directional: bool = False,
     only: Collection[str] = CATALOGUE,
 ) -> Place:
     """Measure features, scaled to unit length first (losses see directions only).
@@ -180,13 +198,14 @@ def measure_place(
         views: features of two views of some samples, for alignment.
         labels: class numbers, -1 for a sample without a label, for class consistency and class means.
         threshold: above which a feature is active.
+        is_directional: the loss sees directions only, so that slices are those of unit-length features.
         only: names of the metrics that are measured; all by default.
     """
     num_samples, outliers = len(z_ND), look_for_outliers(z_ND, labels)
     is_kept_N = torch.ones(num_samples, dtype=torch.bool).index_fill(0, outliers.rows_R, False)
     if len(outliers.rows_R):
         z_ND, labels = z_ND[is_kept_N], None if labels is None else labels[is_kept_N]
-    subject = MeasuredFeatures(z_ND, views, labels, threshold, outliers)
+    subject = MeasuredFeatures(z_ND, views, labels, threshold, outliers, is_directional)
     chosen = {name: metric for name, metric in CATALOGUE.items() if name in only}
     is_all = len(chosen) == len(CATALOGUE)
     if is_all:

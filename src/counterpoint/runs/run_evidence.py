@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -89,15 +90,22 @@ def gather_evidence(
         seen[UNTRAINED] = own.representation
         if views:
             views[UNTRAINED] = _views(judged, untrained, [REPRESENTATION])[REPRESENTATION]
+    known = from_folder(judged)
     places = {
-        name: measure_place(all_ND, views=views.get(name), labels=labels, threshold=threshold)
+        name: measure_place(
+            all_ND,
+            views=views.get(name),
+            labels=labels,
+            threshold=threshold,
+            is_directional=name == EMBEDDING and known.gaussian_by == "theory",
+        )
         for name, all_ND in seen.items()
     }
     classes, agreement = judged_classes(judged, features.embedding), places[EMBEDDING].agreement
     if classes is not None and agreement is not None:
         classes = with_clusters(classes, agreement, source.class_names)
     evidence = replace(
-        from_folder(judged),
+        known,
         places={name: place.figures for name, place in places.items()},
         votes=accuracies_of_subject(judged, seen),
         is_nonnegative=is_nonnegative,
@@ -138,9 +146,19 @@ def from_folder(judged: Subject) -> Evidence:
         chance=last.get("chance"),
         floor=last.get("floor"),
         is_supervised=METHODS[judged.settings.method].needs_labels,
+        gaussian_by=_gaussian_by(judged.settings),
         levers=levers_of(judged.settings, judged.source.kind),
         values=flat(TrainSettings, judged.settings.model_dump()),
     )
+
+
+def _gaussian_by(settings: TrainSettings) -> Literal["", "loss", "theory"]:
+    """Why the embedding of a run should be Gaussian in every direction; see ``Evidence.gaussian_by``."""
+    if METHODS[settings.method].wiring not in ("joint", "queue") or settings.output.nonnegative != "none":
+        return ""
+    # DirectCLR's embedding is a part of the representation, after its ReLU.
+    by_theory = settings.loss.name == "infonce" and settings.method != "directclr"
+    return "loss" if settings.loss.name in ("sigreg", "visreg") else "theory" if by_theory else ""
 
 
 def weight_change(judged: Subject, backbone: nn.Module | None) -> float | None:
