@@ -36,6 +36,7 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.assembly import Assembled, assemble
 from counterpoint.runs.resolve import resolve_holdout
+from counterpoint.runs.run_evidence import gaussian_by
 from counterpoint.runs.user_inputs import Given
 from hit_rows import hit_row
 
@@ -53,7 +54,7 @@ LAST_EPOCH = {
 OF_THE_SAMPLES = {
     "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order", "label-noise",
     "label-leak", "shared-cluster", "parted-label", "batch-effect", "neural-collapse", "identical-views", "stray-views",
-    "altered-input",
+    "altered-input", "gaussian-slices",
 }  # fmt: skip
 FIGURES = {
     "effective_rank": 1.0,
@@ -170,6 +171,15 @@ def test_a_temperature_is_named_where_the_loss_has_one(method: str) -> None:
     except UsageError:  # refused where it would have no effect
         acts = False
     assert ("temperature" in advised(assembled(method=method).settings)) == acts
+
+
+def test_a_gaussian_is_expected_of_infonce_and_of_losses_of_slices_alone() -> None:
+    expected = {method: by for method in METHODS if (by := gaussian_by(assembled(method=method).settings))}
+    assert expected == {"simclr": "theory", "moco": "theory", "lejepa": "loss", "visreg": "loss"}
+    rectified = assembled(**{"method": "simclr", "output.nonnegative": "relu"}).settings
+    assert (
+        gaussian_by(rectified) == gaussian_by(assembled(**{"method": "simclr", "loss.name": "spectral"}).settings) == ""
+    )
 
 
 def test_relu_gelu_is_named_for_the_relu_only() -> None:

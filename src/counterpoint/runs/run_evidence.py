@@ -146,13 +146,13 @@ def from_folder(judged: Subject) -> Evidence:
         chance=last.get("chance"),
         floor=last.get("floor"),
         is_supervised=METHODS[judged.settings.method].needs_labels,
-        gaussian_by=_gaussian_by(judged.settings),
+        gaussian_by=gaussian_by(judged.settings),
         levers=levers_of(judged.settings, judged.source.kind),
         values=flat(TrainSettings, judged.settings.model_dump()),
     )
 
 
-def _gaussian_by(settings: TrainSettings) -> Literal["", "loss", "theory"]:
+def gaussian_by(settings: TrainSettings) -> Literal["", "loss", "theory"]:
     """Why the embedding of a run should be Gaussian in every direction; see ``Evidence.gaussian_by``."""
     if METHODS[settings.method].wiring not in ("joint", "queue") or settings.output.nonnegative != "none":
         return ""
