@@ -248,7 +248,6 @@ FAULTS: Mapping[str, FeatureFault] = {
             spoiled.odd_directions(lambda x, draws: 4 * (draws.random(x.shape) < 0.2) + x, 0.25),
             spoiled.odd_directions(lambda x, draws: np.sign(x) * np.abs(x) ** draws.uniform(2, 3), 0.05),
         ),
-        unknowable="mixed with others of equal variance, such directions are no principal one",
     ),
     "values that are no numbers": FeatureFault(
         "0.2 to 5 % of the rows hold NaN or infinity",
