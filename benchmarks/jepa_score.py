@@ -27,7 +27,7 @@ from torch.func import jacrev
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.written_tables import markdown_table
+from counterpoint.core.terminal_text import markdown_table
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
