@@ -251,6 +251,9 @@ class ClassRecord(Record):
         return self.imbalance >= IMBALANCED
 
 
+SPARSE_CODE, FEW_COPIES = 0.9, 0.02  # of the entries are 0; of the samples have near-copies
+
+
 @dataclass(frozen=True)
 class Evidence:
     """All evidence for findings; None where it is not known.
@@ -297,6 +300,14 @@ class Evidence:
     suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     altered: AlteredInput | None = None
     gaussian_by: Literal["", "loss", "theory"] = ""
+
+    @property
+    def has_equal_codes(self) -> bool:
+        """Whether samples lie close in a sparse code only: they share its few active units, and are no copies."""
+        features = self.places.get(REPRESENTATION)
+        copies = None if features is None else features.figures.get("near_copies")
+        sparsity = self.places[EMBEDDING].figures.get("sparsity") or 0
+        return self.is_nonnegative and sparsity >= SPARSE_CODE and copies is not None and copies < FEW_COPIES
 
     @property
     def learned(self) -> EvaluationRow | None:

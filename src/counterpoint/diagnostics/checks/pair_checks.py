@@ -291,7 +291,7 @@ def check_false_negatives(evidence: Evidence) -> Finding | None:
     look = _weighing(evidence)
     if look is None or look.copy_mass is None or look.copy_share is None:
         return None
-    if look.copy_mass < SOME_PUSH or look.copy_share < COPIED:
+    if look.copy_mass < SOME_PUSH or look.copy_share < COPIED or evidence.has_equal_codes:
         return None
     by_chance = f"{look.copy_chance:.2%} if all weighed alike" if look.copy_chance is not None else "unknown"
     return Finding(

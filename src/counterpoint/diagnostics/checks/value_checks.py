@@ -62,7 +62,7 @@ def check_near_copies(evidence: Evidence) -> Finding | None:
     """Are samples near-copies of a few others?"""
     embedding = evidence.places[EMBEDDING]
     share = _figure(embedding, "near_copies")
-    if share < SOME_COPIES or is_full_collapse(embedding):
+    if share < SOME_COPIES or evidence.has_equal_codes or is_full_collapse(embedding):
         return None
     return Finding(
         level="note" if share < MANY_COPIES or evidence.is_supervised else "warning",
