@@ -339,7 +339,7 @@ class Evidence:
             "labels": self.learned is None,
             "raw input": self.baseline is None,
             VIEWS: embedding is not None and embedding.figures.get("overlap") is None,
-            "whether slices are Gaussian": bool(self.gaussian_by)
+            "whether slices are Gaussian": self.gaussian_by == "loss"
             and embedding is not None
             and embedding.figures.get("slice_worst") is None,
         }
