@@ -225,6 +225,9 @@ class TimedViews:
         self.watch.stop("views")
         return drawn
 
+    def local_views(self, *drawn: Any) -> Tensor | None:
+        return self.views.local_views(*drawn)
+
 
 class TimedEngine:
     """An engine whose backward pass and update are timed."""

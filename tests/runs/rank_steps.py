@@ -42,6 +42,10 @@ class WatchedViews:
             self.seen[sample] = hashlib.sha256(content).hexdigest()
         return pair[0].to(self.dtype), pair[1].to(self.dtype)
 
+    def local_views(self, *drawn: Any) -> Tensor | None:
+        local = self.drawer.local_views(*drawn)
+        return None if local is None else local.to(self.dtype)
+
 
 @dataclass(frozen=True)
 class Steps:
