@@ -32,6 +32,7 @@ QUICK = {
     "search_peers.py --rows 3000 --queries 40 --width 16 --threads 1 --methods exact": (
         "| planted | exact, batch of 40",
     ),
+    "sparse_codes.py search --rows 2000 --graph-rows 1000": ("| CodeIndex, exact", "| usearch, approximate"),
     "views.py --images 4 --batch-size 3 --threads 1": ("| operation |", "| blur |", "Rounds: 9."),
     "diagnosis.py --rows 500 --rounds 1": ("500 x 512: ",),
     "report_pages.py --quick --dims 16": ("| lay out the map", "| write the page", "MB of 8"),
