@@ -62,8 +62,9 @@ def take_step(
     try:
         device = job.engine.device
         second, labels = (None if part is None else part.to(device) for part in (batch.second, batch.labels))
-        views = job.views.two_views(batch.samples.to(device), batch.streams, position.epoch, second)
-        local = job.views.local_views(batch.samples.to(device), batch.streams, position.epoch)
+        samples = batch.samples.to(device)
+        views = job.views.two_views(samples, batch.streams, position.epoch, second)
+        local = job.views.local_views(samples, batch.streams, position.epoch)
         loss, code = _backward(job, batch, views if local is None else (*views, local), labels, position, asked)
         update = job.engine.update(clip=None if clip == "none" else clip)
     except RuntimeError as error:
