@@ -63,7 +63,7 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/pip
 
 $(DEV): pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing Counterpoint with the tools for its tests into $(VENV) (one to two minutes, once)"
-	@$(INSTALL) -e '.[vision,search,onnx,lightning,text,docs,dev]'
+	@$(INSTALL) -e '.[vision,search,onnx,lightning,ray,text,docs,dev]'
 	@touch $@
 
 $(BIN)/pip:

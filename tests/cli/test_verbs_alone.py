@@ -15,7 +15,7 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
 
-LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "PIL", "timm", "pyarrow")
+LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "PIL", "timm", "pyarrow", "ray")
 VERB_MODULES = "counterpoint.cli.verbs."
 MISTAKES = (
     "compare nosuch other",

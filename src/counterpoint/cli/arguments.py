@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field, InstanceOf, Strict
 from pydantic.fields import FieldInfo
@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from counterpoint.cli.parsers import Parser, load_verb
 from counterpoint.core.data_settings import PartSettings, Settings, option
 from counterpoint.core.errors import UsageError, gone, nearest
+from counterpoint.core.pieces import HERE, Engine
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import is_file_or_shards
@@ -31,6 +32,7 @@ from counterpoint.runs.recipes import with_recipe
 READ = tuple(f"source.{name}" for name in ("labels", "split", "root", "image_column", "label_column", "drop_columns"))
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
+PROCESS = "process"  # the engine that is this process alone
 Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]
 
 
@@ -56,6 +58,41 @@ class SubjectFlags(VerbFlags):
     encoder: InstanceOf[str] | None = option(
         "instead of a run: timm:NAME, torchvision:NAME, one of ours, or package.module:name",
     )
+
+
+class EngineFlags(VerbFlags):
+    """Settings of a verb whose pieces may be done by workers on a cluster."""
+
+    engine: Literal["process", "ray"] = option("who does the pieces: this process, or workers of Ray", PROCESS)
+    address: str | None = option(
+        "with --engine ray: auto is the cluster that this machine belongs to; or HOST:PORT (default: only this machine)"
+    )
+    workers: Annotated[int, Field(ge=1)] | None = option(
+        "with --engine ray: how many (default: one per GPU of the cluster, or per processor)"
+    )
+    gpus_per_worker: Annotated[float, Field(ge=0)] | None = option(
+        "with --engine ray: share of a GPU for each, such as 0.5 (default: 1 where there are GPUs)"
+    )
+
+
+def engine_from(flags: EngineFlags) -> Engine:
+    """Who does the pieces of a verb.
+
+    Raises:
+        UsageError: settings of Ray without it; or it is not installed.
+    """
+    asked = given(flags, EngineFlags, but=(*VerbFlags.model_fields, "engine"))
+    if flags.engine == PROCESS:
+        if asked:
+            raise UsageError(f"--{next(iter(asked)).replace('_', '-')} goes with --engine ray")
+        return HERE
+    from counterpoint.integrations.ray_jobs import (
+        RayEngine,
+        require_ray,
+    )  # deferred: who does not ask for Ray loads none
+
+    require_ray()
+    return RayEngine(**asked)
 
 
 def build_parser(name: str) -> Parser:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,18 @@ from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
+from counterpoint.core.pieces import HERE, Engine, Workers
 from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import whole
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_files import is_shard_folder
+from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_tables import Tables, key_of, software_of, weights_hash
 from counterpoint.evaluation.features import PIECE, extract, num_pieces, pass_rows
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
-from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, make_shards, open_shards
+from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, check_same, make_shards, open_shards
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
@@ -111,6 +113,7 @@ def embed_shards(
     *,
     shards: Shards,
     layer: str = REPRESENTATION,
+    engine: Engine = HERE,
     quiet: bool = False,
     **look: Any,
 ) -> bool:
@@ -121,6 +124,7 @@ def embed_shards(
         data: as for ``embed``.
         shards: where to, and which.
         layer: as for ``embed``.
+        engine: whose workers make them; all of them see the folder.
         quiet: show no progress.
         look: as for ``embed``; the cache of features takes no part.
 
@@ -134,19 +138,38 @@ def embed_shards(
     asked = build(LookSettings, look, "embed")
     require_arrow(PARQUET_SUFFIX)
     reporter = Reporter(quiet=quiet)
-    subject = one_checkpoint(open_subject(run, Samples(data), asked, reporter), asked.checkpoint)
-    check_layers(subject.encoder, [layer])
     rows = shards.rows or (open_shards(shards.out).plan.shard_rows if is_shard_folder(shards.out) else SHARD_ROWS)
-    folder = make_shards(shards.out, plan_of(subject, layer, rows))
-    _make(folder, subject, shards.part, reporter)
+    with engine.opened(partial(_open_table, run, data, layer=layer, rows=rows, asked=asked, quiet=quiet)) as workers:
+        folder = make_shards(shards.out, workers.ask(lambda table: table.plan))
+        _make(folder, workers, shards.part, reporter)
     missing = folder.finish()
     if own := sorted({*missing} & {*shards.part.of(folder.plan.num_shards)}):
-        raise RunError(f"{folder.path}: shards {', '.join(map(str, own))} cannot be read back; run the command again")
+        raise RunError(
+            f"{folder.path}: shards {', '.join(map(str, own))} cannot be read back; run the command again, on machines "
+            "that share this folder"
+        )
     if missing:
         reporter.say(f"part {shards.part}: its shards are there; those of other parts are missing")
         return False
     reporter.say(f"all {folder.plan.num_shards} shards of {folder.plan.num_rows:,} samples are in {folder.path}")
     return True
+
+
+@dataclass(frozen=True)
+class _OpenTable:
+    """What a worker makes shards of."""
+
+    subject: Subject
+    plan: TablePlan
+
+
+@usual_modes()
+def _open_table(
+    run: Run | str | Path | nn.Module, data: Any, *, layer: str, rows: int, asked: LookSettings, quiet: bool
+) -> _OpenTable:
+    subject = one_checkpoint(open_subject(run, Samples(data), asked, Reporter(quiet=quiet)), asked.checkpoint)
+    check_layers(subject.encoder, [layer])
+    return _OpenTable(subject, plan_of(subject, layer, rows))
 
 
 def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
@@ -173,20 +196,29 @@ def _digest(texts: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _make(folder: ShardFolder, subject: Subject, part: WorkPart, reporter: Reporter) -> None:
+def _make(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, reporter: Reporter) -> None:
     """Make the shards of a part that are missing or have not the hash they had."""
     plan = folder.plan
     own = part.of(plan.num_shards)
     missing = [number for number in own if not _is_sound(folder, number, reporter)]
     title = f"part {part}: {len(own)} of {plan.num_shards} shards, {len(missing)} of them to be made"
     with reporter.bar(title, len(missing)) as advance:
-        for number in missing:
-            begun = time.perf_counter()
-            folder.write(number, _block(subject, plan, number))
+        for number, seconds in workers.each(partial(_make_shard, folder=folder), missing):
             rows = plan.rows(number)
-            rate = (rows.stop - rows.start) / (time.perf_counter() - begun)
+            rate = (rows.stop - rows.start) / seconds
             span = f"rows {rows.start:,} to {rows.stop - 1:,}"
             advance(f"shard {number} of {plan.num_shards}: {span}, {rate:,.0f} a second")
+
+
+@usual_modes()
+def _make_shard(table: _OpenTable, number: int, folder: ShardFolder) -> float:
+    """Make one shard, and return the seconds that it took."""
+    check_same(folder.plan, table.plan, folder.path / SHARD_PLAN)
+    begun = time.perf_counter()
+    # A worker that died may have finished it.
+    if folder.complaint(number):
+        folder.write(number, _block(table.subject, folder.plan, number))
+    return time.perf_counter() - begun
 
 
 def _is_sound(folder: ShardFolder, number: int, reporter: Reporter) -> bool:

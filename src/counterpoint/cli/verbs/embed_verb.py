@@ -4,7 +4,16 @@ import os
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, SubjectFlags, given, option, subject_from
+from counterpoint.cli.arguments import (
+    CHOOSING,
+    PROCESS,
+    EngineFlags,
+    SubjectFlags,
+    engine_from,
+    given,
+    option,
+    subject_from,
+)
 from counterpoint.cli.outputs import print_folder
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
@@ -15,18 +24,19 @@ PLACE, SUMMARY = 50, "write embeddings as a table"
 TEACH = """Embed samples with a trained encoder and write one row per sample, with names and labels where known.
 
 With --shards the rows go to a folder of Parquet files, which any number of processes fill, on one machine or on
-several: parts by their numbers, or the ranks of torchrun. Parts do not wait for each other; a killed part continues
-when it is restarted. Other verbs read such a folder like a table.
+several: parts by their numbers, the ranks of torchrun, or workers of Ray. Parts do not wait for each other; what was
+killed continues when it is restarted. Other verbs read such a folder like a table.
 
 examples:
   counterpoint embed runs/ncl --out digits.npz
   counterpoint embed --encoder timm:resnet18 --weights m.pth photos/ --out p.npz
   counterpoint embed runs/mine photos/ --out shards/ --shards 10000 --part 3/64
+  counterpoint embed runs/mine photos/ --out shards/ --engine ray --workers 8
   torchrun --nproc-per-node 2 -m counterpoint embed RUN --out z/ --shards 9999"""
 SETTINGS = CHOOSING
 
 
-class EmbedFlags(SubjectFlags, LookSettings):
+class EmbedFlags(EngineFlags, SubjectFlags, LookSettings):
     """What is embedded, and where the rows go."""
 
     data: str | None = option(
@@ -51,7 +61,8 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
         flags = flags.model_copy(update={"data": flags.subject, "subject": None})
     subject = subject_from(flags)
     look = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "quiet": flags.quiet}
-    if flags.shards is not None or flags.share is not None:
+    engine = engine_from(flags)
+    if flags.shards is not None or flags.share is not None or flags.engine != PROCESS:
         if flags.overwrite:
             raise UsageError("shards are never replaced; choose another --out, or remove the folder to start again")
         if Path(flags.out).is_file():
@@ -59,7 +70,8 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
         part = part_of_ranks(flags.share)
         from counterpoint.search.table import Shards, embed_shards  # deferred: loads torch
 
-        embed_shards(subject, flags.data, shards=Shards(Path(flags.out), flags.shards, part), **look)
+        shards = Shards(Path(flags.out), flags.shards, part)
+        embed_shards(subject, flags.data, shards=shards, engine=engine, **look)
         print_folder(Path(flags.out))
         return
     if read_ranks(os.environ).world_size > 1:

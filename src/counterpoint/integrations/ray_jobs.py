@@ -1,0 +1,223 @@
+"""Pieces of work on a Ray cluster, or on the processors and GPUs of this machine: the one module that imports Ray.
+
+An actor is a worker: it opens encoder and samples once, and does one piece after the other. Between processes Ray sends
+Python objects, which only who is trusted may send: its ports belong into a closed network.
+"""
+
+import contextlib
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic
+
+from counterpoint.core import __version__
+from counterpoint.core.errors import MAX_LINE, CounterpointError, RunError, UsageError
+from counterpoint.core.pieces import Item, Result, State, Workers
+
+AHEAD = 2  # pieces that each worker has been given: the second begins as soon as the first ends
+RETRIES = 3  # of a piece whose worker died
+RESTARTS = 100  # of a worker: machines that are taken back, in a job of days
+CONNECT_SECONDS, PORT = 5.0, 6379
+ON_THIS_MACHINE = ("auto", "local")
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Workers on Ray.
+
+    Attributes:
+        address: ``local`` starts Ray on this machine until the work ends; ``auto`` is the cluster that this machine
+            belongs to; else HOST, HOST:PORT, or ray://HOST:PORT.
+        workers: how many; None is one per GPU of the cluster, or per processor where there are none.
+        gpus_per_worker: share of a GPU for each; None is 1 where the cluster has GPUs, else 0.
+    """
+
+    address: str = "local"
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+
+    @contextlib.contextmanager
+    def opened(self, begin: Callable[[], State]) -> Iterator[Workers[State]]:
+        """Start the workers; they and a Ray that was started here end with the block.
+
+        A Ray that the caller has initialised is used as it is, whatever the address.
+
+        Raises:
+            UsageError: Ray is missing, the cluster cannot be reached, has other versions or too little.
+        """
+        ray = require_ray()
+        is_own = not ray.is_initialized()
+        # Ray writes of workers that died to standard output, which holds answers here.
+        with contextlib.redirect_stdout(sys.stderr):
+            if is_own:
+                _connect(ray, self.address)
+            workers = list[Any]()
+            try:
+                options, number = self._share(ray.cluster_resources())
+                job = _Job(begin, os.getcwd(), versions())
+                actor = ray.remote(_Worker).options(**options, max_restarts=RESTARTS, max_task_retries=RETRIES)
+                workers += [actor.remote(job) for _ in range(number)]
+                yield _RayWorkers(ray, workers)
+            finally:
+                for worker in workers:
+                    ray.kill(worker)
+                if is_own:
+                    ray.shutdown()
+
+    def _share(self, there: dict[str, float]) -> tuple[dict[str, float], int]:
+        """What each worker takes of the cluster, and how many there are."""
+        gpus, cpus = there.get("GPU", 0.0), there.get("CPU", 1.0)
+        share = self.gpus_per_worker if self.gpus_per_worker is not None else float(gpus > 0)
+        number = self.workers or max(1, int(gpus / share if share else cpus))
+        # Ray takes whole GPUs, or a part of one.
+        fitting = number if not share else int(gpus / share)
+        if fitting < number:
+            raise UsageError(
+                f"the cluster has {gpus:g} GPUs, too few for {number} workers with {share:g} each; choose fewer "
+                "--workers or a smaller --gpus-per-worker"
+            )
+        own = cpus / number
+        return {"num_cpus": float(int(own)) if own >= 1 else own, "num_gpus": share}, number
+
+
+@dataclass(frozen=True)
+class _Job(Generic[State]):
+    """What a worker begins with."""
+
+    begin: Callable[[], State]
+    folder: str
+    versions: dict[str, str]
+
+
+class _Worker(Generic[State]):
+    """An actor. It opens when the first piece comes: an error then reaches who asked, with its cause."""
+
+    def __init__(self, job: _Job[State]) -> None:
+        self._job, self._state = job, list[State]()
+
+    def run(self, work: Callable[..., Result], *items: Any) -> Result:
+        """Do one piece."""
+        if not self._state:
+            check_versions(self._job.versions)
+            # Paths of the command line are relative to the folder in which it was given.
+            with contextlib.suppress(OSError):
+                os.chdir(self._job.folder)
+            self._state.append(self._job.begin())
+        return work(self._state[0], *items)
+
+
+@dataclass(frozen=True)
+class _RayWorkers(Generic[State]):
+    """The actors."""
+
+    ray: Any
+    actors: list[Any]
+
+    def ask(self, question: Callable[[State], Result]) -> Result:
+        """The answer of the first actor."""
+        return self._result(self.actors[0].run.remote(question), "opening")
+
+    def each(self, work: Callable[[State, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+        """Give each actor few pieces at a time, and another one as one ends."""
+        waiting, running = iter(items), dict[Any, tuple[Any, Item]]()
+
+        def give(actor: Any) -> None:
+            running.update({actor.run.remote(work, item): (actor, item) for item in islice(waiting, 1)})
+
+        for actor in self.actors * AHEAD:
+            give(actor)
+        while running:
+            ended, _ = self.ray.wait(list(running))
+            actor, item = running.pop(ended[0])
+            result = self._result(ended[0], f"piece {item}")
+            give(actor)
+            yield item, result
+
+    def _result(self, reference: Any, title: str) -> Any:
+        """What a worker returned, or its error as one of ours."""
+        try:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, CounterpointError):
+                raise error.cause from None
+            raise RunError(f"{title}: a worker failed: {_line(error.cause)}") from None
+        except self.ray.exceptions.RayError as error:
+            raise RunError(
+                f"{title}: its worker died {RETRIES + 1} times, or could not begin: {_line(error)}; what is finished "
+                "stays, and the same command goes on"
+            ) from None
+
+
+def require_ray() -> Any:
+    """Import Ray.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports to its makers
+    try:
+        import ray  # deferred: the extra `ray` may be absent, and is loaded for its engine only
+    except ImportError:
+        raise UsageError("--engine ray needs Ray; install it with: pip install 'counterpoint[ray]'") from None
+    return ray
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on all nodes; Ray compares its own version itself."""
+    return {"counterpoint": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
+
+
+def check_versions(expected: dict[str, str]) -> None:
+    """Require a worker's versions to be those of the process that gives the work.
+
+    Raises:
+        UsageError: naming the node and what differs.
+    """
+    for name, version in versions().items():
+        if version != expected[name]:
+            raise UsageError(
+                f"node {socket.gethostname()} has {name} {version}, and this command {expected[name]}; install the "
+                "same on all nodes"
+            )
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Start Ray here, or join a cluster.
+
+    Raises:
+        UsageError: it cannot be reached, or has other versions.
+    """
+    if address not in ON_THIS_MACHINE:
+        address = address if ":" in address else f"{address}:{PORT}"
+        _knock(address)
+    try:
+        ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+        raise UsageError(f"--address {address}: no Ray cluster that can be used: {_line(error)}") from None
+
+
+def _knock(address: str) -> None:
+    """Ask whether anybody listens, which Ray would try for minutes.
+
+    Raises:
+        UsageError: nobody does.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"--address {address}: the Ray cluster cannot be reached: {_line(error)}; `ray start --head` prints its "
+            "address"
+        ) from None
+
+
+def _line(error: BaseException) -> str:
+    """An error's text in one line; Ray's have many, and what matters of a traceback is its end."""
+    lines = str(error).strip().splitlines()
+    told = lines[-1:] if any(line.startswith("Traceback") or "traceback:" in line for line in lines) else lines
+    return " ".join(" ".join(told).split())[:MAX_LINE] or type(error).__name__
