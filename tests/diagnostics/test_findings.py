@@ -146,7 +146,7 @@ SILENT = {  # these say nothing where all is well
     "little-evidence", "duplicate-dimensions", "minority-collapse", "held-out", "leakage", "shortcut",
     "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order",
     "non-uniformity", "not-finite", "projector-hides", "rate-too-high", "narrow-embedding", "hiding-views",
-    "gaussian-slices",
+    "gaussian-slices", "sparse-code",
 }  # fmt: skip
 
 
@@ -189,6 +189,12 @@ def told(raw: float, by_embedding: float) -> dict[str, ToldApart]:
 
 def leaked(count: int) -> HeldOutRecord:
     return HeldOutRecord(num_held_out=100, num_copies=count, num_either=count, copies_low=0.01, copies_high=0.3)
+
+
+def sparse_code(explained: float = 0.8, **changes: Any) -> Evidence:
+    """Eight of 64 units are active on each of 1,000 samples, but for what a test changes."""
+    places = {EMBEDDING: healthy(**{"sparsity": 0.875, **changes})}
+    return evidence(places=places, reconstruction=explained, is_nonnegative=True)
 
 
 SCALED = {
@@ -286,6 +292,10 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("gain", evidence(votes=votes(accuracy(0.79))), "note", "not told apart by kNN (79.0% against"),
     ("dead-dimensions", embedding(dead_dims=3), "note", "3 of 64"),
     ("dead-dimensions", embedding(dead_dims=40), "warning", "40 of 64"),
+    ("sparse-code", sparse_code(dead_dims=12), "note", "18.8% of 64 units"),
+    ("sparse-code", sparse_code(dead_dims=14), "warning", "21.9% of 64 units"),
+    ("sparse-code", sparse_code(dead_dims=50, sparsity=0.9995), "note", "78.1% of 64 units"),
+    ("sparse-code", sparse_code(explained=-0.1, dead_dims=0), "warning", "gives back -10%"),
     ("duplicate-dimensions", embedding(duplicate_dims=3), "note", "3 of 64 embedding dimensions repeat"),
     ("duplicate-dimensions", embedding(duplicate_dims=32), "warning", "32 of 64 embedding dimensions repeat"),
     ("minority-collapse", evidence(classes=rare()), "warning", "b, c; the cosine between their means is 0.97, -0.50"),
@@ -334,6 +344,13 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
     ("little-evidence", embedding(num_samples=50), "note", "50 samples in 64 dimensions"),
     ("little-evidence", embedding(num_samples=400, num_dims=512), "note", "400 samples in 512 dimensions"),
 ]
+
+
+def test_a_sparse_code_whose_units_are_in_use_is_fine_and_says_both_figures_once() -> None:
+    found = {finding.name: finding for finding in find(sparse_code(dead_dims=3))}
+    assert found["sparse-code"].level == "good"
+    assert "4.7% of 64 units are silent, and the code gives back 80%" in found["sparse-code"].title
+    assert "dead-dimensions" not in found
 
 
 @pytest.mark.parametrize(("name", "faulty", "level", "words"), FAULTS, ids=[f"{f[0]}-{f[2]}-{f[3]}" for f in FAULTS])

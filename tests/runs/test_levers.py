@@ -54,7 +54,7 @@ LAST_EPOCH = {
 OF_THE_SAMPLES = {
     "outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order", "label-noise",
     "label-leak", "shared-cluster", "parted-label", "batch-effect", "neural-collapse", "identical-views", "stray-views",
-    "altered-input", "gaussian-slices",
+    "altered-input", "gaussian-slices", "sparse-code",
 }  # fmt: skip
 FIGURES = {
     "effective_rank": 1.0,

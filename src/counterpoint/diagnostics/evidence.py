@@ -280,6 +280,7 @@ class Evidence:
         altered: what was done to the pictures since training; None where nothing is known of it.
         gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
             ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
+        reconstruction: share of the features' variance that a sparse code gives back; None of other embeddings.
     """
 
     places: Mapping[str, Measurements]
@@ -300,6 +301,7 @@ class Evidence:
     suspects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     altered: AlteredInput | None = None
     gaussian_by: Literal["", "loss", "theory"] = ""
+    reconstruction: float | None = None
 
     @property
     def has_equal_codes(self) -> bool:

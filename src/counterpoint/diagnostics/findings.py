@@ -84,6 +84,7 @@ CATALOGUE: Mapping[str, Check] = {
     "representation-rank": collapse_checks.check_lost_rank,
     "held-out": feature_checks.check_held_out,
     "dead-dimensions": collapse_checks.check_dead_dimensions,
+    "sparse-code": feature_checks.check_sparse_code,
     "uneven-spectrum": collapse_checks.check_uneven_spectrum,
     "duplicate-dimensions": feature_checks.check_duplicate_dimensions,
     "alignment": pair_checks.check_alignment,

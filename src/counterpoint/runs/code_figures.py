@@ -102,10 +102,8 @@ def code_figures(
         rows = sparse_rows(code, x_ND, k)
         silent = 1 - len(np.unique(rows.indices)) / len(code.shift_H)
         own_hits = votes.hits(lambda part, rows=rows: torch.from_numpy(rows[part.numpy()].toarray()))
-        # A sparse product: the codes of all samples at full width may not fit into memory.
-        rebuilt = torch.from_numpy(rows[held_out.numpy()] @ code.decoder_HD.detach().numpy())
-        rebuilt = rebuilt + code.centre_D.detach() - mean_D
-        own = CodeFigures(CODE, k, ENTRY_BYTES * k, explained(rebuilt), silent, votes.share(own_hits))
+        own_share = explained(_rebuilt(code, rows[held_out.numpy()]) - mean_D)
+        own = CodeFigures(CODE, k, ENTRY_BYTES * k, own_share, silent, votes.share(own_hits))
         figures.append(own)
         for name, other_ND, rebuilt in others.of(k, held_out, len(code.shift_H)):
             hits, wide = votes.hits(other_ND.__getitem__), VALUE_BYTES * min(2 * k, x_ND.shape[1])
@@ -121,6 +119,16 @@ def code_figures(
                 )
             )
     return tuple(figures)
+
+
+def explained_by(code: SparseCode, x_ND: Tensor) -> float:
+    """Share of the features' variance that their codes give back; below 0 where their mean alone is nearer."""
+    return _Explained(x_ND)(_rebuilt(code, sparse_rows(code, x_ND)))
+
+
+def _rebuilt(code: SparseCode, rows: csr_matrix) -> Tensor:
+    # A sparse product: the codes of all samples at full width may not fit into memory.
+    return torch.from_numpy(rows @ code.decoder_HD.detach().numpy()) + code.centre_D.detach()
 
 
 class _Others:

@@ -26,10 +26,12 @@ from counterpoint.evaluation.features import (
 )
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
+from counterpoint.nn.sparse_code import SparseCode
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.accuracies import accuracies_of_subject
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
+from counterpoint.runs.code_figures import explained_by
 from counterpoint.runs.feature_evidence import is_rectified, with_clusters
 from counterpoint.runs.held_out_evidence import Pair, held_out_beside_training
 from counterpoint.runs.pair_inspection import pairs_of_run
@@ -101,6 +103,7 @@ def gather_evidence(
         )
         for name, all_ND in seen.items()
     }
+    code = encoder.projector
     classes, agreement = judged_classes(judged, features.embedding), places[EMBEDDING].agreement
     if classes is not None and agreement is not None:
         classes = with_clusters(classes, agreement, source.class_names)
@@ -117,6 +120,7 @@ def gather_evidence(
         classes=classes,
         held_out=held_out_beside_training(judged, features, embedded, chosen_N, threshold),
         altered=altered_pictures(judged),
+        reconstruction=explained_by(code, features.representation) if isinstance(code, SparseCode) else None,
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
     return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))

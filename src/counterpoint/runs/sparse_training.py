@@ -22,6 +22,7 @@ WIDER = 4  # times k, of the second reconstruction
 DEAD_AFTER = 10  # steps without a sample, from which on a unit counts as dead in training
 MOST_REVIVED = 64  # dead units that explain a sample's residual
 BALANCE = 0.02  # of the features' deviation, by which a shift rises in a step while its unit has no sample
+ROUNDING = 1e-12  # of the largest variance, up to which a direction counts as having none
 MEMORY = 0.98  # of a unit's share of samples from step to step
 MOST_FITTED = 2048  # samples that say how long the first codes are
 BALANCED_SHARE = 0.95  # of the steps; the last ones train the code as it is
@@ -55,13 +56,15 @@ def train_code(
 ) -> Iterator[float]:
     r"""Train a code, in place; gives the mean loss of each epoch.
 
-    .. math:: L = \frac{1}{|K|} \sum_{k \in K} \big( |x - \hat x_k|^2 + L_{\text{contrast}}(z_k, z'_k) \big)
+    .. math:: L = \frac{1}{|K|} \sum_{k \in K} |x - \hat x_k|^2 + L_{\text{contrast}}(z_\kappa, z'_\kappa)
         + \tfrac18 |x - \hat x_{4k}|^2 + \tfrac1{32} |e - \hat e|^2 / |e|^2
 
-    with the mean square over samples and features, in units of the features' deviation, and e the residual that dead
-    units reconstruct. Differs from wen2025 in three parts. Units begin at samples, so that none begins where there are
-    no data. The two codes of a pair are of two views; those of the released code are equal, which pulls nothing
-    together. And the shift of a unit rises while fewer samples choose it than k / H, and falls while more do.
+    with the mean square over samples and directions, kappa each k of K in turn, and e the residual that dead units
+    reconstruct. Differs from wen2025 in four parts. Principal directions are divided by the root of their deviation,
+    since a few large ones have nearly all of the error, and neighbours differ in the others, too. Units begin at
+    samples, so that none begins where there are no data. The two codes of a pair are of two views; those of the
+    released code are equal, which pulls nothing together. And the shift of a unit rises while fewer samples choose it
+    than k / H, and falls while more do.
 
     Source: wen2025, the loss of its released code for pictures; the balance is that of wang2024, there of experts.
 
@@ -76,13 +79,13 @@ def train_code(
         TrainingError: a loss that is not finite.
     """
     draws, num_samples = torch.Generator().manual_seed(plan.seed), len(x_ND)
-    mean_D = x_ND.mean(dim=0)
-    scale = float((x_ND - mean_D).square().mean().sqrt())
+    metric = _Metric(x_ND)
+    x_ND = metric.of(x_ND)
     rows_H = torch.cat(
         [torch.randperm(num_samples, generator=draws) for _ in range(-(-len(code.shift_H) // num_samples))]
     )
-    code.begin_at(x_ND[rows_H[: len(code.shift_H)]] / scale, mean_D / scale)
-    _fit_length(code, x_ND[rows_H[:MOST_FITTED]] / scale, plan.sizes)
+    code.begin_at(x_ND[rows_H[: len(code.shift_H)]], torch.zeros_like(code.centre_D))
+    _fit_length(code, x_ND[rows_H[:MOST_FITTED]], plan.sizes)
     steps = _CodeSteps(code, plan, labels_N)
     num_batches = num_samples // plan.batch_size
     schedule = build_schedule(plan.optim, num_epochs=plan.epochs, batches_per_epoch=num_batches)
@@ -92,13 +95,38 @@ def train_code(
         for place, rows_B in enumerate(order_N.split(plan.batch_size)):
             step = (epoch - 1) * num_batches + place
             set_learning_rate(steps.optimizer, schedule(step))
-            first_BD, second_BD = views(rows_B, epoch)
-            batch = torch.stack([x_ND[rows_B], first_BD, second_BD]) / scale
-            total += steps.take(batch, rows_B, step / schedule.num_steps)
+            batch = torch.stack([x_ND[rows_B], *(metric.of(view_BD) for view_BD in views(rows_B, epoch))])
+            total += steps.take(batch, rows_B, step, step / schedule.num_steps)
         yield total / num_batches
-    with torch.no_grad():  # of features as they are: the code grows in proportion
-        code.centre_D.mul_(scale)
-        code.shift_H.mul_(scale)
+    metric.fold_into(code)
+
+
+class _Metric:
+    """Features whose principal directions are divided by the root of their deviation, of mean square 1."""
+
+    def __init__(self, x_ND: Tensor) -> None:
+        self.mean_D = x_ND.mean(dim=0)
+        centred_ND = (x_ND - self.mean_D).double()
+        variance_D, axes_DD = torch.linalg.eigh(centred_ND.T @ centred_ND / len(x_ND))
+        self.scale = float(variance_D.clamp(min=0).mean().sqrt())
+        root_D = variance_D.clamp(min=0).pow(1 / 4)
+        is_known_D = variance_D > ROUNDING * variance_D[-1]
+        length = root_D[is_known_D].square().mean().sqrt() * is_known_D.double().mean().sqrt()
+        self.into_DD = (axes_DD * torch.where(is_known_D, 1 / (root_D * length), 0.0)) @ axes_DD.T
+        self.back_DD = (axes_DD * torch.where(is_known_D, root_D * length, 0.0)) @ axes_DD.T
+        self.into_DD, self.back_DD = self.into_DD.float(), self.back_DD.float()
+
+    def of(self, x_BD: Tensor) -> Tensor:
+        """Features in this metric, without their mean."""
+        return (x_BD - self.mean_D) @ self.into_DD
+
+    @torch.no_grad()
+    def fold_into(self, code: SparseCode) -> None:
+        """Let a code of such features take them as they are; its values grow in proportion to them."""
+        code.centre_D.copy_(self.mean_D + code.centre_D @ self.back_DD)
+        code.encoder_HD.copy_(self.scale * code.encoder_HD @ self.into_DD)
+        code.shift_H.mul_(self.scale)
+        code.decoder_HD.copy_(code.decoder_HD @ self.back_DD / self.scale)
 
 
 @torch.no_grad()
@@ -124,24 +152,29 @@ class _CodeSteps:
         self.load_H = torch.full_like(code.shift_H, self.target)
         self.idle_H = torch.zeros_like(code.shift_H)  # steps
 
-    def take(self, batch_3BD: Tensor, rows_B: Tensor, progress: float) -> float:
+    def take(self, batch_3BD: Tensor, rows_B: Tensor, step: int, progress: float) -> float:
         """One step on samples and two views of each; returns the loss."""
         code, sizes, size = self.code, self.plan.sizes, len(rows_B)
         x_MD = batch_3BD.flatten(0, 1)
         all_MH = code.activations(x_MD)
+        # Descending, so that the first k are the code at k.
+        values_MW, units_MW = all_MH.topk(min(WIDER * sizes[-1], all_MH.shape[1]), dim=1)
+        wide, *missed = (
+            (code.decode_entries(values_MW[:, :k], units_MW[:, :k]) - x_MD).square().mean()
+            for k in (values_MW.shape[1], *sizes)
+        )
+        z_MH = keep_largest(all_MH, sizes[step % len(sizes)])
         labels = () if self.labels_N is None else (self.labels_N[rows_B],)
-        loss = WIDE * (code.decode(keep_largest(all_MH, WIDER * sizes[-1])) - x_MD).square().mean()
-        codes = [keep_largest(all_MH, k) for k in sizes]
-        for z_MH in codes:
-            pull = self.contrast(z_MH[size : 2 * size], z_MH[2 * size :], *labels)
-            loss = loss + ((code.decode(z_MH) - x_MD).square().mean() + CONTRAST * pull) / len(sizes)
-        loss = loss + AUXILIARY * self._revival(all_MH, codes[0], x_MD)
+        pull = self.contrast(z_MH[size : 2 * size], z_MH[2 * size :], *labels)
+        loss = WIDE * wide + sum(missed) / len(sizes) + CONTRAST * pull
+        least_MH = keep_largest(all_MH, sizes[0])
+        loss = loss + AUXILIARY * self._revival(all_MH, least_MH, x_MD)
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()}; lower --optim.learning-rate, or look for extreme features")
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self._balance((codes[0][:size].detach() > 0).float().mean(dim=0), progress)
+        self._balance((least_MH[:size].detach() > 0).float().mean(dim=0), progress)
         return float(loss.detach())
 
     def _revival(self, all_MH: Tensor, z_MH: Tensor, x_MD: Tensor) -> Tensor:

@@ -296,7 +296,7 @@ def check_dead_dimensions(evidence: Evidence) -> Finding | None:
     """Are dimensions zero for every sample?"""
     embedding = evidence.places[EMBEDDING]
     share = embedding.dead_dims / embedding.num_dims
-    if share == 0:
+    if share == 0 or evidence.reconstruction is not None:  # a check of sparse codes has both figures
         return None
     return Finding(
         level="note" if share < DEAD_SHARE or evidence.is_nonnegative else "warning",

@@ -1,4 +1,4 @@
-"""What single dimensions, rare classes and held-out samples say: repetition, minority collapse, memory, leakage."""
+"""What single dimensions, rare classes and held-out samples say: repetition, sparse codes, collapse, leakage."""
 
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks.collapse_checks import is_full_collapse, is_neural_collapse
@@ -11,6 +11,7 @@ MERGED = 0.8  # cosine between the centred means of rare classes, lower end of i
 APART = 0.3  # of that cosine above what theory or the frequent classes have
 FEW_TIMES = 3.0  # mean count of frequent classes over that of rare ones, below which classes are about balanced
 WIDER = 0.05  # cosine of two views, that of training samples less that of held-out ones: lower end of its interval
+SILENT, MANY_SILENT = 0.05, 0.2  # of the units; the released methods leave 0.8 (wen2025) and 0.2 (guo2026)
 LEAKED, MUCH_LEAKED = 0.01, 0.1  # of the held-out samples are in the training part
 
 
@@ -41,6 +42,40 @@ def check_duplicate_dimensions(evidence: Evidence) -> Finding | None:
             otherwise="leave the repeated dimensions out",
         ),
         cannot_tell="whether the remaining dimensions carry what a task needs",
+    )
+
+
+def check_sparse_code(evidence: Evidence) -> Finding | None:
+    """Are the units of a sparse code in use, and do they give the features back?"""
+    embedding, explained = evidence.places[EMBEDDING], evidence.reconstruction
+    if explained is None:
+        return None
+    silent, num_units = embedding.dead_dims / embedding.num_dims, embedding.num_dims
+    num_distinct = embedding.num_samples * (1 - embedding.duplicates)
+    is_known = num_distinct * (1 - embedding.sparsity) >= 1
+    is_bad = is_known and (silent > MANY_SILENT or explained <= 0)
+    consistency = embedding.figures.get("class_consistency")
+    return Finding(
+        level="warning" if is_bad else "good" if is_known and silent <= SILENT else "note",
+        title=f"{silent:.1%} of {num_units:,} units are silent, and the code gives back {explained:.0%} of the "
+        "features' variance",
+        measured=silent,
+        reference=SILENT,
+        reference_name="a share that costs little",
+        text="A silent unit is active on no sample and only takes space. "
+        + (
+            ""
+            if consistency is None
+            else f"The samples of a unit are of one class to {consistency:.0%} on average. "
+        )
+        + "The top samples of each unit, with the share of their commonest class, are in the report.",
+        confirm="counterpoint report RUN (top samples of each unit)",
+        remedy="fewer units (counterpoint sparsify --dims), more epochs, or features without outliers"
+        if is_bad or not is_known or silent > SILENT
+        else "",
+        cannot_tell="how many units more samples would leave silent"
+        if is_known
+        else f"how many units are silent: {num_distinct:,.0f} different samples cannot use all of them",
     )
 
 
