@@ -1,6 +1,7 @@
 """A sparse code of features: units that are not silent, a run like any other, figures, and refusals."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,23 @@ def test_the_folder_is_a_run_whose_embedding_is_the_code(made: Any) -> None:
     assert not any("near-copies" in each.title for each in cp.diagnose(made.run, quiet=True).findings)
     answer = cp.search(made.run, 0, k=3, quiet=True).to_dict()
     assert len(answer["queries"][0]["hits"]) == 3
+
+
+def test_diagnose_says_silent_units_and_reconstruction(made: Any) -> None:
+    found = {each.name: each for each in cp.diagnose(made.run, quiet=True).findings}["sparse-code"]
+    assert found.level == "good"
+    assert found.measured == pytest.approx(1 - len(np.unique(made.codes.indices)) / 64)
+    own = next(each for each in made.figures if (each.code, each.k) == ("sparse code", 4))
+    share = int(re.findall(r"gives back (\d+)%", found.title)[0]) / 100  # of all samples, not of held-out ones
+    assert share == pytest.approx(own.explained, abs=0.05)
+
+
+def test_classes_in_small_directions_are_kept_beside_a_large_one(tmp_path: Path) -> None:
+    x, _ = features()
+    large = 30 * np.random.default_rng(1).standard_normal((NUM, 1))
+    made = sparsified(tmp_path / "code", x=np.hstack([x, large]).astype(np.float32), k=4, epochs=40)
+    dense, own = (next(each for each in made.figures if each.code == code) for code in ("dense", "sparse code"))
+    assert own.accuracy >= dense.accuracy - 0.05
 
 
 def test_codes_in_parquet_read_back(tmp_path: Path) -> None:
