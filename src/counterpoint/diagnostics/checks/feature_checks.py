@@ -63,11 +63,7 @@ def check_sparse_code(evidence: Evidence) -> Finding | None:
         reference=SILENT,
         reference_name="a share that costs little",
         text="A silent unit is active on no sample and only takes space. "
-        + (
-            ""
-            if consistency is None
-            else f"The samples of a unit are of one class to {consistency:.0%} on average. "
-        )
+        + ("" if consistency is None else f"The samples of a unit are of one class to {consistency:.0%} on average. ")
         + "The top samples of each unit, with the share of their commonest class, are in the report.",
         confirm="counterpoint report RUN (top samples of each unit)",
         remedy="fewer units (counterpoint sparsify --dims), more epochs, or features without outliers"
