@@ -24,7 +24,7 @@ MAX_PARAMETERS = 6
 FIXED_SIGNATURES = {"diagnose": 2, "optimal_geometry": 1, "recommend": 1}  # public: so many arguments more
 SINGLE_MODULE_IMPORTS = (
     "torchvision", "timm", "lightly", "onnx", "onnxruntime", "onnxscript", "pyarrow", "triton", "tensorboard", "wandb",
-    "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "ray",
+    "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "ray", "submitit",
 )  # fmt: skip
 STAND_ALONE = (
     "export/modeling_counterpoint.py"  # copied into exported folders; it has the names that its readers expect

@@ -220,7 +220,7 @@ def test_a_table_has_no_more_rows_than_bytes(
 ) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
     (tmp_path / "x.arrow").write_bytes(b"some bytes")
-    chunks = arrow_files._Chunks(None, lengths, lambda chunk, name: None, 0)
+    chunks = arrow_files._Chunks(None, lengths, [], lambda chunk, name: None, 0, 10)
     monkeypatch.setattr(arrow_files, "_ipc_chunks", lambda arrow, path: chunks)
     with pytest.raises(DataError, match="it claims"):
         arrow_files.TableFile(tmp_path / "x.arrow")

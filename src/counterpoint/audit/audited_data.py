@@ -3,7 +3,6 @@
 # N samples
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.audit.audit_record import AGAINST
+from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import with_missing
 from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
@@ -133,7 +133,7 @@ def collect(
 
 def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) -> Source:
     """What training would open, or a table as ``embed`` writes it."""
-    path = Path(os.path.expanduser(data)) if isinstance(data, str | Path) else None
+    path = as_path(data) if isinstance(data, str | Path) else None
     if path is not None and path.is_file() and is_embedded(path):
         asked = None if settings.labels == "auto" else settings.labels
         with contextlib.suppress(DataError):  # columns that are called like those of embed, and hold other things
@@ -143,7 +143,7 @@ def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) 
 
 def _open_against(against: Any, settings: SourceSettings, source: Source, progress: Progress) -> Source:
     """What a source is compared with; a table by the source's columns, so that equal rows are equal numbers."""
-    path = Path(os.path.expanduser(against)) if isinstance(against, str | Path) else None
+    path = as_path(against) if isinstance(against, str | Path) else None
     if path is not None and source.table is not None and is_columns(path):
         return open_columns(path, settings, progress, plan=source.table)
     return open_source(against, settings, progress=progress)
@@ -175,7 +175,7 @@ def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
     """The parts to open: all of a folder's, unless one is asked for."""
     if settings.split != "auto" or not isinstance(data, str | Path):
         return [settings.split]
-    path = Path(os.path.expanduser(data))
+    path = as_path(data)
     if not path.is_dir() or not has_splits(path):
         return ["auto"]
     return ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]

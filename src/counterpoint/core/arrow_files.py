@@ -1,7 +1,8 @@
-"""Arrow and Parquet tables on disk, read by row: the one module that imports pyarrow (extra ``search``)."""
+"""Arrow and Parquet tables, on disk or at an address, read by row (extra ``search``)."""
 
 # D features
 
+import itertools
 import json
 import mmap
 import threading
@@ -15,28 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.addresses import Address, require_arrow
+from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.user_files import open_regular, shown_name
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
 CHUNKS_KEPT = 4
 GROUP_ROWS = 16_384  # of a row group that is written: what a reader must hold
 PARQUET_SUFFIX = ".parquet"
-
-
-def require_arrow(what: str) -> Any:
-    """Import pyarrow.
-
-    Raises:
-        UsageError: it is not installed; the text says what needs it and how to get it.
-    """
-    try:
-        import pyarrow  # deferred: the extra `search` may be absent
-        import pyarrow.ipc  # deferred: as above
-        import pyarrow.parquet  # deferred: as above
-    except ImportError:
-        raise UsageError(f"{what} needs pyarrow; install it with: pip install pyarrow") from None
-    return pyarrow
 
 
 Write = Callable[[Sequence[str], Sequence[str | None], np.ndarray], None]  # names, labels and vectors of some rows
@@ -95,10 +82,11 @@ def write_sparse_rows(path: Path, names: Sequence[str], rows: csr_matrix) -> Non
 
 
 class TableFile:
-    """One table on disk, memory-mapped; rows are read chunk by chunk (record batch or row group).
+    """One table, memory-mapped where it is on disk; rows are read chunk by chunk (record batch or row group).
 
     Args:
-        path: .parquet, or an Arrow file or stream of any other suffix.
+        path: .parquet, or an Arrow file or stream of any other suffix; or a folder of shards.
+        shards: its files in order, all .parquet and of the same columns.
 
     Attributes:
         kinds: kind of each column, in order; an image is a struct of bytes and path.
@@ -111,15 +99,19 @@ class TableFile:
         DataError: the file is not such a table.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, shards: Sequence[Path] = ()) -> None:
+        self.path, self._shards = path, tuple(shards)
         self._kept: OrderedDict[tuple[int, str], Any] = OrderedDict()
         self._lock = threading.Lock()
         arrow = require_arrow(path.suffix)
         self._errors = (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException)
         try:
-            self._chunks = _parquet_chunks(arrow, path) if path.suffix == PARQUET_SUFFIX else _ipc_chunks(arrow, path)
-            num_rows, num_bytes = sum(self._chunks.lengths), path.stat().st_size
+            if shards:
+                self._chunks = _joined([_parquet_chunks(arrow, shard) for shard in shards])
+            else:
+                is_parquet = path.suffix == PARQUET_SUFFIX
+                self._chunks = _parquet_chunks(arrow, path) if is_parquet else _ipc_chunks(arrow, path)
+            num_rows, num_bytes = sum(self._chunks.lengths), self._chunks.num_bytes
             # Each row gets a name, before any of them is read.
             if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:
                 raise ValueError(f"it claims {num_rows:,} rows in {num_bytes:,} bytes")
@@ -135,9 +127,14 @@ class TableFile:
     def __len__(self) -> int:
         return int(self._ends[-1])
 
-    def __reduce__(self) -> tuple[type["TableFile"], tuple[Path]]:
+    def __reduce__(self) -> tuple[type["TableFile"], tuple[Path, tuple[Path, ...]]]:
         """Each process opens the file itself."""
-        return TableFile, (self.path,)  # neither a mapping nor a lock can be pickled
+        return TableFile, (self.path, self._shards)  # neither a mapping nor a lock can be pickled
+
+    def paths(self) -> Iterator[Path]:
+        """The file of each row."""
+        for path, num_rows in zip(self._chunks.paths, self._chunks.lengths, strict=True):
+            yield from itertools.repeat(path, num_rows)
 
     def column(self, name: str) -> list[Any]:
         """All values of a column as Python objects.
@@ -204,24 +201,45 @@ class TableFile:
 
 @dataclass(frozen=True)
 class _Chunks:
-    """How one format is read: rows of each chunk, and a function that loads a column of one."""
+    """How one format is read: rows and file of each chunk, and a function that loads a column of one."""
 
     schema: Any
     lengths: Sequence[int]
+    paths: Sequence[Path]
     load: Callable[[int, str], Any]
     unpacked_bytes: int
+    num_bytes: int
 
 
 def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
-    file = arrow.parquet.ParquetFile(_mapped(arrow, path))
+    content = _mapped(arrow, path)
+    file = arrow.parquet.ParquetFile(content)
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
 
     def load(chunk: int, name: str) -> Any:
+        known = file
+        if isinstance(path, Address):  # opened anew, as it must still be the object whose groups are known
+            known = arrow.parquet.ParquetFile(path.open_input(), metadata=file.metadata, pre_buffer=True)
         # A row group may come in several pieces.
-        return file.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
+        return known.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
 
-    largest = max((group.total_byte_size for group in groups), default=0)
-    return _Chunks(file.schema_arrow, [group.num_rows for group in groups], load, largest)
+    largest, lengths = max((group.total_byte_size for group in groups), default=0), [group.num_rows for group in groups]
+    return _Chunks(file.schema_arrow, lengths, [path] * len(groups), load, largest, content.size())
+
+
+def _joined(shards: Sequence[_Chunks]) -> _Chunks:
+    """The chunks of several files, one after the other."""
+    schema, places = shards[0].schema, [(shard, chunk) for shard in shards for chunk in range(len(shard.lengths))]
+    if odd := [shard.paths[0] for shard in shards if shard.paths and not shard.schema.equals(schema)]:
+        raise ValueError(f"{odd[0].name} has other columns than the first of its shards")
+    return _Chunks(
+        schema,
+        [shard.lengths[chunk] for shard, chunk in places],
+        [shard.paths[chunk] for shard, chunk in places],
+        lambda chunk, name: places[chunk][0].load(places[chunk][1], name),
+        max(shard.unpacked_bytes for shard in shards),
+        sum(shard.num_bytes for shard in shards),
+    )
 
 
 def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
@@ -238,11 +256,14 @@ def _ipc_chunks(arrow: Any, path: Path) -> _Chunks:
     else:
         numbers = range(reader.num_record_batches)
         lengths, schema, get = [reader.get_batch(n).num_rows for n in numbers], reader.schema, reader.get_batch
-    return _Chunks(schema, lengths, lambda chunk, name: get(chunk).column(name), 0)
+    paths = [path] * len(lengths)
+    return _Chunks(schema, lengths, paths, lambda chunk, name: get(chunk).column(name), 0, mapped.size())
 
 
 def _mapped(arrow: Any, path: Path) -> Any:
     """A file's bytes, read where they lie; pyarrow itself would open pipes, and no name that is not UTF-8."""
+    if isinstance(path, Address):
+        return path.open_input()
     with open_regular(path) as stream:
         return arrow.BufferReader(arrow.py_buffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)))
 

@@ -8,12 +8,14 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoint.core.errors import RunError, UsageError
+from counterpoint.core.addresses import Address
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.operating_system import host_name, is_running, open_to_flush, open_unlinked
 from counterpoint.core.user_files import open_regular, read_text
 
@@ -35,13 +37,19 @@ class Seal:
     sha256: str
 
 
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    digest = hashlib.sha256()
+def seal_of(path: Path) -> Seal:
+    """Length and hash of a file."""
+    digest, size = hashlib.sha256(), 0
     with open_regular(path) as stream:
         while chunk := stream.read(HASH_CHUNK_BYTES):
             digest.update(chunk)
-    return digest.hexdigest()
+            size += len(chunk)
+    return Seal(size, digest.hexdigest())
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    return seal_of(path).sha256
 
 
 def flush_to_disk(path: Path) -> None:
@@ -90,6 +98,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         RunError: the disk is full, read-only or otherwise refuses; ``path`` is then as it was, unless the disk refuses
             to confirm a rename that it does not take back either: then the text says so.
     """
+    if isinstance(path, Address):
+        _upload(path, write)
+        return
     is_there, is_renamed = os.path.lexists(path), False
     end = f"{TEMPORARY}{path.suffix}"  # the suffix stays at the end, as writers of pictures and arrays go by it
     temporary = temporary_sibling(path, end)
@@ -115,6 +126,18 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with contextlib.suppress(OSError):  # where nothing could be written, nothing can be removed
             temporary.unlink()
+
+
+def _upload(path: Address, write: Callable[[Path], object]) -> None:
+    """Let ``write`` fill a file of this machine, and put it at an address, where it appears at once."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder) / path.name)
+            path.upload(Path(folder) / path.name)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}; {UNTOUCHED}") from error
+    except DataError as error:
+        raise RunError(f"cannot write {error}; {UNTOUCHED}") from error
 
 
 def temporary_sibling(path: Path, end: str) -> Path:
@@ -255,7 +278,7 @@ def check_new_file(path: Path, suffixes: Collection[str], *, overwrite: bool | N
     if path.is_dir() or (path.exists() and not overwrite):
         replace = "" if path.is_dir() or overwrite is None else "replace it with --overwrite, or "
         raise RunError(f"{path} exists; {replace}choose another {flag}")
-    if not path.parent.is_dir():
+    if not isinstance(path, Address) and not path.parent.is_dir():
         raise RunError(f"the folder {path.parent} does not exist; make it first or choose another {flag}")
 
 

@@ -8,9 +8,12 @@ import io
 import os
 import stat
 from pathlib import Path
+from typing import IO
 
+from counterpoint.core.addresses import Address, as_path
 from counterpoint.core.operating_system import NO_WAIT
 
+SCAN_BYTES = 1 << 20  # that one request to a store asks for, which takes as long as a short one
 SHARD_PLAN = "plan.json"  # what a table in shards is of
 MAX_TEXT_BYTES = 1 << 29  # five million lines of a hundred letters
 OTHER_KINDS = {
@@ -23,15 +26,24 @@ OTHER_KINDS = {
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
-    """Open a regular file, or a link to one, for reading bytes.
+    """Open a regular file, or a link to one, for reading bytes; or an object at an address.
 
     Raises:
         OSError: it is missing, cannot be read, or is something else; the text says what.
     """
+    if isinstance(path, Address):
+        return io.BufferedReader(path.open_input(), SCAN_BYTES)
     try:
         return open(path, "rb", opener=_handle)
     except ValueError:
         raise OSError("no file can have this name") from None  # a NUL, or a surrogate that encodes no byte
+
+
+def length(stream: IO[bytes]) -> int:
+    """How many bytes a file has, which is then at its beginning."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return size
 
 
 def read_regular(path: str | Path, at_most: int) -> bytes:
@@ -41,7 +53,7 @@ def read_regular(path: str | Path, at_most: int) -> bytes:
         OSError: as for ``open_regular``, or it has more bytes than ``at_most``, of which then none is read.
     """
     with open_regular(path) as stream:
-        size = os.fstat(stream.fileno()).st_size
+        size = length(stream)
         check_size(size, at_most)
         # Bounded once more, as a file may grow meanwhile; what may be read is reserved at once.
         return stream.read(min(size + 1, at_most))
@@ -74,12 +86,12 @@ def check_size(size: int, at_most: int) -> None:
 
 def is_shard_folder(path: str | Path) -> bool:
     """Whether a folder holds a table in shards (``evaluation.shard_files``)."""
-    return (Path(path) / SHARD_PLAN).is_file()
+    return (as_path(path) / SHARD_PLAN).is_file()
 
 
 def is_file_or_shards(path: str | Path) -> bool:
     """Whether a path is a file or a folder of shards; a run is another folder."""
-    return Path(path).is_file() or is_shard_folder(path)
+    return as_path(path).is_file() or is_shard_folder(path)
 
 
 def shown_name(name: str) -> str:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+from counterpoint.core.addresses import Address, Stamp, absolute, as_path
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import write_atomically
 
 FORMAT = "counterpoint manifest"
 VERSION = 2
 Status = Literal["ok", "bad"]
-Stamp = tuple[int, int]  # size and time of a file, which tell cheaply that it may have changed; -1 of one not there
 
 
 @dataclass(frozen=True)
@@ -92,18 +92,21 @@ def cache_folder() -> Path:
 
 def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
     """Where the manifest of a source lies in the cache: it follows the source's name, place and way of reading."""
-    is_path = os.path.exists(name)
+    is_path = isinstance(as_path(name), Address) or os.path.exists(name)
     # Of a named set the same name below another root is another set of files.
     above = "" if is_path else os.path.commonpath([os.path.abspath(file.parent) for file in files])
-    identity = os.path.abspath(name) if is_path else name
+    identity = absolute(name) if is_path else name
     # fsencode: names of files need not be valid UTF-8. No path holds \0, so that parts stay apart.
     key = hashlib.sha256(os.fsencode(f"{identity}\0{above}\0{variant}")).hexdigest()[:32]
     return cache_folder() / "manifests" / f"{key}.json"
 
 
-def stamp_of(file: str) -> Stamp:
-    """Size and time of a file."""
+def stamp_of(file: str | Path) -> Stamp:
+    """Size and time of a file; -1 of one that is not there."""
+    file = as_path(file)
     try:
+        if isinstance(file, Address):
+            return file.stamped()
         state = os.stat(file)
         return (state.st_size, state.st_mtime_ns)
     except OSError:  # a file that comes back later has another stamp, and is read

@@ -4,7 +4,6 @@ Modules of ``formats`` and ``sets`` end with literal records: ``CATALOGUE``, the
 forms of file or folder. A new source is a module there, and is found here.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.addresses import Address, as_path, exists
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
 from counterpoint.core.data_settings import SourceSettings
@@ -66,17 +66,19 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
         raise UsageError("labels= goes with an array in memory; for named data use source.labels (a .csv or .npy file)")
     if str(data) in CATALOGUE:
         return CATALOGUE[str(data)].open(settings, progress)
-    path = Path(os.path.expanduser(data))  # unlike Path.expanduser, leaves unknown users alone
-    if not os.path.exists(path):  # False for names too long, where Path.exists raises
-        raise UsageError(
-            gone(f"--data {data}")
-            or f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be {_known_forms()}"
-        )
-    if not path.is_dir():
-        try:
+    path = as_path(data)
+    try:
+        if not exists(path):
+            raise UsageError(
+                gone(f"--data {data}")
+                or f"no such file or folder: {str(data)!r}{nearest(str(data), CATALOGUE)}; data can be {_known_forms()}"
+            )
+        if not path.is_dir():
             open_regular(path).close()  # also before the forms look inside
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+        elif isinstance(path, Address):
+            _ = path.files
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     for form in _forms_by_name(path):
         if form.fits is None or form.fits(path):
             return form.open(path, settings, progress)
@@ -93,8 +95,8 @@ def form_of(data: str | None) -> str | None:
         return data and "an array in memory"
     if data in CATALOGUE:
         return NAMED_SET if CATALOGUE[data].has_files else "a named set without files"
-    path = Path(os.path.expanduser(data))
-    forms = _forms_by_name(path) if os.path.exists(path) else []
+    path = as_path(data)
+    forms = _forms_by_name(path) if exists(path) else []
     for place, form in enumerate(forms):
         # Nothing is opened where all forms that are left have one name: .npz is "an archive" whatever is in it.
         is_only_name = all(other.name == form.name for other in forms[place:])

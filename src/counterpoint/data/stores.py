@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.stored_rows import StoredRows, taken, whole
-from counterpoint.core.user_files import check_size, open_regular
+from counterpoint.core.user_files import check_size, length, open_regular
 from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, decode_square
 
 NOT_THERE = "no such file"
@@ -49,13 +49,14 @@ def read_bytes(image: Located) -> bytes:
     """
     try:
         with open_regular(image.path) as stream:
-            remaining = os.fstat(stream.fileno()).st_size - image.offset  # a header may promise exabytes
+            remaining = length(stream) - image.offset  # a header may promise exabytes
             size = remaining if image.size is None else image.size
             if size > remaining:
                 raise ValueError(f"cut off: {max(remaining, 0)} of {size} bytes")
             check_size(size, MAX_ENCODED_BYTES)
-            stream.seek(image.offset)
-            return stream.read(size)
+            # Past the buffer: a store is asked for these bytes and no more.
+            stream.raw.seek(image.offset, os.SEEK_SET)
+            return stream.raw.read(size) or b""
     except FileNotFoundError:
         raise FileNotFoundError(NOT_THERE) from None
     except OSError as error:

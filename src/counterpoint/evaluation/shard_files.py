@@ -18,7 +18,7 @@ import numpy as np
 
 from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.errors import DataError, RunError
-from counterpoint.core.files import Seal, read_sealed, sha256_of, write_atomically, write_sealed
+from counterpoint.core.files import Seal, read_sealed, seal_of, write_atomically, write_sealed
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 
@@ -123,7 +123,7 @@ class ShardFolder:
             is_there = path.with_suffix(".json").exists()
             return f"{path.with_suffix('.json')} is damaged" if is_there else f"{path} is missing"
         try:
-            seal = Seal(path.stat().st_size, sha256_of(path))
+            seal = seal_of(path)
         except OSError as error:
             return f"{path} cannot be read: {error.strerror or error}"
         return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: its hash has changed"
@@ -140,7 +140,7 @@ class ShardFolder:
         def fill(temporary: Path) -> None:
             with vector_writer(temporary, width, rows.start) as add:
                 add(block.names, block.labels, block.vectors_ND)
-            seals.append(Seal(temporary.stat().st_size, sha256_of(temporary)))
+            seals.append(seal_of(temporary))
 
         write_atomically(self.file(number), fill)
         values = {"number": number, "first": rows.start, "rows": rows.stop - rows.start, "width": width}

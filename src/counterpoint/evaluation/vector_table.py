@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile, vector_writer
 from counterpoint.core.data_settings import PartSettings, SourceSettings
@@ -206,7 +207,7 @@ def features_source(
     A file of columns is taken by the ``plan`` of another one, if given.
     """
     if isinstance(features, str | Path):
-        path = Path(features)
+        path = as_path(features)
         if not is_table(path):
             raise UsageError(f"{path} is neither a run folder nor a file of features ({', '.join(READERS)})")
         table = columns_table(path, look, reporter, plan) if is_columns(path) else read_table(path)

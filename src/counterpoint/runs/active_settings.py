@@ -3,14 +3,13 @@
 A setting without effect keeps its default, is not filled in, and is absent from ``resolved.yaml``.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
+from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.dist import world_size
 from counterpoint.core.errors import UsageError, unknown_name
@@ -222,9 +221,7 @@ def _needs_colour(facts: Facts) -> str | None:
 def _shards(facts: Facts) -> tuple[str, ...]:
     """A folder counts as tar shards where it has some; it is looked through only if a column was named."""
     # In this order: looking through a folder of a million files takes long.
-    if facts.settings.source.label_column == AUTO or not find_shards(
-        Path(os.path.expanduser(str(facts.settings.data)))
-    ):
+    if facts.settings.source.label_column == AUTO or not find_shards(as_path(str(facts.settings.data))):
         return ()
     return ("an image folder",)
 

@@ -1,12 +1,12 @@
 """The spectrum of the Hessian of a run's loss: at its last state, at a checkpoint, or along all that are kept."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from counterpoint.core.addresses import as_path, exists
 from counterpoint.core.derived_files import write_derived
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.operating_system import available_memory
@@ -68,7 +68,7 @@ def hessian_spectrum(
         known = replace(known, data=data, labels=labels)
     paths = _paths(known.folder, asked.checkpoint)
     place = str(read_resolved(known.folder).data)
-    if known.data is None and place not in (ARRAY, *CATALOGUE) and not os.path.exists(os.path.expanduser(place)):
+    if known.data is None and place not in (ARRAY, *CATALOGUE) and not exists(as_path(place)):
         raise UsageError(f"the samples of {known.path} are no longer at {place}; point to them with --data (data=)")
     fixed = run_loss(open_job(known, reporter), asked)
     plan = {"steps": asked.steps, "threshold": asked.threshold, "top": asked.top}

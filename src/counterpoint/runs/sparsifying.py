@@ -11,7 +11,8 @@ from typing import Any
 from scipy.sparse import csr_matrix, save_npz
 from torch import Tensor, nn
 
-from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow, write_sparse_rows
+from counterpoint.core.addresses import require_arrow
+from counterpoint.core.arrow_files import PARQUET_SUFFIX, write_sparse_rows
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.log_lines import append_line, log_hash

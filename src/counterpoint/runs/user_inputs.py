@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from counterpoint.core.addresses import as_path
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
 from counterpoint.core.rundir import RunFolder
@@ -156,7 +157,7 @@ def out_folder(settings: TrainSettings) -> RunFolder:
         return RunFolder(Path("runs/unnamed"))  # never created: opening the data fails first, with advice
     if not out:
         # Not Path.resolve: links may go round.
-        stem = Path(os.path.realpath(os.path.expanduser(str(settings.data)))).stem
+        stem = Path(os.path.realpath(as_path(str(settings.data)))).stem
         how = settings.recipe or settings.method
         out = f"runs/{shown_name(stem)}-{how}"
     if shown_name(out) != out:

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from counterpoint.core.arrow_files import PARQUET_SUFFIX, require_arrow
+from counterpoint.core.addresses import as_path, require_arrow
+from counterpoint.core.arrow_files import PARQUET_SUFFIX
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
@@ -67,7 +68,7 @@ def embed(
     """
     asked = build(LookSettings, look, "embed")
     # Before the encoder runs, which may take an hour.
-    path = None if out is None else Path(out)
+    path = None if out is None else as_path(out)
     if path is not None:
         check_new_file(path, WRITERS, overwrite=overwrite)
         if path.suffix == PARQUET_SUFFIX:

@@ -1,7 +1,6 @@
 """`counterpoint embed`."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import (
@@ -15,6 +14,7 @@ from counterpoint.cli.arguments import (
     subject_from,
 )
 from counterpoint.cli.outputs import print_folder
+from counterpoint.core.addresses import as_path
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.ranks import part_of_ranks, read_ranks
@@ -65,14 +65,15 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
     if flags.shards is not None or flags.share is not None or flags.engine != PROCESS:
         if flags.overwrite:
             raise UsageError("shards are never replaced; choose another --out, or remove the folder to start again")
-        if Path(flags.out).is_file():
+        out = as_path(flags.out)
+        if out.is_file():
             raise UsageError(f"--out must be a folder for shards, got the file {flags.out}")
         part = part_of_ranks(flags.share)
         from counterpoint.search.table import Shards, embed_shards  # deferred: loads torch
 
-        shards = Shards(Path(flags.out), flags.shards, part)
+        shards = Shards(out, flags.shards, part)
         embed_shards(subject, flags.data, shards=shards, engine=engine, **look)
-        print_folder(Path(flags.out))
+        print_folder(out)
         return
     if read_ranks(os.environ).world_size > 1:
         raise UsageError("several processes write a folder of shards together; give --shards ROWS, a folder as --out")

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from counterpoint.core.array_layout import to_samples
-from counterpoint.core.arrow_files import ColumnKind, TableFile
+from counterpoint.core.arrow_files import PARQUET_SUFFIX, ColumnKind, TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
+from counterpoint.data.formats.image_files import list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.formats.numeric_tables import ARROW_SUFFIXES, LABEL_NAMES, READS, open_columns
-from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
+from counterpoint.data.source import FOLDER, FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
 Kinds = Mapping[str, ColumnKind]  # of columns by their names
@@ -37,7 +38,7 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
         DataError: not a table; no column of images or vectors, or several; or anything ``open_listing`` refuses.
     """
     refuse_split(str(path), settings.split)
-    file = TableFile(path)
+    file = TableFile(path, find_tables(path) if path.is_dir() else ())
     if settings.image_column == "auto" and not set(file.kinds.values()) & set(SAMPLE_KINDS) and len(file):
         return open_columns(path, settings, progress)
     kinds: Sequence[ColumnKind] = ("integer", "text")
@@ -96,7 +97,8 @@ class ArrowTable:
             # -1 is Hugging Face's label of unlabelled test parts; Python would count it from the end.
             return names[value] if 0 <= value < len(names) else None
 
-        return [Located(str(row), self.file.path, row, label=label_of(value)) for row, value in enumerate(values)]
+        rows = zip(self.file.paths(), values, strict=True)
+        return [Located(str(row), path, row, label=label_of(value)) for row, (path, value) in enumerate(rows)]
 
     def numbered(self, images: Sequence[Located]) -> Labels | None:
         """Class numbers; those of the table where it names its classes."""
@@ -147,7 +149,21 @@ def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[Colum
         raise UsageError(f"{setting}: column {asked!r} of {path} holds {kinds_of[asked]}, not {' or '.join(kinds)}")
 
 
+def find_tables(folder: Path) -> list[Path]:
+    """The Parquet shards of a folder at any depth, sorted; none where it has pictures or tar shards, too."""
+    images, others = list_files(folder)
+    tables = [path for path in others if path.suffix == PARQUET_SUFFIX]
+    return [] if images or any(path.suffix == ".tar" for path in others) else tables
+
+
 FORMS = (
+    FileForm(
+        "a table",
+        (FOLDER,),
+        open_table,
+        lambda folder: bool(find_tables(folder)),
+        ("image_column", "max_bad", "altered", *READS),
+    ),
     FileForm(
         "a table",
         ARROW_SUFFIXES,

@@ -19,6 +19,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from counterpoint.core.addresses import Address
 from counterpoint.core.errors import first_line
 from counterpoint.core.process_setup import give_back_memory
 from counterpoint.core.user_files import open_regular
@@ -123,6 +124,10 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """
     images: list[Path] = []
     others: list[Path] = []
+    if isinstance(folder, Address):
+        for path in folder.files:
+            (images if path.suffix.lower() in SUFFIXES else others).append(path)
+        return images, others
     for directory, folders, files in os.walk(folder):
         # In place: os.walk continues with what this list then holds.
         folders[:] = sorted(name for name in folders if not name.startswith("."))

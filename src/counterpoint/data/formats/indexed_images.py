@@ -8,13 +8,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from os import fsencode
-from os.path import abspath
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+from counterpoint.core.addresses import absolute
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, first_line
 from counterpoint.core.numerics import holding
@@ -85,7 +85,7 @@ class Known:
 
     def unchanged(self, image: Located) -> Row | None:
         """The earlier row, if neither the file's stamp nor the place of the image changed."""
-        file = abspath(image.path)
+        file = absolute(image.path)
         row = self.rows.get((file, image.name))
         if row is None or self.then.get(file) != self.now[file] or row.offset != image.offset:
             return None
@@ -177,7 +177,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
 
     def bytes_of(image: Located) -> int:
         """In memory while it is read."""
-        return known.now[abspath(image.path)][0] if image.size is None else image.size
+        return known.now[absolute(image.path)][0] if image.size is None else image.size
 
     def row_of(number: int) -> Row:
         image = listing.images[number]
@@ -191,7 +191,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
             return ImageSize(picture.height, picture.width)
 
-        file, held = abspath(image.path), bytes_of(image)
+        file, held = absolute(image.path), bytes_of(image)
         content, shape, reason = b"", ImageSize(0, 0), ""
         with ENCODED.taken(min(held, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
             try:
@@ -285,7 +285,8 @@ def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_
 def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
     """Set an earlier manifest beside the files as they are now."""
     # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
-    now = {file: stamp_of(file) for file in dict.fromkeys(abspath(image.path) for image in images)}
+    paths = {absolute(image.path): image.path for image in images}
+    now = {file: stamp_of(path) for file, path in paths.items()}
     if manifest is None:
         return Known({}, {}, now)
     return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)

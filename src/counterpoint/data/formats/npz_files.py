@@ -5,7 +5,6 @@
 
 import io
 import math
-import os
 import reprlib
 import sys
 import warnings
@@ -17,9 +16,10 @@ from typing import IO
 
 import numpy as np
 
+from counterpoint.core.addresses import exists
 from counterpoint.core.errors import CounterpointError, DataError, UsageError, first_line
 from counterpoint.core.operating_system import available_memory
-from counterpoint.core.user_files import open_regular
+from counterpoint.core.user_files import length, open_regular
 
 HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MAX_PIECE_BYTES = 1 << 24  # read at once of an archive: a list of a hundred thousand members
@@ -66,10 +66,10 @@ def read_npy(path: Path) -> np.ndarray:
         UsageError: it does not exist.
         DataError: as for ``read_npz``.
     """
-    if not os.path.exists(path):  # False for names that no file can have, where Path.exists raises
+    if not exists(path):
         raise UsageError(f"{path} does not exist")
     with _readable(path), open_regular(path) as stream:
-        return _read(stream, os.fstat(stream.fileno()).st_size)
+        return _read(stream, length(stream))
 
 
 def _read(stream: IO[bytes], num_bytes: int) -> np.ndarray:

@@ -5,7 +5,6 @@ Members of a key need not be neighbours. The label is in `.cls`, or in a field o
 """
 
 import json
-import os
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from counterpoint.core.addresses import absolute, as_path
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
-from counterpoint.core.user_files import open_regular
+from counterpoint.core.user_files import length, open_regular
 from counterpoint.data.formats.image_files import SUFFIXES, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.manifest import Manifest, Remark, manifest_path, read_manifest, stamp_of
@@ -66,8 +66,8 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         for file in files:
             prefix = "" if file == path else f"{file.relative_to(path).as_posix()}/"
             # Absolute, as the manifest has them: the same shard is known from another working directory.
-            absolute = os.path.abspath(file)
-            layouts.append(earlier.get(absolute) or scan_shard(Path(absolute), prefix, settings.label_column))
+            name = absolute(file)
+            layouts.append(earlier.get(name) or scan_shard(as_path(name), prefix, settings.label_column))
             advance()
     images = [image for layout in layouts for image in layout.images]
     remarks = [remark for layout in layouts for remark in layout.remarks]
@@ -85,8 +85,9 @@ def _unchanged_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
         return {}
     images: dict[str, list[Located]] = defaultdict(list)
     remarks: dict[str, list[Remark]] = defaultdict(list)
+    paths = {file: as_path(file) for file in manifest.stamps}
     for row in manifest.rows:
-        images[row.file].append(Located(row.name, Path(row.file), row.offset, row.size, row.label))
+        images[row.file].append(Located(row.name, paths[row.file], row.offset, row.size, row.label))
     for remark in manifest.remarks:
         remarks[remark.file].append(remark)
     return {
@@ -118,7 +119,7 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
         OSError: the archive cannot be read.
     """
     with open_regular(path) as stream:
-        place, end = 0, os.fstat(stream.fileno()).st_size
+        place, end = 0, length(stream)
         # tarfile's parsers raise whatever they come across in a damaged header; its own walk ends there silently.
         with (
             suppress(tarfile.TarError, ValueError, LookupError, ArithmeticError),

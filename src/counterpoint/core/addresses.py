@@ -1,0 +1,212 @@
+"""Files at addresses such as s3://bucket/photos, by pyarrow's file systems (extra ``search``).
+
+Credentials, regions and endpoints are the library's: it reads the environment (AWS_PROFILE, AWS_ENDPOINT_URL, ...) and
+the usual files. hf:// needs huggingface_hub beside it. The one module that imports pyarrow.
+"""
+
+import os
+import re
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from counterpoint.core.errors import DataError, UsageError, first_line
+
+Answer = TypeVar("Answer")
+Stamp = tuple[int, int]  # size of a file and its time in ns, which tell cheaply that it may have changed
+SCHEME = re.compile(r"[a-z][a-z0-9+]+://[^/]")  # of two letters at least: C:// is a drive
+
+if TYPE_CHECKING:  # typed as a path on disk, since it answers what readers and writers of data ask of one
+    BasePath = Path
+else:
+    BasePath = PurePosixPath
+
+
+class Address(BasePath):
+    """A file or folder at an address, with those methods of ``pathlib.Path`` that readers and writers of data use.
+
+    The object that was listed or opened first is the one it stands for: another one in its place is an error.
+
+    >>> Address("s3://bucket/photos") / "cats" / "a.jpg"
+    Address('s3://bucket/photos/cats/a.jpg')
+    """
+
+    stamp: Stamp | None = None  # of a file that was listed
+    _version: tuple[int, bytes] | None = None  # size and ETag when it was opened first
+
+    if not TYPE_CHECKING:
+
+        def __str__(self) -> str:
+            return super().__str__().replace(":/", "://", 1)  # a path has one slash where an address has two
+
+        def __repr__(self) -> str:
+            return f"Address({str(self)!r})"
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Address, (str(self),), self.__dict__
+
+    def exists(self) -> bool:
+        """Whether a file or folder is there.
+
+        Raises:
+            DataError: the store refuses to say.
+        """
+        return self._info().type.name != "NotFound"
+
+    def is_file(self) -> bool:
+        """Whether a file is there; raises as ``exists``."""
+        return self.stamp is not None or self._info().type.name == "File"
+
+    def is_dir(self) -> bool:
+        """Whether names of files begin with it; raises as ``exists``."""
+        return self.stamp is None and self._info().type.name == "Directory"
+
+    def mkdir(self, mode: int = 0, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: folders of a store are beginnings of names."""
+
+    def iterdir(self) -> Generator[Self, None, None]:
+        """Files and folders in it, sorted; none where nothing is there.
+
+        Raises:
+            DataError: the store refuses.
+        """
+        selector = require_arrow(str(self)).fs.FileSelector
+        infos = self._ask(lambda system, key: system.get_file_info(selector(key, allow_not_found=True)))
+        for info in sorted(infos, key=lambda info: info.base_name):
+            each = self / info.base_name
+            if info.type.name == "File":
+                each.stamp = _stamp(info)
+            yield each
+
+    def walk_files(self) -> Iterator[Self]:
+        """Files at any depth that are not hidden, sorted; the names of one folder are held. Raises as ``iterdir``."""
+        for each in self.iterdir():
+            if each.name.startswith("."):
+                continue
+            if each.stamp is None:
+                yield from each.walk_files()
+            else:
+                yield each
+
+    @cached_property
+    def files(self) -> tuple[Self, ...]:
+        """What ``walk_files`` lists, once: several readers look whether a folder is theirs."""
+        return tuple(self.walk_files())
+
+    def stamped(self) -> Stamp:
+        """Size and time, as they were listed or else are now.
+
+        Raises:
+            FileNotFoundError: no file is there.
+            DataError: the store refuses.
+        """
+        info = None if self.stamp else self._info()
+        if info is not None and info.type.name != "File":
+            raise FileNotFoundError(f"no such file: {self}")
+        return self.stamp or _stamp(info)
+
+    def open_input(self) -> Any:
+        """The object as a file of pyarrow that is read anywhere.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            DataError: another object is in its place, or the store refuses.
+        """
+        file = self._ask(lambda system, key: system.open_input_file(key))
+        tags: dict[str, bytes] = {}
+        with suppress(OSError, NotImplementedError):  # not every store has them
+            tags = file.metadata() or {}
+        version = (file.size(), tags.get("ETag", b""))
+        if self._version not in (None, version) or (self.stamp is not None and self.stamp[0] != version[0]):
+            raise DataError(f"{self} changed while it was read (its size or ETag is another); start again")
+        self._version = version
+        return file
+
+    def upload(self, path: Path) -> None:
+        """Put a file's bytes there; an object appears with all of them or not at all.
+
+        Raises:
+            DataError: the store refuses.
+        """
+        # In one call: closing a stream after half of them would complete the object.
+        content = require_arrow(str(self)).memory_map(str(path)).read_buffer()
+
+        def put(system: Any, key: str) -> None:
+            with system.open_output_stream(key) as target:
+                target.write(content)
+
+        self._ask(put)
+
+    def _info(self) -> Any:
+        return self._ask(lambda system, key: system.get_file_info([key]))[0]
+
+    def _ask(self, question: Callable[[Any, str], Answer]) -> Answer:
+        """What the file system answers to a question about this address.
+
+        A store that refuses or is away is no damaged file, which a reader might pass over: it ends the verb.
+        """
+        scheme, root, *rest = self.parts
+        try:
+            system, start = _file_system(f"{scheme}//{root}")
+            return question(system, "/".join([start, *rest]))
+        except FileNotFoundError:
+            raise FileNotFoundError(f"no such file: {self}") from None
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self}: {first_line(error)}") from None
+
+
+def as_path(place: str | Path) -> Path:
+    """The path of a file that a user names: an address where it has a scheme, else on disk, with ~ filled in.
+
+    >>> as_path("s3://bucket/a.tar"), as_path("a.tar").name
+    (Address('s3://bucket/a.tar'), 'a.tar')
+    """
+    if isinstance(place, str) and SCHEME.match(place):
+        return Address(place)
+    # Unlike Path.expanduser, leaves unknown users alone.
+    return place if isinstance(place, Address) else Path(os.path.expanduser(place))
+
+
+def absolute(path: str | Path) -> str:
+    """A file's name from everywhere: an address as it is, a path on disk from its root."""
+    path = as_path(path) if isinstance(path, str) else path
+    return str(path) if isinstance(path, Address) else os.path.abspath(path)
+
+
+def exists(path: Path) -> bool:
+    """Whether anything is there; False for a name on disk that is too long, where ``Path.exists`` raises."""
+    return path.exists() if isinstance(path, Address) else os.path.exists(path)
+
+
+def require_arrow(what: str) -> Any:
+    """Import pyarrow.
+
+    Raises:
+        UsageError: it is not installed; the text says what needs it and how to get it.
+    """
+    try:
+        import pyarrow  # deferred: the extra `search` may be absent
+        import pyarrow.fs  # deferred: as above
+        import pyarrow.ipc  # deferred: as above
+        import pyarrow.parquet  # deferred: as above
+    except ImportError:
+        raise UsageError(f"{what} needs pyarrow; install it with: pip install pyarrow") from None
+    return pyarrow
+
+
+@cache
+def _file_system(root: str) -> tuple[Any, str]:
+    """The file system of a bucket, and the bucket's name in it."""
+    arrow = require_arrow(root)
+    try:
+        return arrow.fs.FileSystem.from_uri(root)
+    except (ValueError, ImportError) as error:  # what it does not know, or a library that it needs
+        raise UsageError(
+            f"{root}: {first_line(error)}; s3://, gs:// and (with huggingface_hub) hf:// are read"
+        ) from None
+
+
+def _stamp(info: Any) -> Stamp:
+    return (info.size, info.mtime_ns or 0)

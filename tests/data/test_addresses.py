@@ -1,0 +1,208 @@
+"""Sources and tables in an object store: the samples and bytes of a disk, and one line where the store refuses."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoint as cp
+from counterpoint.cli.main import main
+from counterpoint.core.addresses import Address
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.errors import DataError
+from counterpoint.data.source import Source
+from counterpoint.data.sources import open_source
+from counterpoint.evaluation.vector_table import read_table
+from counterpoint.search.table import Shards, embed_shards
+from data import shard_files
+from data.silent_progress import silent
+
+arrow = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow (extra `search`) is not installed")
+pytest.importorskip("moto.server", reason="moto[server] (extra `dev`) is not installed")
+boto3 = pytest.importorskip("boto3", reason="moto[server] (extra `dev`) is not installed")
+BUCKET, ROWS = "photos", 40
+# The command, whose process is killed when it is about to send its second shard.
+DIES_AT_A_SECOND_SHARD = """
+import os, signal, sys
+from counterpoint.cli.main import main
+from counterpoint.core.addresses import Address
+upload, sent = Address.upload, []
+def die(address, path):
+    sent.append(address.suffix)
+    if sent.count(".parquet") == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    upload(address, path)
+Address.upload = die
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """A server of S3's protocol on this machine with an empty bucket; yields boto3's client."""
+    from moto.server import ThreadedMotoServer
+
+    with pytest.MonkeyPatch.context() as patch:
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        host, port = server.get_host_and_port()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():
+            patch.setenv(name, value)
+        client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
+        client.create_bucket(Bucket=BUCKET)
+        yield client
+        server.stop()
+
+
+def put(store: Any, folder: Path, key: str) -> str:
+    """A folder's files, or a file, as objects; returns the address."""
+    for path in [folder] if folder.is_file() else [path for path in folder.rglob("*") if path.is_file()]:
+        name = key if folder.is_file() else f"{key}/{path.relative_to(folder).as_posix()}"
+        store.put_object(Bucket=BUCKET, Key=name, Body=path.read_bytes())
+    return f"s3://{BUCKET}/{key}"
+
+
+def opened(place: str | Path, **settings: Any) -> Source:
+    return open_source(str(place), SourceSettings(**{"image_size": 16, **settings}), progress=silent)
+
+
+def pictures(num: int) -> list[bytes]:
+    rng = np.random.default_rng(0)
+    return [shard_files.picture(rng) for _ in range(num)]
+
+
+def write_tables(folder: Path) -> None:
+    """Shards of pictures with labels, in several row groups."""
+    folder.mkdir()
+    for number in range(3):
+        rows = pictures(20)[number * 5 : number * 5 + 7]
+        table = arrow.table({"image": rows, "label": [f"class {at % 2}" for at in range(len(rows))]})
+        parquet.write_table(table, folder / f"part-{number}.parquet", row_group_size=3)
+
+
+def write_tars(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    (folder / "deep").mkdir(parents=True)
+    shard_files.write_shard(folder / "one.tar", shard_files.labelled(rng, list("abcdefg")))
+    shard_files.write_shard(folder / "deep" / "two.tar", shard_files.labelled(rng, list("hijk")))
+
+
+def write_pictures(folder: Path) -> None:
+    for number, content in enumerate(pictures(12)):
+        path = folder / f"class {number % 3}" / f"{number} ä%20.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("write", [write_tables, write_tars, write_pictures])
+def test_samples_are_those_of_the_same_files_on_disk(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any, is_kept: bool
+) -> None:
+    if not is_kept:
+        monkeypatch.setattr("counterpoint.data.formats.indexed_images.MEMORY_BUDGET_BYTES", 0)
+    write(tmp_path / "here")
+    there = opened(put(store, tmp_path / "here", f"{write.__name__}/{is_kept}"))
+    here = opened(tmp_path / "here")
+    assert there.sample_names == here.sample_names
+    assert there.classes() == here.classes()
+    assert there.fingerprint == here.fingerprint
+    order = torch.randperm(len(here), generator=torch.Generator().manual_seed(0)).tolist()
+    assert torch.equal(there.store.fetch(order), here.store.fetch(order))
+
+
+def test_an_object_that_was_replaced_is_not_read_on(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("counterpoint.data.formats.indexed_images.MEMORY_BUDGET_BYTES", 0)
+    write_tars(tmp_path / "tars")
+    write_tables(tmp_path / "tables")
+    for name, inner in (("tars", "one.tar"), ("tables", "part-0.parquet")):
+        source = opened(put(store, tmp_path / name, f"replaced/{name}"))
+        other = (tmp_path / name / inner).read_bytes()[:-1] + b"!"  # of the same length
+        store.put_object(Bucket=BUCKET, Key=f"replaced/{name}/{inner}", Body=other)
+        with pytest.raises(DataError, match=rf"s3://.*{inner} changed while it was read"):
+            source.store.fetch(range(len(source)))
+
+
+def deny(store: Any, action: str) -> None:
+    policy = {"Effect": "Deny", "Principal": "*", "Action": action, "Resource": f"arn:aws:s3:::{BUCKET}/*"}
+    store.put_bucket_policy(Bucket=BUCKET, Policy=json.dumps({"Version": "2012-10-17", "Statement": [policy]}))
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (f"s3://{BUCKET}/no/such.tar", "no such file or folder"),
+        ("s3://no-such-bucket/a.tar", "no such file or folder"),
+        ("nowhere://bucket/a.tar", "s3://, gs:// and"),
+    ],
+)
+def test_what_is_not_there_is_one_line(
+    store: Any, place: str, reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["train", "--data", place, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+def objects(store: Any, prefix: str) -> dict[str, bytes]:
+    found = store.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}/").get("Contents", [])
+    return {Path(each["Key"]).name: store.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read() for each in found}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("run")
+    np.savez(folder / "pictures.npz", images=rng.integers(0, 256, (150, 8, 8), dtype=np.uint8))
+    return cp.train(folder / "pictures.npz", epochs=1, batch_size=64, out=folder / "run", quiet=True)
+
+
+def test_a_killed_embedding_goes_on_and_its_table_is_that_of_a_disk(store: Any, run: cp.Run, tmp_path: Path) -> None:
+    assert embed_shards(run, shards=Shards(tmp_path / "here", ROWS), quiet=True)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    words = ["embed", str(run.path), "--out", f"s3://{BUCKET}/killed", "--shards", str(ROWS), "-q"]
+    killed = subprocess.run([sys.executable, "-c", DIES_AT_A_SECOND_SHARD, *words], check=False, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    assert objects(store, "killed").keys() == {"plan.json", "shard-000000.parquet", "shard-000000.json"}
+    versions = Address(f"s3://{BUCKET}/killed/shard-000000.parquet").stamped()
+    assert main(words) == 0
+    assert objects(store, "killed") == here
+    assert Address(f"s3://{BUCKET}/killed/shard-000000.parquet").stamped() == versions  # not written again
+
+
+def test_a_store_that_refuses_leaves_what_is_finished(
+    store: Any, run: cp.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["embed", str(run.path), "--out", f"s3://{BUCKET}/denied", "--shards", str(ROWS), "-q"]
+    assert main([*words, "--part", "1/2"]) == 0
+    finished = objects(store, "denied")
+    for action in ("s3:PutObject", "s3:GetObject"):
+        deny(store, action)
+        capsys.readouterr()
+        try:
+            assert main([*words, "--part", "2/2"]) == 2
+        finally:
+            store.delete_bucket_policy(Bucket=BUCKET)
+        said = capsys.readouterr().err
+        assert "ACCESS_DENIED" in said
+        assert said.count("\n") == 1
+        assert objects(store, "denied") == finished
+    assert main([*words, "--part", "2/2"]) == 0
+    assert len(read_table(Address(f"s3://{BUCKET}/denied"))) == 150
