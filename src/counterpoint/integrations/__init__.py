@@ -1,1 +1,1 @@
-"""Counterpoint's losses as trainers of other libraries call them; no module here imports those libraries."""
+"""Counterpoint with other libraries: its losses as their trainers call them, and its training in their queues."""

@@ -4,7 +4,10 @@ from typing import Any
 
 from counterpoint.cli.arguments import Json, VerbFlags, given, option
 from counterpoint.cli.outputs import print_trained
+from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.terminal_text import shown
+from counterpoint.integrations.job_launch import LaunchSettings, launch
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 
 PLACE, SUMMARY = 10, "train an encoder by contrast"
@@ -33,7 +36,7 @@ OFTEN = (
 )  # fmt: skip
 
 
-class TrainFlags(VerbFlags):
+class TrainFlags(LaunchSettings, VerbFlags):
     """How training begins."""
 
     config: str | None = option("YAML file with any of the settings below; flags win over it")
@@ -48,6 +51,11 @@ class TrainFlags(VerbFlags):
 
 def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
     """Train, say whether the features are good, and name the run folder."""
+    if flags.launch is not None:
+        _launch(flags, settings)
+        return
+    if given(flags, LaunchSettings):
+        raise UsageError("--nodes, --per-node, --minutes and --partition go with --launch slurm (or local)")
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.training import train_from  # deferred: loads torch
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
@@ -55,3 +63,12 @@ def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
     how = given(flags, TrainFlags, but=("config", "diagnosis", "as_json", "quiet"))
     trained = train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how)
     print_trained(trained, judged=flags.diagnosis and (flags.as_json or not flags.quiet), as_json=flags.as_json)
+
+
+def _launch(flags: TrainFlags, settings: dict[str, Any]) -> None:
+    """Queue the training, and name the job and its log."""
+    if flags.overwrite:
+        raise UsageError("a launched run is never replaced, as its job may begin again; choose another --out")
+    words = () if flags.seeds is None else ("--seeds", str(flags.seeds))
+    job = launch(flags, settings, (*words, *(() if flags.diagnosis else ("--no-diagnosis",))))
+    print(f"job {job.job_id}: {shown(job.paths.stderr)}")
