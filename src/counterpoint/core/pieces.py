@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 State = TypeVar("State")
+State_co = TypeVar("State_co", covariant=True)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Workers(Protocol[State]):
+class Workers(Protocol[State_co]):
     """Who works: one process or many, each with what it has opened."""
 
-    def ask(self, question: Callable[[State], Result]) -> Result:
+    def ask(self, question: Callable[[State_co], Result]) -> Result:
         """What one worker answers; all have opened the same."""
         ...
 
-    def each(self, work: Callable[[State, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
+    def each(self, work: Callable[[State_co, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
         """Do the work for each item once, and give item and result as they end, in any order.
 
         A result is a function of state and item alone. With other processes, an item may be begun again after its
