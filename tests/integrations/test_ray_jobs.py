@@ -13,12 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 import counterpoint as cp
+from counterpoint.audit import auditing
 from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.pieces import HERE
 from counterpoint.integrations import ray_jobs
 from counterpoint.integrations.ray_jobs import RayEngine, check_versions, versions
+from counterpoint.search.bucket_pairs import bucket_pairs
 from counterpoint.search.table import Shards, embed_shards
 
 ray = pytest.importorskip("ray", reason="Ray (extra `ray`) is not installed")
@@ -248,3 +253,31 @@ def test_a_killed_command_leaves_no_process_and_goes_on(run: cp.Run, tmp_path: P
     assert subprocess.run([sys.executable, "-m", "counterpoint", *words], check=False, timeout=300).returncode == 0
     assert before == {path: path.stat().st_mtime_ns for path in before}
     assert {name: each for name, each in files(out).items() if name[0] != "."} == files(tmp_path / "one")
+
+
+@on_cluster
+def test_an_audit_says_the_same(engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "PIECE", 1)  # several pieces of few pictures
+    rng = np.random.default_rng(0)
+    for number in range(150):
+        pixels = rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        Image.fromarray(pixels).resize((48, 48)).save(tmp_path / f"{number:03d}.png")
+    (tmp_path / "149.png").write_bytes((tmp_path / "000.png").read_bytes())
+    (tmp_path / "148.png").write_bytes(b"broken")
+    found, expected = (
+        {**cp.audit(tmp_path, quiet=True, engine=each).to_dict(), "seconds": 0} for each in (engine, HERE)
+    )
+    assert found == expected
+    assert "unreadable" in str(found)
+    with pytest.raises(UsageError, match="--engine ray looks at pictures"):
+        cp.audit(np.eye(5, dtype=np.float32), engine=engine, quiet=True)
+
+
+@on_cluster
+def test_buckets_are_compared_to_the_same_bits(engine: RayEngine) -> None:
+    rows = torch.randn(3000, 16, generator=torch.Generator().manual_seed(0))
+    rows[1000:1100] = rows[:100] * 2
+    found, expected = (bucket_pairs(rows, 0.99, num_buckets=8, engine=each) for each in (engine, HERE))
+    assert len(found.pairs_P2) >= 100
+    assert torch.equal(found.pairs_P2, expected.pairs_P2)
+    assert torch.equal(found.cosine_P, expected.cosine_P)

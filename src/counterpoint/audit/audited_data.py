@@ -3,6 +3,7 @@
 # N samples
 
 import contextlib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -71,6 +72,14 @@ class AuditedData:
 
     def __len__(self) -> int:
         return sum(map(len, self.shares))
+
+    @property
+    def listing(self) -> bytes:
+        """Hash of the parts and the names of all samples."""
+        digest = hashlib.blake2b(digest_size=16)
+        for share in self.shares:
+            digest.update(repr((share.name, share.names)).encode(errors="surrogateescape"))
+        return digest.digest()
 
     @property
     def held(self) -> np.ndarray:

@@ -4,9 +4,11 @@
 
 import base64
 import hashlib
+import socket
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from counterpoint.audit.audit_record import MOST_NAMED, Audit, Observation, Pass
 from counterpoint.audit.audited_data import AuditedData, collect
 from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
 from counterpoint.audit.picture_copies import GREY
-from counterpoint.audit.picture_pass import BLOCK, look_through, thumbnail
+from counterpoint.audit.picture_pass import Block, Seen, blocks_of, end_to_end, look_through, thumbnail
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
 from counterpoint.core.data_settings import SourceSettings
+from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.pieces import HERE, Engine
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import shown_name
@@ -29,11 +33,20 @@ from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.engine.progress import Reporter
 
 THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 144, 12  # pixels, and how many a page shows
+PIECE = 64  # blocks of pictures that a worker gets at once
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @usual_modes()
-def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = False, **source: Any) -> Audit:
+def audit(
+    data: Any,
+    *,
+    labels: Any = None,
+    against: Any = None,
+    engine: Engine = HERE,
+    quiet: bool = False,
+    **source: Any,
+) -> Audit:
     """Report what data contain, and what is wrong with them, before training.
 
     Data that training would reject get a report, too: broken files and folders without any usable picture are findings.
@@ -43,6 +56,7 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
             ``val`` or ``test``, all parts are looked at.
         labels: one per sample for arrays; a file of them for named data, as ``source.labels``.
         against: other data, such as a test set, in which copies of these are looked for.
+        engine: whose workers look at pictures; each opens the data by itself.
         quiet: show no progress.
         source: settings of ``source``: ``labels``, ``split``, ``root``, ``image_column``, ``label_column``,
             ``drop_columns``.
@@ -56,8 +70,12 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     if isinstance(labels, str | Path):
         labels, source = None, {**source, "labels": str(labels)}
     settings = build(SourceSettings, {"drop_columns": UNUSABLE, **source}, "source")  # told, and not refused
-    collection = collect(data, settings, labels=labels, against=against, progress=reporter.bar)
-    found = _of_pictures(collection, reporter) if collection.kind == "images" else _of_vectors(collection)
+    given = partial(_collected, data, settings, labels, against)
+    collection = given(quiet=quiet)
+    if collection.kind != "images" and engine is not HERE:
+        raise UsageError("--engine ray looks at pictures; vectors are audited by one process")
+    seen = _seen(collection, partial(given, quiet=True), engine, reporter) if collection.kind == "images" else None
+    found = _of_vectors(collection) if seen is None else _of_pictures(collection, seen)
     return found.model_copy(
         update={
             "observations": (*found.observations, *map(_of_columns, collection.columns)),
@@ -68,14 +86,40 @@ def audit(data: Any, *, labels: Any = None, against: Any = None, quiet: bool = F
     )
 
 
-def _of_pictures(collection: AuditedData, reporter: Reporter) -> Audit:
-    blocks = sum(-(-len(share) // BLOCK) for share in collection.shares)
-    number = amount(len(collection), "pictures")
+def _collected(data: Any, settings: SourceSettings, labels: Any, against: Any, *, quiet: bool) -> AuditedData:
+    """The samples; workers call it, too."""
+    return collect(data, settings, labels=labels, against=against, progress=Reporter(quiet=quiet).bar)
+
+
+def _seen(collection: AuditedData, begin: Callable[[], AuditedData], engine: Engine, reporter: Reporter) -> Seen:
+    """What all pictures look like, by this process or by workers that open the same data."""
+    blocks, number = blocks_of(collection), amount(len(collection), "pictures")
     started = time.perf_counter()
-    with reporter.bar(f"looking at {number}", blocks) as advance:
-        seen = look_through(collection, advance)
+    if engine is HERE:
+        with reporter.bar(f"looking at {number}", len(blocks)) as advance:
+            seen = look_through(collection, blocks, advance)
+    else:
+        pieces = [tuple(blocks[first : first + PIECE]) for first in range(0, len(blocks), PIECE)]
+        with engine.opened(begin) as workers, reporter.bar(f"looking at {number}", len(pieces)) as advance:
+            parts = dict[tuple[Block, ...], Seen]()
+            for piece, part in workers.each(partial(_look, listing=collection.listing), pieces):
+                parts[piece] = part
+                advance()
+        seen = end_to_end([parts[piece] for piece in pieces])
     seconds = time.perf_counter() - started
     reporter.say(f"looked at {number} in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)")
+    return seen
+
+
+@usual_modes()
+def _look(collection: AuditedData, blocks: tuple[Block, ...], listing: bytes) -> Seen:
+    """A worker's look at one piece."""
+    if collection.listing != listing:
+        raise DataError(f"node {socket.gethostname()} finds other samples; all nodes need the same data")
+    return look_through(collection, blocks)
+
+
+def _of_pictures(collection: AuditedData, seen: Seen) -> Audit:
     evidence = of_pictures(collection, seen)
     found = _judged(evidence, PICTURE_CHECKS)
     headers = [seen.headers[place] for place in evidence.good]

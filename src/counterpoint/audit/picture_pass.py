@@ -7,7 +7,7 @@ Of a picture some 3.6 kB stay, so that 100,000 take 360 MB; the picture itself i
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from io import BytesIO
@@ -109,30 +109,40 @@ class Seen:
         return np.array([min(header.width, header.height) for header in self.headers])
 
 
-def look_through(collection: AuditedData, advance: Callable[[], object]) -> Seen:
-    """Decode every picture once; threads take blocks of them.
+Block = tuple[int, int]  # number of a part of the collection, and the first of ``BLOCK`` pictures of it
+
+
+def blocks_of(collection: AuditedData) -> list[Block]:
+    """All pictures of a collection, in blocks."""
+    return [(part, first) for part, share in enumerate(collection.shares) for first in range(0, len(share), BLOCK)]
+
+
+def look_through(
+    collection: AuditedData, blocks: Sequence[Block], advance: Callable[[], object] = lambda: None
+) -> Seen:
+    """Decode some pictures once; threads take blocks of them.
 
     Args:
         collection: of pictures.
+        blocks: which, see ``blocks_of``.
         advance: called once for each block.
     """
-    blocks = [
-        (share.content, slice(first, first + BLOCK))
-        for share in collection.shares
-        for first in range(0, len(share), BLOCK)
-    ]
 
-    def work(block: tuple[FileStore | Tensor, slice]) -> tuple[list[PictureHeader], PictureStatistics]:
-        content, rows = block
-        found = _files(content, rows) if isinstance(content, FileStore) else _arrays(content[rows])
+    def work(block: Block) -> Seen:
+        content, rows = collection.shares[block[0]].content, slice(block[1], block[1] + BLOCK)
+        headers, looks = _files(content, rows) if isinstance(content, FileStore) else _arrays(content[rows])
         advance()
-        return found
+        return Seen(tuple(headers), looks)
 
-    done = side_by_side(work, blocks)
-    headers = tuple(header for found, _ in done for header in found)
+    return end_to_end(side_by_side(work, blocks))
+
+
+def end_to_end(parts: Sequence[Seen]) -> Seen:
+    """What several looks saw, in their order."""
+    headers = tuple(header for part in parts for header in part.headers)
     names = [field.name for field in fields(PictureStatistics)]
     return Seen(
-        headers, PictureStatistics(*(np.concatenate([getattr(looks, name) for _, looks in done]) for name in names))
+        headers, PictureStatistics(*(np.concatenate([getattr(part.looks, name) for part in parts]) for name in names))
     )
 
 

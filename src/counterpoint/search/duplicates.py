@@ -3,6 +3,7 @@
 # N rows, K neighbours, P pairs
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from torch import Tensor
 from counterpoint.audit.picture_pass import array_pixels, looks_of
 from counterpoint.audit.set_evidence import BLANK_RANGE, clear_copies, same_content
 from counterpoint.core.errors import UsageError
+from counterpoint.core.pieces import HERE, Engine
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.data.source import Source
 from counterpoint.evaluation.search_records import Copies, CopyGroup
 from counterpoint.runs.sample_collection import thumbnails
+from counterpoint.search.bucket_pairs import NEAREST_BUCKETS, NearPairs, bucket_pairs, direct_groups
 from counterpoint.search.searched_samples import SearchedSamples, open_samples
 
 NEIGHBOURS = 10  # of each sample that are compared with it
@@ -36,6 +39,18 @@ BY_EMBEDDING = (
     "Two samples are near-duplicates if one is among the {k} nearest of the other and the cosine of their {layer}s is "
     "at least {threshold}; there are no pictures to compare."
 )
+BY_BUCKETS = (
+    "A group is a sample and those whose {layer}s have a cosine of at least {threshold} with it directly; the others "
+    "of a group need not be near to each other."
+)
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """How rows are compared that are too many to compare all: in how many buckets, and by whose workers."""
+
+    number: int
+    engine: Engine = HERE
 
 
 @usual_modes()
@@ -44,6 +59,7 @@ def duplicates(
     *,
     to: Any = None,
     threshold: float | None = None,
+    buckets: Buckets | None = None,
     pictures: bool = False,
     quiet: bool = False,
     **options: Any,
@@ -55,6 +71,7 @@ def duplicates(
         to: other samples than the run's own.
         threshold: least cosine of a pair; None asks for none of pictures, which are compared by their pixels, and for
             ``SAME_EMBEDDING`` of anything else.
+        buckets: compare embeddings within k-means buckets, for more rows than can all be compared; None compares all.
         pictures: keep small pictures in the answer, for a page.
         quiet: show no progress.
         options: as those of ``search``.
@@ -66,12 +83,18 @@ def duplicates(
         raise UsageError(f"threshold must be a cosine, between -1 and 1, got {threshold}; 0.99 is usual")
     known = open_samples(run, to, options, "duplicates", quiet=quiet)
     source = known.subject.source
-    has_pictures = source.kind == "images"
+    has_pictures = source.kind == "images" and buckets is None
     least = threshold if threshold is not None else (-1.0 if has_pictures else SAME_EMBEDDING)
-    found = _alike_pictures(known) if has_pictures else groups_of(*near_pairs(known, least), len(known))
-    words = (BY_PIXELS if has_pictures else BY_EMBEDDING).format(
-        k=min(NEIGHBOURS, len(known) - 1), layer=known.layer, threshold=least
-    )
+    if buckets is not None:
+        with known.reporter.bar(f"comparing {buckets.number:,} buckets", buckets.number) as advance:
+            how = {"num_buckets": buckets.number, "engine": buckets.engine, "advance": advance}
+            pairs = bucket_pairs(known.rows_ND, least, **how)
+        found, words = direct_groups(pairs), f"{BY_BUCKETS} {_told(pairs)}"
+    elif has_pictures:
+        found, words = _alike_pictures(known), BY_PIXELS
+    else:
+        found, words = groups_of(*near_pairs(known, least), len(known)), BY_EMBEDDING
+    words = words.format(k=min(NEIGHBOURS, len(known) - 1), layer=known.layer, threshold=least)
     held_out = set(known.subject.split.held_out.tolist()) if known.subject.is_own_data else set()
     groups = tuple(
         CopyGroup(
@@ -86,7 +109,21 @@ def duplicates(
         if least_cosine >= least
     )
     drawn = drawn_rows(source, [row for group in groups for row in group.rows]) if pictures else {}
-    return Copies(known.run, known.facts(), (words,), groups, drawn)
+    facts = known.facts()
+    if buckets is not None:
+        facts["method"] = f"{buckets.number:,} buckets, each compared with itself and {NEAREST_BUCKETS} others"
+    return Copies(known.run, facts, (words,), groups, drawn)
+
+
+def _told(pairs: NearPairs) -> str:
+    """How many pairs the buckets lose."""
+    recall = pairs.recall
+    if recall is None:
+        return "No sampled row has a near one, so that nothing says how many pairs were missed."
+    return (
+        f"Of {recall.total:,} sampled rows with a near one, {recall.correct:,} were found: recall {recall.value:.3f}, "
+        f"95 % interval {recall.low:.3f} to {recall.high:.3f}."
+    )
 
 
 def drawn_rows(source: Source, rows: list[int]) -> dict[str, np.ndarray]:

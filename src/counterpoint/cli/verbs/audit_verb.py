@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import READ, VerbFlags, option
+from counterpoint.cli.arguments import READ, EngineFlags, engine_from, option
 from counterpoint.cli.outputs import Level, health_code, page_writer
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown, shown_lines
@@ -18,12 +18,13 @@ examples:
   counterpoint audit photos/
   counterpoint audit photos/ --out audit.html --json audit.json
   counterpoint audit photos/train --against photos/test --fail-on severe
+  counterpoint audit photos/ --engine ray --workers 8
   counterpoint audit vectors.npy
   counterpoint audit customers.csv --source.label-column churned"""
 SETTINGS = READ
 
 
-class AuditFlags(VerbFlags):
+class AuditFlags(EngineFlags):
     """The data, and the files for the findings."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
@@ -42,10 +43,11 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     file = None if flags.json_file in (None, "-") else Path(flags.json_file)
     if file is not None:
         check_new_file(file, [".json"], overwrite=flags.overwrite, flag="--json")
+    engine = engine_from(flags)
     from counterpoint.audit.auditing import audit  # deferred: loads torch
 
     write = page_writer(flags.out, "audit")
-    found = audit(flags.data, against=flags.against, quiet=flags.quiet, **settings.get("source", {}))
+    found = audit(flags.data, against=flags.against, engine=engine, quiet=flags.quiet, **settings.get("source", {}))
     print(json.dumps(found.to_dict(), indent=1) if flags.json_file == "-" else shown_lines(found))
     written = [file and found.save(file), write(found)]
     print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")

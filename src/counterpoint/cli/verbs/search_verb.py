@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, Names, RunFlags, given, option
+from counterpoint.cli.arguments import CHOOSING, PROCESS, EngineFlags, Json, Names, RunFlags, engine_from, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
@@ -19,11 +19,12 @@ examples:
   counterpoint search runs/photos holiday.jpg --out hits.html
   counterpoint search runs/photos 17 cats/4.jpg -k 5 --json
   counterpoint search runs/photos new.jpg --to other_photos/
-  counterpoint search runs/photos --duplicates --out copies.html"""
+  counterpoint search runs/photos --duplicates --out copies.html
+  counterpoint search runs/photos --duplicates --buckets 1000 --engine ray"""
 SETTINGS = CHOOSING
 
 
-class SearchFlags(RunFlags, LookSettings):
+class SearchFlags(EngineFlags, RunFlags, LookSettings):
     """The queries, and the samples to search."""
 
     queries: Names = option("picture, folder, array file, row, or sample name", (), place="QUERY")
@@ -32,6 +33,9 @@ class SearchFlags(RunFlags, LookSettings):
     layer: str = option("auto, embedding, representation, or a module of the backbone", "auto")
     duplicates: bool = option("instead of queries: groups of near-duplicates", False)
     threshold: float | None = option("with --duplicates: least cosine of a pair")
+    buckets: int | None = option(
+        "with --duplicates: compare embeddings in so many k-means buckets, for rows too many to compare all"
+    )
     out: str | None = option("an HTML page with pictures")
     as_json: Json = False
 
@@ -43,14 +47,20 @@ def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
         raise UsageError("--duplicates takes no QUERY" if flags.queries else "give at least one QUERY, or --duplicates")
     if flags.threshold is not None and not flags.duplicates:
         raise UsageError("--threshold goes with --duplicates")
+    if flags.buckets is not None and not flags.duplicates:
+        raise UsageError("--buckets goes with --duplicates")
+    if flags.engine != PROCESS and flags.buckets is None:
+        raise UsageError("--engine ray compares buckets; give --duplicates --buckets N")
+    engine = engine_from(flags)
     write = page_writer(flags.out, "search")
-    from counterpoint.search.duplicates import duplicates  # deferred: loads torch
+    from counterpoint.search.duplicates import Buckets, duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
     options = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "to": flags.to}
     options |= {"pictures": flags.out is not None, "quiet": flags.quiet}
     if flags.duplicates:
-        found = duplicates(flags.run, threshold=flags.threshold, **options)
+        buckets = None if flags.buckets is None else Buckets(flags.buckets, engine)
+        found = duplicates(flags.run, threshold=flags.threshold, buckets=buckets, **options)
     else:
         found = search(flags.run, list(flags.queries), k=flags.k, **options)
     print_found(found, as_json=flags.as_json, page=write(found))
