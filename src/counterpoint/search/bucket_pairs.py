@@ -130,7 +130,7 @@ def _centres(rows_ND: Rows, num_buckets: int) -> Tensor:
     sampled = random_order(0, 6, len(rows_ND))[: SAMPLED * num_buckets].sort().values
     with one_thread():  # sums of several threads have other bits
         unit = unit_rows(whole(taken(rows_ND, sampled)).float())
-        means = MiniBatchKMeans(num_buckets, batch_size=4096, n_init=1, random_state=0).fit(unit.numpy())
+        means = MiniBatchKMeans(num_buckets, batch_size=4096, n_init="auto", random_state=0).fit(unit.numpy())
     return unit_rows(torch.from_numpy(means.cluster_centers_).float())
 
 
