@@ -23,6 +23,7 @@ DEAD_AFTER = 10  # steps without a sample, from which on a unit counts as dead i
 MOST_REVIVED = 64  # dead units that explain a sample's residual
 BALANCE = 0.02  # of the features' deviation, by which a shift rises in a step while its unit has no sample
 ROUNDING = 1e-12  # of the largest variance, up to which a direction counts as having none
+ROOT = 1 / 4  # power of its variance by which a direction is divided: 0 leaves features as they are, 1/2 whitens them
 MEMORY = 0.98  # of a unit's share of samples from step to step
 MOST_FITTED = 2048  # samples that say how long the first codes are
 BALANCED_SHARE = 0.95  # of the steps; the last ones train the code as it is
@@ -109,7 +110,7 @@ class _Metric:
         centred_ND = (x_ND - self.mean_D).double()
         variance_D, axes_DD = torch.linalg.eigh(centred_ND.T @ centred_ND / len(x_ND))
         self.scale = float(variance_D.clamp(min=0).mean().sqrt())
-        root_D = variance_D.clamp(min=0).pow(1 / 4)
+        root_D = variance_D.clamp(min=0).pow(ROOT)
         is_known_D = variance_D > ROUNDING * variance_D[-1]
         length = root_D[is_known_D].square().mean().sqrt() * is_known_D.double().mean().sqrt()
         self.into_DD = (axes_DD * torch.where(is_known_D, 1 / (root_D * length), 0.0)) @ axes_DD.T
