@@ -3,7 +3,7 @@
 python benchmarks/sparse_codes.py search [--rows 1000000] [--graph-rows 100000]
     beside an exact search of as many rows of 512 features, and usearch, whose graph takes long to build, of fewer
 python benchmarks/sparse_codes.py accuracy simclr=runs/simclr plain=runs/simclr:features text --out figures
-    [--seeds 3] [--epochs N] [--dims 1024]
+    [--seeds 3] [--epochs N] [--dims 1024] [--texts N]
 
 DATA of accuracy is NAME=RUN (codes are trained with two views of each picture), NAME=RUN:features (the same features
 with noise instead of views), or text: docstrings of NumPy, SciPy, scikit-learn and PyTorch, labelled by module.
@@ -134,10 +134,10 @@ class Features:
     run: str | None = None  # whose pictures have views
 
 
-def read(word: str) -> Features:
+def read(word: str, num_texts: int | None) -> Features:
     """A data set by the words of the command line."""
     if word == "text":
-        x_ND, labels_N = docstrings()
+        x_ND, labels_N = docstrings(num_texts)
         return Features("text", x_ND, labels_N, split_source(len(x_ND), labels_N, 0.2))
     name, _, run = word.partition("=")
     run, _, kind = run.partition(":")
@@ -149,8 +149,12 @@ def read(word: str) -> Features:
     return Features(name, x_ND, labels_N, split_source(len(x_ND), labels_N, holdout), None if kind else run)
 
 
-def docstrings() -> tuple[Tensor, Tensor]:
-    """256 components of TF-IDF of the paragraphs of docstrings, and the module of each; without names of packages."""
+def docstrings(most: int | None = None) -> tuple[Tensor, Tensor]:
+    """256 components of TF-IDF of the paragraphs of docstrings, and the module of each; without names of packages.
+
+    Args:
+        most: evenly spaced paragraphs; None takes all.
+    """
     texts, labels = [], []
     for label, module in enumerate(MODULES):
         held = importlib.import_module(module)
@@ -159,6 +163,8 @@ def docstrings() -> tuple[Tensor, Tensor]:
             parts = [part for part in words.split("\n\n") if len(part) > 80]
             texts += parts
             labels += [label] * len(parts)
+    chosen = np.linspace(0, len(texts) - 1, min(len(texts), most or len(texts))).astype(int)
+    texts, labels = [texts[place] for place in chosen], [labels[place] for place in chosen]
     texts = [text.replace("numpy", " ").replace("scipy", " ").replace("torch", " ") for text in texts]
     table = TfidfVectorizer(max_features=20_000, sublinear_tf=True).fit_transform(texts)
     x_ND = TruncatedSVD(256, random_state=0).fit_transform(table).astype(np.float32)
@@ -246,6 +252,26 @@ def figure(found: list[dict[str, Any]], path: Path) -> None:
     picture.savefig(path, dpi=120)
 
 
+def table(found: list[dict[str, Any]]) -> str:
+    """Means of the seeds in Markdown; the ends of an interval are means, too, since all seeds have the same queries."""
+    codes = ("dense", "ours", "PCA", "random projection", "truncation")
+    lines = [f"| data | k | bytes | {' | '.join(codes)} | dense - ours | silent | minutes |", "|---|" + 10 * "---:|"]
+
+    def mean(rows: list[dict[str, Any]], name: str) -> float:
+        return float(np.mean([float(row[name]) for row in rows]))
+
+    for data in dict.fromkeys(row["data"] for row in found):
+        for k in SIZES:
+            by = {code: [row for row in found if (row["data"], row["code"], row["k"]) == (data, code, k)]
+                  for code in codes}  # fmt: skip
+            accuracies = [f"{100 * mean(by[code], 'knn'):.1f}, {100 * mean(by[code], 'probe'):.1f}" for code in codes]
+            ends = [f"{100 * mean(by['dense'], name):+.1f}" for name in ("knn minus ours", "low", "high")]
+            silent, minutes = 100 * mean(by["ours"], "silent"), mean(by["ours"], "minutes")
+            cells = [data, str(k), str(8 * k), *accuracies, f"{ends[0]} ({ends[1]} to {ends[2]})", f"{silent:.1f}%"]
+            lines.append(f"| {' | '.join(cells)} | {minutes:.1f} |")
+    return "\n".join(lines)
+
+
 def main(words: list[str]) -> None:
     """Run a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,6 +282,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--dims", type=int, default=1024)
+    parser.add_argument("--texts", type=int)
     parser.add_argument("--out", type=Path, default=Path("sparse-codes"))
     asked = parser.parse_args(words)
     if asked.command == "search":
@@ -269,7 +296,7 @@ def main(words: list[str]) -> None:
     with (asked.out / "accuracy.csv").open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, COLUMNS)
         writer.writeheader()
-        for data in map(read, asked.data):
+        for data in (read(word, asked.texts) for word in asked.data):
             for seed in range(asked.seeds):
                 for row in accuracy(data, seed, asked.dims, asked.out / "code", more):
                     found.append(row)
@@ -277,6 +304,7 @@ def main(words: list[str]) -> None:
                     stream.flush()
                     print(*row.values(), sep="  ", flush=True)
     figure(found, asked.out / "accuracy.png")
+    print(f"kNN, linear probe, in percent; {asked.seeds} seeds\n\n{table(found)}")
 
 
 if __name__ == "__main__":
