@@ -5,6 +5,7 @@ python benchmarks/sparse_codes.py search [--rows 1000000] [--graph-rows 100000]
 python benchmarks/sparse_codes.py accuracy simclr=runs/simclr plain=runs/simclr:features text --out figures
     [--seeds 3] [--epochs N] [--dims 1024] [--texts N]
 
+Codes are trained at all k together, and at the largest k alone.
 DATA of accuracy is NAME=RUN (codes are trained with two views of each picture), NAME=RUN:features (the same features
 with noise instead of views), or text: docstrings of NumPy, SciPy, scikit-learn and PyTorch, labelled by module.
 Intervals are of 95 %, over the held-out samples of each seed, in pairs; what is printed also goes to
@@ -42,11 +43,13 @@ from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import fit_probe
 from counterpoint.evaluation.trained_run import read_resolved
+from counterpoint.nn.sparse_code import keep_largest
 from counterpoint.search.sparse_search import CodeIndex
 
 SIZES = (2, 4, 8, 16)
 MODULES = ("numpy", "numpy.linalg", "scipy.stats", "scipy.signal", "scipy.sparse", "scipy.optimize", "torch",
            "torch.nn", "scipy.special", "sklearn.metrics")  # fmt: skip
+BEHIND = ("knn minus ours", "low", "high")
 COLUMNS: tuple[str, ...] = (
     "data",
     "seed",
@@ -55,9 +58,7 @@ COLUMNS: tuple[str, ...] = (
     "bytes",
     "knn",
     "probe",
-    "knn minus ours",
-    "low",
-    "high",
+    *BEHIND,
     "silent",
     "minutes",
 )
@@ -190,46 +191,69 @@ def others(x_ND: Tensor, train: Tensor, k: int, dims: int, seed: int) -> Iterato
 
 def accuracy(data: Features, seed: int, dims: int, out: Path, more: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """One row for each code and k."""
-    begun = time.perf_counter()
-    asked = {"k": SIZES, "dims": dims, "seed": seed, "out": str(out), "overwrite": True, "quiet": True, **more}
-    if data.run is None:
-        share = len(data.split.held_out) / len(data.x_ND)
-        given = {"labels": data.labels_N.numpy(), "source": {"holdout": share}}
-        made = cp.sparsify(data.x_ND.numpy(), **given, **asked)
-    else:
-        made = cp.sparsify(data.run, **asked)
-    minutes = (time.perf_counter() - begun) / 60
-    silent = {each.k: each.silent for each in made.figures if each.code == "sparse code"}
-    train, held_out = data.split.train, data.split.held_out
-    labels_N, whole = data.labels_N, made.codes
+    asked = {"dims": dims, "seed": seed, "out": str(out), "overwrite": True, "quiet": True, **more}
 
-    def row(code: str, k: int | None, num_bytes: int, z_ND: Tensor, own: int | None) -> tuple[dict[str, Any], int]:
+    def trained(sizes: tuple[int, ...]) -> tuple[Tensor, dict[int | None, tuple[float, float]]]:
+        """Codes at the largest k; share of silent units at each k, and minutes."""
+        begun = time.perf_counter()
+        if data.run is None:
+            share = len(data.split.held_out) / len(data.x_ND)
+            given = {"labels": data.labels_N.numpy(), "source": {"holdout": share}}
+            made = cp.sparsify(data.x_ND.numpy(), k=sizes, **given, **asked)
+        else:
+            made = cp.sparsify(data.run, k=sizes, **asked)
+        minutes = (time.perf_counter() - begun) / 60
+        own = [each for each in made.figures if each.code == "sparse code"]
+        return torch.from_numpy(made.codes.toarray()), {each.k: (each.silent or 0.0, minutes) for each in own}
+
+    whole_ND, facts = trained(SIZES)
+    train, held_out, labels_N = data.split.train, data.split.held_out, data.labels_N
+
+    def minus_ours(hits: int, own: int) -> dict[str, Any]:
+        difference = compare_hits(hits, own, len(held_out))
+        ends = (difference.value, difference.low, difference.high)
+        return dict(zip(BEHIND, (round(each, 4) for each in ends), strict=True))
+
+    def row(
+        code: str,
+        k: int | None,
+        num_bytes: int,
+        z_ND: Tensor,
+        own: int | None,
+        facts: tuple[float, float] | None = None,
+    ) -> tuple[dict[str, Any], int]:
         told = knn_predict(z_ND[train], labels_N[train], z_ND[held_out], Vote(20))
         is_right = told == labels_N[held_out]
         hits = int("".join("01"[each] for each in is_right.tolist()), 2)
         probe = fit_probe(z_ND[train], labels_N[train]).predict(z_ND[held_out])
         right = float((probe == labels_N[held_out]).float().mean())
         figures = [float(is_right.float().mean()), right]
-        behind = ["", "", ""]
-        if own is not None:
-            difference = compare_hits(hits, own, len(held_out))
-            behind = [round(each, 4) for each in (difference.value, difference.low, difference.high)]
-        ours = [round(silent[k] or 0.0, 4), round(minutes, 2)] if code == "ours" and k is not None else ["", ""]
-        cells = [data.name, seed, code, k or "", num_bytes, *(round(each, 4) for each in figures), *behind, *ours]
+        behind = dict.fromkeys(BEHIND, "") if own is None else minus_ours(hits, own)
+        ours = ["", ""] if facts is None else [round(facts[0], 4), round(facts[1], 2)]
+        cells = [
+            data.name,
+            seed,
+            code,
+            k or "",
+            num_bytes,
+            *(round(each, 4) for each in figures),
+            *behind.values(),
+            *ours,
+        ]
         return dict(zip(COLUMNS, cells, strict=True)), hits
 
     dense, dense_hits = row("dense", None, 4 * data.x_ND.shape[1], data.x_ND - data.x_ND[train].mean(dim=0), None)
     yield dense
     for k in SIZES:
-        z_ND = torch.from_numpy(whole.toarray())
-        values, units = z_ND.topk(k, dim=1)
-        ours, hits = row("ours", k, 8 * k, torch.zeros_like(z_ND).scatter(1, units, values), None)
+        ours, hits = row("ours", k, 8 * k, keep_largest(whole_ND, k), None, facts[k])
         yield ours
-        difference = compare_hits(dense_hits, hits, len(held_out))
-        behind = [round(each, 4) for each in (difference.value, difference.low, difference.high)]
-        yield {**dense, "k": k, "knn minus ours": behind[0], "low": behind[1], "high": behind[2]}
+        yield {**dense, "k": k, **minus_ours(dense_hits, hits)}
         for code, num_bytes, rows in others(data.x_ND, train, k, dims, seed):
             yield row(code, k, num_bytes, rows, hits)[0]
+    k = SIZES[-1]
+    alone_ND, facts = trained((k,))
+    ours, hits = row("ours, k alone", k, 8 * k, alone_ND, None, facts[k])
+    yield {**ours, **minus_ours(dense_hits, hits)}
 
 
 def figure(found: list[dict[str, Any]], path: Path) -> None:
@@ -265,10 +289,25 @@ def table(found: list[dict[str, Any]]) -> str:
             by = {code: [row for row in found if (row["data"], row["code"], row["k"]) == (data, code, k)]
                   for code in codes}  # fmt: skip
             accuracies = [f"{100 * mean(by[code], 'knn'):.1f}, {100 * mean(by[code], 'probe'):.1f}" for code in codes]
-            ends = [f"{100 * mean(by['dense'], name):+.1f}" for name in ("knn minus ours", "low", "high")]
+            ends = [f"{100 * mean(by['dense'], name):+.1f}" for name in BEHIND]
             silent, minutes = 100 * mean(by["ours"], "silent"), mean(by["ours"], "minutes")
             cells = [data, str(k), str(8 * k), *accuracies, f"{ends[0]} ({ends[1]} to {ends[2]})", f"{silent:.1f}%"]
             lines.append(f"| {' | '.join(cells)} | {minutes:.1f} |")
+        alone = [row for row in found if row["data"] == data and row["code"] == "ours, k alone"]
+        own = f"{100 * mean(alone, 'knn'):.1f}, {100 * mean(alone, 'probe'):.1f}"
+        ends = [f"{100 * mean(alone, name):+.1f}" for name in BEHIND]
+        cells = [
+            data,
+            f"{SIZES[-1]} alone",
+            str(8 * SIZES[-1]),
+            "",
+            own,
+            "",
+            "",
+            "",
+            f"{ends[0]} ({ends[1]} to {ends[2]})",
+        ]
+        lines.append(f"| {' | '.join(cells)} | {100 * mean(alone, 'silent'):.1f}% | {mean(alone, 'minutes'):.1f} |")
     return "\n".join(lines)
 
 

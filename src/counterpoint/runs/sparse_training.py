@@ -164,11 +164,13 @@ class _CodeSteps:
             (code.decode_entries(values_MW[:, :k], units_MW[:, :k]) - x_MD).square().mean()
             for k in (values_MW.shape[1], *sizes)
         )
-        z_MH = keep_largest(all_MH, sizes[step % len(sizes)])
+        z_MH, least_MH = (
+            torch.zeros_like(all_MH).scatter(1, units_MW[:, :k], values_MW[:, :k])
+            for k in (sizes[step % len(sizes)], sizes[0])
+        )
         labels = () if self.labels_N is None else (self.labels_N[rows_B],)
         pull = self.contrast(z_MH[size : 2 * size], z_MH[2 * size :], *labels)
         loss = WIDE * wide + sum(missed) / len(sizes) + CONTRAST * pull
-        least_MH = keep_largest(all_MH, sizes[0])
         loss = loss + AUXILIARY * self._revival(all_MH, least_MH, x_MD)
         if not bool(loss.isfinite()):
             raise TrainingError(f"the loss is {loss.item()}; lower --optim.learning-rate, or look for extreme features")
