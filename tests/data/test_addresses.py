@@ -15,8 +15,9 @@ import torch
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.addresses import Address
+from counterpoint.core.arrow_files import TextColumn
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError
+from counterpoint.core.errors import DataError, StoreError
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
@@ -34,6 +35,7 @@ DIES_AT_A_SECOND_SHARD = """
 import os, signal, sys
 from counterpoint.cli.main import main
 from counterpoint.core.addresses import Address
+from counterpoint.core.arrow_files import TextColumn
 upload, sent = Address.upload, []
 def die(address, path):
     sent.append(address.suffix)
@@ -135,8 +137,62 @@ def test_an_object_that_was_replaced_is_not_read_on(
         source = opened(put(store, tmp_path / name, f"replaced/{name}"))
         other = (tmp_path / name / inner).read_bytes()[:-1] + b"!"  # of the same length
         store.put_object(Bucket=BUCKET, Key=f"replaced/{name}/{inner}", Body=other)
-        with pytest.raises(DataError, match=rf"s3://.*{inner} changed while it was read"):
+        with pytest.raises(StoreError, match=rf"s3://.*{inner} changed while it was read"):
             source.store.fetch(range(len(source)))
+
+
+def test_pictures_that_are_too_many_to_hold_are_listed_once_and_read_as_needed(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("core.addresses", "data.sources"):
+        monkeypatch.setattr(f"counterpoint.{module}.MOST_FILES", 5)
+    monkeypatch.setattr("counterpoint.data.formats.listed_pictures.GROUP_ROWS", 4)
+    monkeypatch.setattr("counterpoint.data.formats.indexed_images.MEMORY_BUDGET_BYTES", 0)
+    write_pictures(tmp_path / "here")
+    here, there = opened(tmp_path / "here"), opened(place := put(store, tmp_path / "here", "many"))
+    assert isinstance(there.sample_names, TextColumn)
+    assert tuple(there.sample_names) == here.sample_names
+    assert there.sample_names[2:7] == here.sample_names[2:7]
+    assert there.classes() == here.classes()
+    order = [7, 0, 11, 3]
+    assert torch.equal(there.store.fetch(order), here.store.fetch(order))
+    gone, other = (f"many/{here.sample_names[at]}" for at in (0, 1))
+    store.delete_object(Bucket=BUCKET, Key=gone)
+    store.put_object(Bucket=BUCKET, Key=other, Body=b"another")
+    again = opened(place)
+    assert len(again) == len(here)  # as they were listed
+    for at, error in ((0, DataError), (1, StoreError)):
+        with pytest.raises(error, match="no such file" if at == 0 else "changed while it was read"):
+            again.store.fetch([at])
+    assert len(opened(place, altered="reindex", labels="none")) == len(here) - 1
+
+
+@pytest.mark.parametrize("write", [write_tables, write_pictures])
+def test_a_store_that_is_away_makes_no_picture_a_bad_one(
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
+) -> None:
+    write(tmp_path / "here")
+    place, opens, num_opened = put(store, tmp_path / "here", f"away/{write.__name__}"), Address.open_input, 0
+
+    class Away:
+        """An object that was found, whose bytes do not come."""
+
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("read", "readinto", "read_at"):
+                raise OSError("AWS Error NETWORK_CONNECTION")
+            return getattr(self.file, name)
+
+    def opened_late(address: Address) -> Any:
+        nonlocal num_opened
+        num_opened += 1
+        return Away(opens(address)) if num_opened > 4 else opens(address)
+
+    monkeypatch.setattr(Address, "open_input", opened_late)
+    with pytest.raises(StoreError, match="NETWORK_CONNECTION"):
+        opened(place, max_bad=1.0)
 
 
 def deny(store: Any, action: str) -> None:

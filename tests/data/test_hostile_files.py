@@ -85,7 +85,7 @@ def test_names_that_are_not_utf8_are_data_and_reach_every_table(tmp_path: Path, 
     assert source.sample_names == ("b/q.png", "cl\\udce9/p\\udcff.png")
     assert source.class_names == ("b", "cl\\udce9")
     assert open_data(tmp_path / "pictures").fingerprint == source.fingerprint  # also by the index in the cache
-    table = Table(source.sample_names, np.ones((2, 3), np.float32), source.class_names)
+    table = Table(tuple(source.sample_names), np.ones((2, 3), np.float32), source.class_names)
     for suffix in (".npz", ".csv"):
         WRITERS[suffix](table, tmp_path / f"e{suffix}")
         assert read_table(tmp_path / f"e{suffix}").names == source.sample_names

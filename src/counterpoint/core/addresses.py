@@ -4,18 +4,22 @@ Credentials, regions and endpoints are the library's: it reads the environment (
 the usual files. hf:// needs huggingface_hub beside it. The one module that imports pyarrow.
 """
 
+import io
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from datetime import datetime
 from functools import cache, cached_property
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from counterpoint.core.errors import DataError, UsageError, first_line
+from counterpoint.core.errors import StoreError, UsageError, first_line
 
 Answer = TypeVar("Answer")
 Stamp = tuple[int, int]  # size of a file and its time in ns, which tell cheaply that it may have changed
+MOST_FILES = 100_000  # of a folder that are held at once
 SCHEME = re.compile(r"[a-z][a-z0-9+]+://[^/]")  # of two letters at least: C:// is a drive
 
 if TYPE_CHECKING:  # typed as a path on disk, since it answers what readers and writers of data ask of one
@@ -51,7 +55,7 @@ class Address(BasePath):
         """Whether a file or folder is there.
 
         Raises:
-            DataError: the store refuses to say.
+            StoreError: the store refuses to say.
         """
         return self._info().type.name != "NotFound"
 
@@ -70,7 +74,7 @@ class Address(BasePath):
         """Files and folders in it, sorted; none where nothing is there.
 
         Raises:
-            DataError: the store refuses.
+            StoreError: the store refuses.
         """
         selector = require_arrow(str(self)).fs.FileSelector
         infos = self._ask(lambda system, key: system.get_file_info(selector(key, allow_not_found=True)))
@@ -92,15 +96,15 @@ class Address(BasePath):
 
     @cached_property
     def files(self) -> tuple[Self, ...]:
-        """What ``walk_files`` lists, once: several readers look whether a folder is theirs."""
-        return tuple(self.walk_files())
+        """The first ``MOST_FILES`` + 1 of ``walk_files``: several readers look whether a folder is theirs."""
+        return tuple(islice(self.walk_files(), MOST_FILES + 1))
 
     def stamped(self) -> Stamp:
         """Size and time, as they were listed or else are now.
 
         Raises:
             FileNotFoundError: no file is there.
-            DataError: the store refuses.
+            StoreError: the store refuses.
         """
         info = None if self.stamp else self._info()
         if info is not None and info.type.name != "File":
@@ -112,15 +116,20 @@ class Address(BasePath):
 
         Raises:
             FileNotFoundError: it is not there.
-            DataError: another object is in its place, or the store refuses.
+            StoreError: another object is in its place, or the store refuses.
         """
         file = self._ask(lambda system, key: system.open_input_file(key))
         tags: dict[str, bytes] = {}
         with suppress(OSError, NotImplementedError):  # not every store has them
             tags = file.metadata() or {}
-        version = (file.size(), tags.get("ETag", b""))
-        if self._version not in (None, version) or (self.stamp is not None and self.stamp[0] != version[0]):
-            raise DataError(f"{self} changed while it was read (its size or ETag is another); start again")
+        version, time = (file.size(), tags.get("ETag", b"")), tags.get("Last-Modified")
+        is_other = self._version not in (None, version)
+        if self.stamp is not None:
+            listed = self.stamp[1] // 10**9  # an object's own time may be in seconds
+            is_time = not listed or time is None or datetime.fromisoformat(time.decode()).timestamp() // 1 == listed
+            is_other = is_other or self.stamp[0] != version[0] or not is_time
+        if is_other:
+            raise StoreError(f"{self} changed while it was read (its size, time or ETag is another); start again")
         self._version = version
         return file
 
@@ -128,7 +137,7 @@ class Address(BasePath):
         """Put a file's bytes there; an object appears with all of them or not at all.
 
         Raises:
-            DataError: the store refuses.
+            StoreError: the store refuses.
         """
         # In one call: closing a stream after half of them would complete the object.
         content = require_arrow(str(self)).memory_map(str(path)).read_buffer()
@@ -154,7 +163,42 @@ class Address(BasePath):
         except FileNotFoundError:
             raise FileNotFoundError(f"no such file: {self}") from None
         except (OSError, ValueError) as error:
-            raise DataError(f"{self}: {first_line(error)}") from None
+            raise StoreError(f"{self}: {first_line(error)}") from None
+
+
+class ObjectBytes(io.RawIOBase):
+    """An object's bytes as a file of Python; a store that is away while they are read is no damaged file either."""
+
+    def __init__(self, address: Address) -> None:
+        self._address, self._file = address, address.open_input()
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """See ``io.IOBase.seek``."""
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a buffer in one request.
+
+        Raises:
+            StoreError: the store refuses or is away.
+        """
+        try:
+            return self._file.readinto(buffer)
+        except OSError as error:
+            raise StoreError(f"{self._address}: {first_line(error)}") from None
+
+    def close(self) -> None:
+        """See ``io.IOBase.close``."""
+        self._file.close()
+        super().close()
 
 
 def as_path(place: str | Path) -> Path:

@@ -7,17 +7,17 @@ import json
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from counterpoint.core.addresses import Address, require_arrow
-from counterpoint.core.errors import DataError, first_line
+from counterpoint.core.errors import DataError, StoreError, first_line
 from counterpoint.core.user_files import open_regular, shown_name
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
@@ -79,6 +79,24 @@ def write_sparse_rows(path: Path, names: Sequence[str], rows: csr_matrix) -> Non
     table = arrow.table([arrow.array(list(map(shown_name, names))), *parts], names=["name", "indices", "values"])
     with path.open("wb") as stream:
         arrow.parquet.write_table(table, stream, row_group_size=GROUP_ROWS)
+
+
+def write_groups(path: Path, columns: Mapping[str, str], groups: Iterable[Mapping[str, Sequence[Any]]]) -> None:
+    """Write a Parquet table, a row group at a time.
+
+    Args:
+        path: of a file that is replaced.
+        columns: names, and types as Arrow calls them.
+        groups: the values of each column in each row group.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    arrow = require_arrow(PARQUET_SUFFIX)
+    schema = arrow.schema([(name, arrow.type_for_alias(kind)) for name, kind in columns.items()])
+    with path.open("wb") as stream, arrow.parquet.ParquetWriter(stream, schema) as writer:
+        for group in groups:
+            writer.write_table(arrow.table(dict(group), schema=schema))
 
 
 class TableFile:
@@ -200,6 +218,32 @@ class TableFile:
 
 
 @dataclass(frozen=True)
+class TextColumn(Sequence[str]):
+    """A column of texts as a sequence, of which a few row groups are in memory."""
+
+    file: TableFile
+    name: str
+
+    def __len__(self) -> int:
+        return len(self.file)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[str]: ...
+    def __getitem__(self, row: int | slice) -> str | Sequence[str]:
+        """One of them, or some."""
+        places = range(len(self))[row]  # also of rows that count from the end
+        if isinstance(places, range):
+            return tuple(self.file.cell(self.name, place) for place in places)
+        return self.file.cell(self.name, places)
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in range(self.file.num_chunks):
+            yield from self.file.texts(self.name, chunk)
+
+
+@dataclass(frozen=True)
 class _Chunks:
     """How one format is read: rows and file of each chunk, and a function that loads a column of one."""
 
@@ -217,11 +261,15 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
 
     def load(chunk: int, name: str) -> Any:
-        known = file
-        if isinstance(path, Address):  # opened anew, as it must still be the object whose groups are known
-            known = arrow.parquet.ParquetFile(path.open_input(), metadata=file.metadata, pre_buffer=True)
-        # A row group may come in several pieces.
-        return known.read_row_group(chunk, [name], use_threads=False)[name].combine_chunks()
+        if not isinstance(path, Address):
+            group = file.read_row_group(chunk, [name], use_threads=False)
+        else:  # opened anew, as it must still be the object whose groups are known
+            try:
+                known = arrow.parquet.ParquetFile(path.open_input(), metadata=file.metadata, pre_buffer=True)
+                group = known.read_row_group(chunk, [name], use_threads=False)
+            except OSError as error:  # a store that is away: its rows are not bad ones
+                raise StoreError(f"{path}: {first_line(error)}") from None
+        return group[name].combine_chunks()  # a row group may come in several pieces
 
     largest, lengths = max((group.total_byte_size for group in groups), default=0), [group.num_rows for group in groups]
     return _Chunks(file.schema_arrow, lengths, [path] * len(groups), load, largest, content.size())

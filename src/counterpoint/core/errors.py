@@ -103,6 +103,10 @@ class DataError(CounterpointError, ValueError):
     """The data cannot be used as asked."""
 
 
+class StoreError(CounterpointError):
+    """An object store refuses, is away, or has another object; no ValueError, which readers take for damaged data."""
+
+
 class RunError(CounterpointError):
     """A run folder, checkpoint or output cannot be used as asked."""
 

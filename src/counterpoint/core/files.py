@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoint.core.addresses import Address
-from counterpoint.core.errors import DataError, RunError, UsageError
+from counterpoint.core.errors import RunError, StoreError, UsageError
 from counterpoint.core.operating_system import host_name, is_running, open_to_flush, open_unlinked
 from counterpoint.core.user_files import open_regular, read_text
 
@@ -136,7 +136,7 @@ def _upload(path: Address, write: Callable[[Path], object]) -> None:
             path.upload(Path(folder) / path.name)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}; {UNTOUCHED}") from error
-    except DataError as error:
+    except StoreError as error:
         raise RunError(f"cannot write {error}; {UNTOUCHED}") from error
 
 

@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
-from counterpoint.core.addresses import Address, as_path
+from counterpoint.core.addresses import Address, ObjectBytes, as_path
 from counterpoint.core.operating_system import NO_WAIT
 
 SCAN_BYTES = 1 << 20  # that one request to a store asks for, which takes as long as a short one
@@ -32,7 +32,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
         OSError: it is missing, cannot be read, or is something else; the text says what.
     """
     if isinstance(path, Address):
-        return io.BufferedReader(path.open_input(), SCAN_BYTES)
+        return io.BufferedReader(ObjectBytes(path), SCAN_BYTES)
     try:
         return open(path, "rb", opener=_handle)
     except ValueError:

@@ -36,7 +36,7 @@ class Source:
         shape: one sample's shape: (c, h, w) or (d,).
         labels: class numbers (n,), -1 where unknown, or None.
         class_names: name of each class number.
-        sample_names: one name per sample.
+        sample_names: one name per sample; of very many, a sequence that reads them.
         skipped: files left out, with reasons.
         fingerprint: hash of the content, to notice that it changed.
         notes: choices made while opening, for the run's record.
@@ -51,7 +51,7 @@ class Source:
     shape: tuple[int, ...]
     labels: Tensor | None
     class_names: tuple[str, ...]
-    sample_names: tuple[str, ...]
+    sample_names: Sequence[str]
     skipped: tuple[Skipped, ...]
     fingerprint: str
     notes: Mapping[str, str]
@@ -182,8 +182,7 @@ def fingerprint(parts: Sequence[bytes | np.ndarray], labels: Labels | None) -> s
         digest.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).data)
     if labels is not None:
         # Other labels are other data: the split holds out a share of each class.
-        digest.update(
-            labels.numbers.numpy().tobytes() + "\0".join(labels.class_names).encode(errors="backslashreplace")
-        )
+        digest.update(labels.numbers.contiguous().numpy().data)
+        digest.update("\0".join(labels.class_names).encode(errors="backslashreplace"))
     # 64 bits, against accidents, not against forgers.
     return digest.hexdigest()[:16]

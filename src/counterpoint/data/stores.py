@@ -150,13 +150,13 @@ class FileStore:
 
     Attributes:
         images: where each sample lies.
-        hashes: hash of each sample's bytes, from the manifest; empty where it has not been read.
+        hashes: hash of each sample's bytes, from the manifest; empty where they have not been read.
         side: pixels to which images are brought.
         read: gets the bytes.
     """
 
-    images: tuple[Located, ...] = field(repr=False)
-    hashes: tuple[str, ...] = field(repr=False)
+    images: Sequence[Located] = field(repr=False)
+    hashes: Sequence[str] = field(repr=False)
     side: int
     read: Read = read_bytes
 
@@ -181,9 +181,14 @@ class FileStore:
         except (OSError, ValueError) as error:
             raise DataError(f"{where} can no longer be read ({first_line(error)}); {remedy}") from None
         # Before decoding: a damaged JPEG may decode to other pixels without an error.
-        if sha256(content).hexdigest() != self.hashes[position]:
+        if self.hashes and sha256(content).hexdigest() != self.hashes[position]:
             raise DataError(f"the content of {where} changed since it was indexed; {remedy}")
         try:
             return decode_square(content, self.side)
-        except ValueError as error:  # it decoded when it was indexed: another version of the image library
+        except ValueError as error:
+            if not self.hashes:
+                raise DataError(
+                    f"{where} cannot be decoded ({error}); name it in a file for --source.exclude"
+                ) from None
+            # It decoded when it was indexed: another version of the image library.
             raise DataError(f"{where} no longer decodes ({error}) though its bytes are the same") from None

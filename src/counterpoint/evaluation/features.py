@@ -169,7 +169,7 @@ def check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Sou
     """
     for name, rows_ND in found.items():
         if not (is_finite_N := np.isfinite(rows_ND).all(axis=1)).all():
-            odd = [source.sample_names[place] for place in positions[torch.from_numpy(~is_finite_N)].tolist()]
+            odd = [source.sample_names[int(place)] for place in positions[torch.from_numpy(~is_finite_N)].tolist()]
             more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
             raise DataError(
                 f"the {name} of {', '.join(odd[:MOST_NAMED])}{more} holds NaN or infinity; the encoder's weights or "

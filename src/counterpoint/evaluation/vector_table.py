@@ -196,7 +196,7 @@ def columns_table(path: Path, look: PartSettings, reporter: Reporter, plan: Colu
     source = open_columns(path, SourceSettings(**asked), reporter.bar, plan=plan)
     reporter.say(f"{path}: {source.notes['source.columns']}")
     vectors_ND = source.store.fetch(range(len(source))).numpy()
-    return Table(source.sample_names, vectors_ND, source.classes(), path=path, plan=source.table)
+    return Table(tuple(source.sample_names), vectors_ND, source.classes(), path=path, plan=source.table)
 
 
 def features_source(

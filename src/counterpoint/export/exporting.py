@@ -187,7 +187,8 @@ def export(
     positions = subject.split.held_out if len(subject.split.held_out) else subject.split.train
     evenly = torch.linspace(0, len(positions) - 1, min(NUM_SAMPLES, len(positions))).long()
     chosen = positions[evenly].tolist()
-    samples, sample_names = subject.source.store.fetch(chosen), tuple(subject.source.sample_names[at] for at in chosen)
+    samples = subject.source.store.fetch(chosen)
+    sample_names = tuple(subject.source.sample_names[int(at)] for at in chosen)
     encoder.both(samples[:1])  # before anything is written: samples of another kind are refused
     network = ServedNetwork(encoder, asked.layer)
     with new_folder(target, earlier) as folder:

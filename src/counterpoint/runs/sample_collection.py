@@ -71,7 +71,7 @@ def collect(source: Source, features: Mapping[str, Tensor], *, is_nonnegative: b
     return Collection(
         num_samples=len(source),
         rows_N=rows_M.numpy(),
-        names=tuple(source.sample_names[row] for row in rows_M.tolist()),
+        names=tuple(source.sample_names[int(row)] for row in rows_M.tolist()),
         labels_N=(torch.zeros(0, dtype=torch.int64) if source.labels is None else source.labels[rows_M]).numpy(),
         class_names=source.class_names if source.labels is not None else (),
         scores={place: scores_MK.double().numpy() for place, (scores_MK, _) in scores.items()},

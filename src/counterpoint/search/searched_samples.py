@@ -6,6 +6,7 @@ copies get the same bits.
 
 # N rows, Q queries, D features, K neighbours, W candidates
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,7 +64,7 @@ class SearchedSamples:
         return len(self.rows_ND)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> Sequence[str]:
         """One per row."""
         return self.subject.source.sample_names
 

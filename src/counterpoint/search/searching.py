@@ -110,7 +110,7 @@ def search(
         hits = [
             Hit(
                 row,
-                known.names[row],
+                known.names[int(row)],
                 known.labels[row],
                 cosine,
                 background.below(cosine),

@@ -3,8 +3,10 @@
 # N rows, D features
 
 import hashlib
+import itertools
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -80,7 +82,7 @@ def embed(
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
         key = key_of(encoder) if asked.cache else None
         vectors_ND = whole(extract(encoder, source, [layer], key=key, advance=advance).layers[layer])
-    table = Table(source.sample_names, vectors_ND.numpy(), source.classes(), layer, path)
+    table = Table(tuple(source.sample_names), vectors_ND.numpy(), source.classes(), layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
         reporter.say(f"wrote {len(table):,} x {table.vectors.shape[1]} {layer}s to {path}")
@@ -178,7 +180,7 @@ def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
     source, facts = subject.source, subject.facts or {}
     # Of an encoder from elsewhere the facts know the file of its weights, which need not be parameters of a module.
     of_encoder = [weights_hash(subject.encoder), json.dumps(facts, default=str, sort_keys=True)]
-    of_data = [source.fingerprint, repr(source.shape), *source.class_names, *source.sample_names]
+    of_data = itertools.chain([source.fingerprint, repr(source.shape)], source.class_names, source.sample_names)
     return TablePlan(
         num_rows=len(source),
         shard_rows=shard_rows,
@@ -190,7 +192,7 @@ def plan_of(subject: Subject, layer: str, shard_rows: int) -> TablePlan:
     )
 
 
-def _digest(texts: list[str]) -> str:
+def _digest(texts: Iterable[str]) -> str:
     digest = hashlib.blake2b(digest_size=8)
     for text in texts:
         digest.update(text.encode(errors="surrogateescape") + b"\0")

@@ -125,7 +125,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     known = known_samples(images, cached.manifest)
     side, notes = settings.image_size, {}
     if side == "auto":
-        side, notes["source.image_size"] = _choose_side(images, known, listing.read)
+        side, notes["source.image_size"] = choose_side(images, known, listing.read)
     # Pictures are decoded once, into their places of one tensor; a list of tensors would need the memory twice.
     is_kept = len(images) * 3 * side * side <= MEMORY_BUDGET_BYTES
     pixels = torch.empty(len(images), 3, side, side, dtype=torch.uint8) if is_kept else None
@@ -163,7 +163,7 @@ def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
     """A source of pictures of which none was read yet."""
     images, side, notes = listing.images, settings.image_size, {}
     if side == "auto":
-        side, notes["source.image_size"] = _choose_side(images, known_samples(images, None), listing.read)
+        side, notes["source.image_size"] = choose_side(images, known_samples(images, None), listing.read)
     names = tuple(image.name for image in images)
     labels = labels_as_asked(settings.labels, names, lambda: listing.label(images))
     store = FileStore(tuple(images), ("",) * len(images), side, listing.read)
@@ -241,7 +241,7 @@ def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Ro
         )
 
 
-def _choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:
+def choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:
     """Side for photographs: the median short side, at most 64, a multiple of 8."""
 
     def size_of(image: Located) -> ImageSize | None:

@@ -92,11 +92,18 @@ def _numbered(known: np.ndarray, is_known_N: np.ndarray) -> Labels:
 
 def labels_from_folders(names: Sequence[str]) -> Labels | None:
     """Take the first folder of each relative file name as its label, if all files lie in at least two folders."""
-    tops = [name.split("/", 1)[0] if "/" in name else None for name in names]
-    # A file beside the folders, or all files below one folder: then folders do not name classes.
-    if None in tops or len(set(tops)) < 2:
+    places, numbers_N = dict[str, int](), torch.empty(len(names), dtype=torch.int64)
+    for row, name in enumerate(names):  # which need not be in memory
+        top, slash, _ = name.partition("/")
+        if not slash:  # a file beside the folders: then they do not name classes
+            return None
+        numbers_N[row] = places.setdefault(top, len(places))
+    if len(places) < 2:
         return None
-    return _numbered(np.asarray(tops), np.ones(len(tops), bool))  # a folder is a class, whatever its name
+    class_names = tuple(sorted(places))  # a folder is a class, whatever its name
+    order = torch.empty(len(places), dtype=torch.int64)
+    order[[places[name] for name in class_names]] = torch.arange(len(places))
+    return Labels(order[numbers_N], class_names)
 
 
 def labels_from_csv(path: Path, names: Sequence[str]) -> Labels | None:

@@ -1,0 +1,136 @@
+"""Memory of listing and opening very many pictures in object storage, each case in a fresh process.
+
+The store is simulated: it answers what a store answers to a listing, and has no bytes. Nothing is decoded. Memory is
+what the process holds itself (RssAnon of Linux, looked at every 10 ms): pages of the mapped listing, which the system
+takes back when it needs them, are not counted.
+
+    python benchmarks/object_storage.py --objects 1000000 --rows 10000000
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from counterpoint.core import addresses
+from counterpoint.core.addresses import Address, as_path
+from counterpoint.core.arrow_files import GROUP_ROWS, write_groups
+from counterpoint.core.data_settings import SourceSettings
+from counterpoint.data.formats.listed_pictures import COLUMNS, NOTE, write_listing
+from counterpoint.data.manifest import manifest_path
+from counterpoint.data.sources import open_source
+from counterpoint.engine.progress import Reporter
+
+FOLDER_ROWS = 1_000  # pictures of a folder, where they lie in folders
+PLACE, MIB = "s3://simulated/photos", 1 << 10  # in KiB, as Linux has it
+CASES = {
+    "folders": "list, 1,000 objects in a folder",
+    "flat": "list, all objects in one folder",
+    "open": "open a listing, read all names once",
+    "held": "beside it: names in memory",
+}
+
+
+class SimulatedStore:
+    """A store of pictures in folders, or in one, which answers what is asked of a file system of pyarrow."""
+
+    def __init__(self, num_objects: int, folder_rows: int) -> None:
+        self.num_objects, self.folder_rows = num_objects, folder_rows
+
+    def get_file_info(self, asked: Any) -> list[fs.FileInfo]:
+        """Of the one place whose name is asked for; or of all that is in a folder."""
+        if isinstance(asked, list):
+            return [fs.FileInfo(asked[0], fs.FileType.Directory)]
+        above, _, folder = asked.base_dir.rpartition("/photos")
+        if not folder:
+            folders = range(-(-self.num_objects // self.folder_rows))
+            return [fs.FileInfo(f"{asked.base_dir}/{at:06d}", fs.FileType.Directory) for at in folders]
+        first = int(folder[1:]) * self.folder_rows
+        rows = range(first, min(first + self.folder_rows, self.num_objects))
+        return [
+            fs.FileInfo(f"{above}/photos{folder}/{row:012d}.jpg", fs.FileType.File, mtime_ns=10**18, size=100_000)
+            for row in rows
+        ]
+
+
+def made(num_rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
+    """The row groups of a listing that no store was asked for."""
+    for first in range(0, num_rows, GROUP_ROWS):
+        rows = range(first, min(first + GROUP_ROWS, num_rows))
+        names = [f"{row // FOLDER_ROWS:06d}/{row:012d}.jpg" for row in rows]
+        yield {"name": names, "size": [100_000] * len(rows), "time": [10**18] * len(rows)}
+
+
+def held() -> int:
+    """KiB that this process holds."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def watch(most: list[int], is_over: threading.Event) -> None:
+    """Keep the largest figure of ``held``."""
+    while not is_over.wait(0.01):
+        most[0] = max(most[0], held())
+
+
+def run_case(case: str, number: int, folder: Path) -> None:
+    """Run a case in this process, and print its seconds and its peak of memory above what the libraries take."""
+    os.environ["COUNTERPOINT_CACHE"] = str(folder)
+    path = folder / "listing.parquet"
+    store = SimulatedStore(number, number if case == "flat" else FOLDER_ROWS)
+    addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
+    if case == "open":
+        path = manifest_path(PLACE, (), NOTE).with_suffix(".parquet")
+        path.parent.mkdir(parents=True)
+        # A process of its own: what writing takes is not to be counted here.
+        if os.fork() == 0:
+            write_groups(path, COLUMNS, made(number))
+            os._exit(0)
+        os.wait()
+    before, begun, most, is_over = held(), time.perf_counter(), [0], threading.Event()
+    watcher = threading.Thread(target=watch, args=(most, is_over))
+    watcher.start()
+    if case in ("folders", "flat"):
+        place = as_path(PLACE)
+        assert isinstance(place, Address)
+        write_listing(place, path)
+    elif case == "open":
+        source = open_source(PLACE, SourceSettings(image_size=32), progress=Reporter(quiet=True).bar)
+        assert sum(1 for _ in source.sample_names) == len(source) == number
+    else:
+        names = tuple(name for group in made(number) for name in group["name"])
+        assert len(names) == number
+    is_over.set()
+    watcher.join()
+    print(f"{(most[0] - before) / MIB:.0f} {time.perf_counter() - begun:.0f}")
+
+
+def main() -> None:
+    """Print a table of all cases; or, with ``--case``, run one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--objects", type=int, default=1_000_000, help="that are listed")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of a listing that is opened")
+    parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.case is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            run_case(asked.case, asked.rows, Path(folder))
+        return
+    print("| case | objects | MiB above the libraries | seconds |\n|---|---:|---:|---:|")
+    for case, words in CASES.items():
+        number = asked.objects if case in ("folders", "flat") else asked.rows
+        command = [sys.executable, __file__, "--case", case, "--rows", str(number)]
+        peak, seconds = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        print(f"| {words} | {number:,} | {peak} | {seconds} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
