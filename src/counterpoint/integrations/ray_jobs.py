@@ -58,9 +58,10 @@ class RayEngine:
             workers = list[Any]()
             try:
                 options, number = self._share(ray.cluster_resources())
-                job = _Job(begin, os.getcwd(), versions())
+                # Kept here for workers that start again, whose arguments Ray would have let go.
+                job = ray.put(_Job(begin, os.getcwd(), versions()))
                 actor = ray.remote(_Worker).options(**options, max_restarts=RESTARTS, max_task_retries=RETRIES)
-                workers += [actor.remote(job) for _ in range(number)]
+                workers += [actor.remote([job]) for _ in range(number)]
                 yield _RayWorkers(ray, workers)
             finally:
                 for worker in workers:
@@ -94,19 +95,24 @@ class _Job(Generic[State]):
 
 
 class _Worker(Generic[State]):
-    """An actor. It opens when the first piece comes: an error then reaches who asked, with its cause."""
+    """An actor. It opens when the first piece comes: an error then reaches who asked, with its cause.
 
-    def __init__(self, job: _Job[State]) -> None:
+    Args:
+        job: reference to a ``_Job``, in a list that keeps Ray from reading it.
+    """
+
+    def __init__(self, job: list[Any]) -> None:
         self._job, self._state = job, list[State]()
 
     def run(self, work: Callable[..., Result], *items: Any) -> Result:
         """Do one piece."""
         if not self._state:
-            check_versions(self._job.versions)
+            job: _Job[State] = require_ray().get(self._job[0])
+            check_versions(job.versions)
             # Paths of the command line are relative to the folder in which it was given.
             with contextlib.suppress(OSError):
-                os.chdir(self._job.folder)
-            self._state.append(self._job.begin())
+                os.chdir(job.folder)
+            self._state.append(job.begin())
         return work(self._state[0], *items)
 
 
