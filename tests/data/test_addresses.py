@@ -164,6 +164,10 @@ def test_pictures_that_are_too_many_to_hold_are_listed_once_and_read_as_needed(
     for at, error in ((0, DataError), (1, StoreError)):
         with pytest.raises(error, match="no such file" if at == 0 else "changed while it was read"):
             again.store.fetch([at])
+    older = again.store.images[2].path  # pyright: ignore[reportAttributeAccessIssue]
+    older.stamp = (older.stamp[0], older.stamp[1] - 10**10)  # it was put there again, with as many bytes
+    with pytest.raises(StoreError, match="changed while it was read"):
+        older.open_input()
     assert len(opened(place, altered="reindex", labels="none")) == len(here) - 1
 
 

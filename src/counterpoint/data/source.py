@@ -80,7 +80,9 @@ def memory_source(name: str, samples: Tensor, labels: Labels | None, **known: An
 
 def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | None, **known: Any) -> Source:
     """Source over a store; ``known`` holds its fingerprint and every other field that is not the usual one."""
-    usual: dict[str, Any] = {"sample_names": tuple(map(str, range(len(store)))), "skipped": (), "notes": {}}
+    usual: dict[str, Any] = {"skipped": (), "notes": {}}
+    if "sample_names" not in known:
+        usual["sample_names"] = tuple(map(str, range(len(store))))
     return Source(
         name=name,
         kind="vectors" if len(shape) == 1 else "images",
