@@ -146,7 +146,7 @@ def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) 
     if path is not None and path.is_file() and is_embedded(path):
         asked = None if settings.labels == "auto" else settings.labels
         with contextlib.suppress(DataError):  # columns that are called like those of embed, and hold other things
-            return features_source(path, asked, PartSettings(), Reporter(quiet=True))
+            return features_source(data, asked, PartSettings(), Reporter(quiet=True))
     return open_source(data, settings, labels=labels, progress=progress)
 
 

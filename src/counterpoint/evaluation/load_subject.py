@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.addresses import Address, as_path
 from counterpoint.core.array_layout import Kind
 from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
@@ -102,8 +103,9 @@ def is_encoder(subject: Any) -> bool:
     """
     if not isinstance(subject, str):
         return isinstance(subject, nn.Module)
-    is_name = is_origin(subject) or subject in ENCODERS
-    return subject.endswith(SUFFIX_OF_GRAPH) or (is_name and not Path(subject).exists())
+    place, is_name = as_path(subject), is_origin(subject) or subject in ENCODERS
+    is_path = isinstance(place, Address) or place.exists()  # an address has a colon, as some names have
+    return subject.endswith(SUFFIX_OF_GRAPH) or (is_name and not is_path)
 
 
 def _is_features(subject: Any) -> bool:

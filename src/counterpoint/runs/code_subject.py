@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from counterpoint.core.addresses import as_path
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.run import as_run
 from counterpoint.core.user_files import is_file_or_shards
@@ -36,7 +37,7 @@ def code_subject(subject: Any, data: Any, labels: Any, settings: dict[str, Any])
     own: dict[str, Any] = {name: settings[name] for name in ("views",) if name in settings}
     if isinstance(labels, str | Path):
         own["source"], labels = {"labels": str(labels)}, None
-    path = Path(subject) if isinstance(subject, str | Path) and is_file_or_shards(subject) else None
+    path = as_path(subject) if isinstance(subject, str | Path) and is_file_or_shards(subject) else None
     if path is not None or isinstance(subject, Table | Tensor | np.ndarray):
         if data is not None:
             raise UsageError("data goes with an encoder; only features were given")

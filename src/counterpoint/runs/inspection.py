@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from counterpoint.core.addresses import as_path
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.run import Run
@@ -68,7 +69,7 @@ def diagnose(
     asked = build(LookSettings, look, "diagnose")
     # A path may be a run, which is a folder, or features, which are a file or a folder of shards.
     if isinstance(subject, str | Path) and is_file_or_shards(subject) and not is_encoder(subject):
-        if not is_table(path := Path(subject)):
+        if not is_table(path := as_path(subject)):
             raise UsageError(
                 f"{path} is neither a run folder nor a file of features: .npy, or {', '.join(WRITERS)} as "
                 "`counterpoint embed` writes them"
