@@ -70,6 +70,11 @@ class EngineFlags(VerbFlags):
     workers: Annotated[int, Field(ge=1)] | None = option(
         "with --engine ray: how many (default: one per GPU of the cluster, or per processor)"
     )
+
+
+class EncodingFlags(EngineFlags):
+    """Settings of a verb whose pieces pass an encoder."""
+
     gpus_per_worker: Annotated[float, Field(ge=0)] | None = option(
         "with --engine ray: share of a GPU for each, such as 0.5 (default: 1 where there are GPUs)"
     )
@@ -81,7 +86,7 @@ def engine_from(flags: EngineFlags) -> Engine:
     Raises:
         UsageError: settings of Ray without it; or it is not installed.
     """
-    asked = given(flags, EngineFlags, but=(*VerbFlags.model_fields, "engine"))
+    asked = given(flags, EncodingFlags, but=(*VerbFlags.model_fields, "engine"))
     if flags.engine == PROCESS:
         if asked:
             raise UsageError(f"--{next(iter(asked)).replace('_', '-')} goes with --engine ray")
@@ -92,7 +97,8 @@ def engine_from(flags: EngineFlags) -> Engine:
     )  # deferred: who does not ask for Ray loads none
 
     require_ray()
-    return RayEngine(**asked)
+    # What passes no encoder takes no GPU.
+    return RayEngine(**asked) if isinstance(flags, EncodingFlags) else RayEngine(**asked, gpus_per_worker=0.0)
 
 
 def build_parser(name: str) -> Parser:

@@ -6,7 +6,7 @@ from typing import Any
 from counterpoint.cli.arguments import (
     CHOOSING,
     PROCESS,
-    EngineFlags,
+    EncodingFlags,
     SubjectFlags,
     engine_from,
     given,
@@ -36,7 +36,7 @@ examples:
 SETTINGS = CHOOSING
 
 
-class EmbedFlags(EngineFlags, SubjectFlags, LookSettings):
+class EmbedFlags(EncodingFlags, SubjectFlags, LookSettings):
     """What is embedded, and where the rows go."""
 
     data: str | None = option(
