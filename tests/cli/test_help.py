@@ -24,7 +24,6 @@ NOT_SETTINGS = {
     "--nodes",
     "--per-node",
     "--minutes",
-    "--partition",
     "--overwrite",
     "--quiet",
     "--no-diagnosis",

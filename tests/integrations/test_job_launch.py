@@ -52,10 +52,10 @@ def test_slurm_hears_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / name).write_text(script, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    words = ["--launch", "slurm", "--nodes", "4", "--per-node", "8", "--partition", "long", "--minutes", "90"]
+    words = ["--launch", "slurm", "--nodes", "4", "--per-node", "8", "--minutes", "90"]
     assert main(["train", "--data", "digits", "--seed", "3", "--out", str(tmp_path / "run"), *words]) == 0
     script = (tmp_path / "script").read_text(encoding="utf-8")
-    for line in ("nodes=4", "ntasks-per-node=1", "gpus-per-node=8", "partition=long", "time=90"):
+    for line in ("nodes=4", "ntasks-per-node=1", "gpus-per-node=8", "time=90"):
         assert f"#SBATCH --{line}\n" in script
     assert not (tmp_path / "run").exists()
 

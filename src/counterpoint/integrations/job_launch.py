@@ -34,7 +34,6 @@ class LaunchSettings(Settings):
     nodes: Count = option("with --launch: machines", 1)
     per_node: Count = option("with --launch: processes on each machine; with SLURM each has a GPU", 1)
     minutes: Count = option("with --launch: after so many it is queued again, and continues", 1440)
-    partition: str | None = option("with --launch slurm: its partition")
 
 
 @dataclass
@@ -113,7 +112,6 @@ def launch(asked: LaunchSettings, settings: Mapping[str, Any], words: tuple[str,
     how = {"name": out.name, "timeout_min": asked.minutes, "tasks_per_node": 1, "nodes": asked.nodes}
     if asked.launch == "slurm":
         how |= {"gpus_per_node": asked.per_node, "slurm_signal_delay_s": SAVING_SECONDS}
-        how |= {"slurm_partition": asked.partition} if asked.partition else {}
     logs = out.with_name(f"{out.name}-jobs")
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=asked.launch, slurm_max_num_timeout=MOST_TIMES)

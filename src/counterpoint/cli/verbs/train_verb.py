@@ -55,7 +55,7 @@ def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
         _launch(flags, settings)
         return
     if given(flags, LaunchSettings):
-        raise UsageError("--nodes, --per-node, --minutes and --partition go with --launch slurm (or local)")
+        raise UsageError("--nodes, --per-node and --minutes go with --launch slurm (or local)")
     from counterpoint.engine.progress import Reporter  # deferred: see `cli.verbs`
     from counterpoint.runs.training import train_from  # deferred: loads torch
     from counterpoint.runs.user_inputs import Given  # deferred: loads torch
