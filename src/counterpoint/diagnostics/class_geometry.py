@@ -185,13 +185,8 @@ def within_share(classes: ClassGeometry) -> float:
     num_classes = len(classes.counts_C)
     if not 2 <= num_classes < len(classes.place_N):  # else there is no scatter of both kinds
         return math.nan
-    square_N = rowwise(
-        lambda rows_ND, place_N: (rows_ND - classes.means_CD[place_N]).square().sum(dim=1),
-        classes.rows_ND,
-        classes.place_N,
-    )
     weight_N = 1 / (num_classes * classes.counts_C[classes.place_N].double())
-    total = float(weight_N @ square_N)
+    total = float(weight_N @ _squared_distances(classes))
     s_R = torch.linalg.svdvals(classes.means_CD / math.sqrt(num_classes))
     if not bool((s_R > classes.noise).any()):
         return 1.0 if total > classes.noise**2 else math.nan
@@ -205,9 +200,18 @@ def class_spreads(classes: ClassGeometry) -> Tensor:
     >>> class_spreads(class_geometry(torch.eye(3), torch.tensor([0, 0, 1]))).tolist()
     [0.5, 0.0]
     """
-    square_N = (classes.rows_ND - classes.means_CD[classes.place_N]).square().sum(dim=1)
+    square_N = _squared_distances(classes)
     sums_C = square_N.new_zeros(len(classes.counts_C)).index_add_(0, classes.place_N, square_N)
     return sums_C / classes.counts_C
+
+
+def _squared_distances(classes: ClassGeometry) -> Tensor:
+    """Of each sample from the mean of its class, a few rows at a time: no copy of all rows."""
+    return rowwise(
+        lambda rows_ND, place_N: (rows_ND - classes.means_CD[place_N]).square().sum(dim=1),
+        classes.rows_ND,
+        classes.place_N,
+    )
 
 
 def rare_classes(counts_C: Tensor) -> Tensor | None:

@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from counterpoint.core.metric import unshown_metric
+from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.spectra import participation_ratio, without_rounding
 from counterpoint.diagnostics.vanished import vanished_directions
 
@@ -21,6 +22,7 @@ LOST = 1e-9  # of the largest deviation: rounding of a rotation
 FEWEST_DIMS = 8  # whose order says anything
 AT_END = 1e-3  # of the interquartile range, from the largest or least value
 MANY_VALUES = 32
+ROWS = 4096  # at once
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,12 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
     >>> measure_scales(z, ordered_values(z), 1000).standard_vanished
     0
     """
-    centred_ND = z_ND.to(torch.float64, copy=True)
-    mean_D = centred_ND.mean(dim=0)
-    centred_ND -= mean_D
-    covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
+    mean_D = z_ND.mean(dim=0, dtype=torch.float64)
+    scatter_DD = mean_D.new_zeros(len(mean_D), len(mean_D))
+    for rows in row_slices(len(z_ND), ROWS):  # no copy of all rows in float64
+        centred_BD = z_ND[rows].double() - mean_D
+        scatter_DD += centred_BD.T @ centred_BD
+    covariance_DD = scatter_DD / (len(z_ND) - 1)
     deviation_D = covariance_DD.diagonal().sqrt()
     varied_D = num_uncommon(ordered_DS) >= min(FEWEST_VARIED, ordered_DS.shape[1] - 1)
     varied_D &= deviation_D > ROUNDING * mean_D.abs()
