@@ -271,9 +271,10 @@ def figure(found: list[dict[str, Any]], path: Path) -> None:
             )
         axis.set(title=name, xlabel="k", xscale="log", ylabel="kNN, %")
         axis.set_xticks(SIZES, [str(k) for k in SIZES])
+        axis.minorticks_off()
     axes[0][0].legend(fontsize=7)
     picture.tight_layout()
-    picture.savefig(path, dpi=120)
+    picture.savefig(path, dpi=90)
 
 
 def table(found: list[dict[str, Any]]) -> str:
