@@ -85,6 +85,11 @@ def test_diagnose_says_silent_units_and_reconstruction(made: Any) -> None:
     own = next(each for each in made.figures if (each.code, each.k) == ("sparse code", 4))
     share = int(re.findall(r"gives back (\d+)%", found.title)[0]) / 100  # of all samples, not of held-out ones
     assert share == pytest.approx(own.explained, abs=0.05)
+    mean, low, high = (int(each) for each in re.findall(r"to (\d+)% .* (\d+)% to (\d+)%", found.text)[0])
+    assert low < mean < high
+    active, (_, labels) = made.codes.toarray() > 0, features()
+    shares = [np.bincount(labels[unit]).max() / unit.sum() for unit in active.T if unit.any()]
+    assert mean == round(100 * float(np.mean(shares)))
 
 
 def test_classes_in_small_directions_are_kept_beside_a_large_one(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.errors import UsageError
 from counterpoint.core.metric import Metric, unshown_metric
 from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
+from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.stored_rows import row_slices
-from counterpoint.diagnostics.evidence import Concept
+from counterpoint.diagnostics.evidence import Concept, Interval
 from counterpoint.diagnostics.scales import num_uncommon, ordered_values
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
@@ -26,6 +27,7 @@ FEWEST_ACTIVE = 10  # samples on which a dimension must differ from its commones
 STILL_REPEATED = 0.95  # without extremes, of which clean dimensions have few
 EXTREME = 0.02  # of the values of a dimension, and at least one, that may not decide a correlation
 MOST_SAMPLES = 4096  # evenly spaced, from which correlations are computed
+PARTS = 10  # of the samples, each of which is left out once
 ROWS_AT_ONCE = 1024  # of the correlation matrix
 
 
@@ -116,6 +118,31 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     # Bonferroni: each of the live dimensions could have been named after each of the classes.
     is_named_D = is_live & (chance_D * max(int(is_live.sum()), 1) * len(base_rate_C) < NAMING_LEVEL)
     return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1), is_named_D)
+
+
+def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> Interval:
+    """Class consistency with its 95 % interval, by leaving out each of ten interleaved groups of samples.
+
+    A unit that few samples activate is of one class by chance, too, and more samples make it less pure: the interval is
+    that of other samples of this number.
+
+    Args:
+        z_ND: features.
+        labels_N: class numbers; samples with a negative one are left out.
+        threshold: above which a feature is active.
+
+    >>> z, labels = torch.eye(2).repeat(20, 1), torch.tensor([0, 1]).repeat(20)
+    >>> consistency_interval(z, labels)
+    Interval(value=1.0, low=1.0, high=1.0)
+    """
+    value = class_purity(z_ND, labels_N, threshold=threshold).consistency
+    group_N = torch.arange(len(z_ND)) % PARTS
+    left_out = [
+        class_purity(z_ND[group_N != group], labels_N[group_N != group], threshold=threshold).consistency
+        for group in range(PARTS)
+    ]
+    half = jackknife_half_width(left_out)
+    return Interval(value, max(value - half, 0.0), min(value + half, 1.0))
 
 
 def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:

@@ -281,6 +281,7 @@ class Evidence:
         gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
             ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
         reconstruction: share of the features' variance that a sparse code gives back; None of other embeddings.
+        consistency: class consistency of the units of a sparse code; None without labels.
     """
 
     places: Mapping[str, Measurements]
@@ -302,6 +303,7 @@ class Evidence:
     altered: AlteredInput | None = None
     gaussian_by: Literal["", "loss", "theory"] = ""
     reconstruction: float | None = None
+    consistency: Interval | None = None
 
     @property
     def has_equal_codes(self) -> bool:

@@ -13,6 +13,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import flat
 from counterpoint.data.formats.labels import Labels
 from counterpoint.diagnostics.alignment import colour_statistics, shortcut
+from counterpoint.diagnostics.concepts import consistency_interval
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
 from counterpoint.diagnostics.measure import Place, measure_place
 from counterpoint.evaluation.feature_tables import key_of
@@ -121,6 +122,9 @@ def gather_evidence(
         held_out=held_out_beside_training(judged, features, embedded, chosen_N, threshold),
         altered=altered_pictures(judged),
         reconstruction=explained_by(code, features.representation) if isinstance(code, SparseCode) else None,
+        consistency=consistency_interval(features.embedding, labels, threshold=threshold)
+        if isinstance(code, SparseCode) and labels is not None and bool((labels >= 0).any())
+        else None,
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
     return GatheredEvidence(evidence, places, features.embedding, features.representation, labels_of(judged))

@@ -54,7 +54,7 @@ def check_sparse_code(evidence: Evidence) -> Finding | None:
     num_distinct = embedding.num_samples * (1 - embedding.duplicates)
     is_known = num_distinct * (1 - embedding.sparsity) >= 1
     is_bad = is_known and (silent > MANY_SILENT or explained <= 0)
-    consistency = embedding.figures.get("class_consistency")
+    purity = evidence.consistency
     return Finding(
         level="warning" if is_bad else "good" if is_known and silent <= SILENT else "note",
         title=f"{silent:.1%} of {num_units:,} units are silent, and the code gives back {explained:.0%} of the "
@@ -63,7 +63,12 @@ def check_sparse_code(evidence: Evidence) -> Finding | None:
         reference=SILENT,
         reference_name="a share that costs little",
         text="A silent unit is active on no sample and only takes space. "
-        + ("" if consistency is None else f"The samples of a unit are of one class to {consistency:.0%} on average. ")
+        + (
+            ""
+            if purity is None
+            else f"The samples of a unit are of one class to {purity.value:.0%} on average (95 % interval "
+            f"{purity.low:.0%} to {purity.high:.0%}). "
+        )
         + "The top samples of each unit, with the share of their commonest class, are in the report.",
         confirm="counterpoint report RUN (top samples of each unit)",
         remedy="fewer units (counterpoint sparsify --dims), more epochs, or features without outliers"
