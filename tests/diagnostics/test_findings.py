@@ -346,6 +346,12 @@ FAULTS: list[tuple[str, Evidence, Level, str]] = [
 ]
 
 
+def test_views_that_share_few_units_of_a_sparse_code_are_no_fault() -> None:
+    figures = {"positive_cosine": 0.20, "negative_cosine": 0.02}
+    assert levels(sparse_code(**figures))["alignment"] == "note"
+    assert levels(embedding(**figures))["alignment"] == "warning"
+
+
 def test_a_sparse_code_whose_units_are_in_use_is_fine_and_says_both_figures_once() -> None:
     found = {finding.name: finding for finding in find(sparse_code(dead_dims=3))}
     assert found["sparse-code"].level == "good"

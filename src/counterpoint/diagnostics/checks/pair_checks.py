@@ -132,8 +132,10 @@ def check_alignment(evidence: Evidence) -> Finding | None:
     is_weak = embedding.positive_cosine - embedding.negative_cosine < CLOSE_COSINES * room
     words = " From a sample, its other view is closer than another sample in {:.1%} of the cases."
     share = "" if embedding.overlap is None else words.format(embedding.overlap)
+    # Two views of a sample share few of the few active units of a sparse code, which is trained to reconstruct.
+    is_code = evidence.reconstruction is not None
     return Finding(
-        level="warning" if is_weak else "good",
+        level="good" if not is_weak else "note" if is_code else "warning",
         title=f"Views of one sample have cosine {plain(embedding.positive_cosine)}, different samples "
         f"{plain(embedding.negative_cosine)}",
         measured=embedding.positive_cosine,
