@@ -23,7 +23,7 @@ from counterpoint.audit.picture_pass import Block, Seen, blocks_of, end_to_end, 
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.core.pieces import HERE, Engine
+from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import shown_name
@@ -43,7 +43,7 @@ def audit(
     *,
     labels: Any = None,
     against: Any = None,
-    engine: Engine = HERE,
+    engine: PieceEngine = HERE,
     quiet: bool = False,
     **source: Any,
 ) -> Audit:
@@ -91,7 +91,7 @@ def _collected(data: Any, settings: SourceSettings, labels: Any, against: Any, *
     return collect(data, settings, labels=labels, against=against, progress=Reporter(quiet=quiet).bar)
 
 
-def _seen(collection: AuditedData, begin: Callable[[], AuditedData], engine: Engine, reporter: Reporter) -> Seen:
+def _seen(collection: AuditedData, begin: Callable[[], AuditedData], engine: PieceEngine, reporter: Reporter) -> Seen:
     """What all pictures look like, by this process or by workers that open the same data."""
     blocks, number = blocks_of(collection), amount(len(collection), "pictures")
     started = time.perf_counter()

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from counterpoint.cli.parsers import Parser, load_verb
 from counterpoint.core.data_settings import PartSettings, Settings, option
 from counterpoint.core.errors import UsageError, gone, nearest
-from counterpoint.core.pieces import HERE, Engine
+from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.rundir import open_run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.user_files import is_file_or_shards
@@ -80,7 +80,7 @@ class EncodingFlags(EngineFlags):
     )
 
 
-def engine_from(flags: EngineFlags) -> Engine:
+def engine_from(flags: EngineFlags) -> PieceEngine:
     """Who does the pieces of a verb.
 
     Raises:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
-from scipy.sparse import csr_matrix
 
 from counterpoint.core.addresses import Address, require_arrow
 from counterpoint.core.errors import DataError, StoreError, first_line
@@ -65,20 +64,6 @@ def vector_writer(path: Path, width: int, first_row: int | None = None) -> Itera
     # Numbers that hardly repeat: a dictionary of them costs time and spares nothing.
     with path.open("wb") as stream, arrow.parquet.ParquetWriter(stream, schema, use_dictionary=["label"]) as writer:
         yield write
-
-
-def write_sparse_rows(path: Path, names: Sequence[str], rows: csr_matrix) -> None:
-    """Write sparse rows as a Parquet table with the columns name, indices and values; the last two are lists.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    arrow = require_arrow(PARQUET_SUFFIX)
-    ends = arrow.array(rows.indptr.astype(np.int64))
-    parts = [arrow.LargeListArray.from_arrays(ends, arrow.array(part)) for part in (rows.indices, rows.data)]
-    table = arrow.table([arrow.array(list(map(shown_name, names))), *parts], names=["name", "indices", "values"])
-    with path.open("wb") as stream:
-        arrow.parquet.write_table(table, stream, row_group_size=GROUP_ROWS)
 
 
 def write_groups(path: Path, columns: Mapping[str, str], groups: Iterable[Mapping[str, Sequence[Any]]]) -> None:

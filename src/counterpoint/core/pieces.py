@@ -27,7 +27,7 @@ class Workers(Protocol[State_co]):
         ...
 
 
-class Engine(Protocol):
+class PieceEngine(Protocol):
     """What opens workers."""
 
     def opened(self, begin: Callable[[], State]) -> AbstractContextManager[Workers[State]]:

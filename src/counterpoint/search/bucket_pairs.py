@@ -17,7 +17,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.pieces import HERE, Engine
+from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.stored_rows import Rows, StoredRows, row_slices, taken, whole
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.core.torch_state import usual_modes
@@ -60,7 +60,7 @@ def bucket_pairs(
     least: float,
     *,
     num_buckets: int,
-    engine: Engine = HERE,
+    engine: PieceEngine = HERE,
     advance: Callable[[], object] = lambda: None,
 ) -> NearPairs:
     """Pairs of rows whose cosine is large enough; the same with any engine.

@@ -16,7 +16,7 @@ from torch import Tensor
 from counterpoint.audit.picture_pass import array_pixels, looks_of
 from counterpoint.audit.set_evidence import BLANK_RANGE, clear_copies, same_content
 from counterpoint.core.errors import UsageError
-from counterpoint.core.pieces import HERE, Engine
+from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.torch_state import usual_modes
@@ -50,7 +50,7 @@ class Buckets:
     """How rows are compared that are too many to compare all: in how many buckets, and by whose workers."""
 
     number: int
-    engine: Engine = HERE
+    engine: PieceEngine = HERE
 
 
 @usual_modes()

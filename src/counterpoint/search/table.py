@@ -19,7 +19,7 @@ from counterpoint.core.arrow_files import PARQUET_SUFFIX
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import check_new_file, write_atomically
-from counterpoint.core.pieces import HERE, Engine, Workers
+from counterpoint.core.pieces import HERE, PieceEngine, Workers
 from counterpoint.core.ranks import WorkPart
 from counterpoint.core.run import Run
 from counterpoint.core.stored_rows import whole
@@ -116,7 +116,7 @@ def embed_shards(
     *,
     shards: Shards,
     layer: str = REPRESENTATION,
-    engine: Engine = HERE,
+    engine: PieceEngine = HERE,
     quiet: bool = False,
     **look: Any,
 ) -> bool:
