@@ -73,9 +73,9 @@ class AuditedData:
     def __len__(self) -> int:
         return sum(map(len, self.shares))
 
-    @property
+    @cached_property
     def listing(self) -> bytes:
-        """Hash of the parts and the names of all samples."""
+        """Hash of the parts and the names of all samples, which each piece of a worker compares."""
         digest = hashlib.blake2b(digest_size=16)
         for share in self.shares:
             digest.update(repr((share.name, share.names)).encode(errors="surrogateescape"))
