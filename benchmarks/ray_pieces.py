@@ -4,8 +4,9 @@
     python benchmarks/ray_pieces.py --pictures 20000 --pieces 2000
 
 Each process has one thread. Rates count the shards after the first, so that starting Ray, which is printed beside them,
-is no part of them. In the last case two workers are killed, then the command itself, and it is given again. All tables
-must be the same bytes, and no finished shard may be made again. Linux only: workers are found in /proc.
+is no part of them. In the last case, on a cluster of two nodes, two workers are killed and one node is stopped and
+started, then the command itself is killed and given again. All tables must be the same bytes, and no finished shard may
+be made again. Linux only: workers are found in /proc.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from killed_embedding import SECONDS, SIDE, Plan, counterpoint, finished, render, run
+from ray.cluster_utils import Cluster
 
 from counterpoint.core.files import sha256_of
 from counterpoint.evaluation.shard_files import MANIFEST
@@ -77,8 +79,8 @@ def embed(plan: Plan, name: str, how: str) -> Timing:
     return Timing(time.perf_counter() - begun, rate, sha256_of(plan.folder / name / MANIFEST))
 
 
-def workers_of(parent: int) -> list[int]:
-    """Actors among the processes that a command has started, by their ids."""
+def running_workers() -> list[int]:
+    """Actors among the processes that this one has started, by their ids."""
     parents, found = dict[int, int](), []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal():
@@ -90,7 +92,7 @@ def workers_of(parent: int) -> list[int]:
         parents[int(folder.name)] = int(status.rpartition(")")[2].split()[1])
         if title.startswith("ray::_Worker"):
             found.append(int(folder.name))
-    return [process for process in found if parent in ancestors(process, parents)]
+    return [process for process in found if os.getpid() in ancestors(process, parents)]
 
 
 def ancestors(process: int, parents: dict[int, int]) -> Iterator[int]:
@@ -110,29 +112,39 @@ def wait_for(is_true: Callable[[], object]) -> None:
 
 
 def killed(plan: Plan, draws: random.Random) -> str:
-    """Make the table while two workers are killed, then the command, which is given again."""
-    name, out = "killed", plan.folder / "killed"
-    words = f"embed run pictures.npz --out {name} --shards {plan.shard_rows} --engine ray --workers 2"
-    moments = sorted(draws.sample(range(1, plan.num_shards - 3), 3))
+    """Make the table while workers are killed and a node restarts, then kill the command, and give it again."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    node = cluster.add_node(num_cpus=1)
+    out = plan.folder / "killed"
+    words = (
+        f"embed run pictures.npz --out {out.name} --shards {plan.shard_rows} "
+        f"--engine ray --workers 2 --address {cluster.address}"
+    )
+    moments = sorted(draws.sample(range(1, plan.num_shards - 3), 4))
     command, kept = counterpoint(plan, words), dict[str, int]()
-    for number, moment in enumerate(moments):
+    for event, moment in zip(("worker", "node", "worker", "command"), moments, strict=True):
         wait_for(lambda moment=moment: len(finished(out)) >= moment)
-        wait_for(lambda: workers_of(command.pid))
+        wait_for(running_workers)
         if command.poll() is not None:
-            raise SystemExit("the command had ended before it could be killed; embed more pictures")
-        os.kill(draws.choice(workers_of(command.pid)) if number < 2 else command.pid, signal.SIGKILL)
+            raise SystemExit(f"the command had ended before:\n{(plan.folder / 'said').read_text()}")
+        if event == "node":
+            cluster.remove_node(node, allow_graceful=False)
+            cluster.add_node(num_cpus=1)
+        else:
+            os.kill(draws.choice(running_workers()) if event == "worker" else command.pid, signal.SIGKILL)
         kept = {**finished(out), **kept}
     if command.wait(SECONDS) != -signal.SIGKILL:
         raise SystemExit("the command was not killed")
-    time.sleep(1)  # its workers end with it
+    wait_for(lambda: not running_workers())  # its workers end with it
     kept = {**finished(out), **kept}
     run(plan, words)
     now = finished(out)
     if again := [shard for shard, then in kept.items() if now[shard] != then]:
         raise SystemExit(f"finished shards were made again: {', '.join(again)}")
+    cluster.shutdown()
     print(
-        f"\nWorkers killed at shards {moments[0]} and {moments[1]}, the command at {moments[2]} of {plan.num_shards}; "
-        f"{len(kept)} shards were kept, none was made again."
+        f"\nWorkers killed at shards {moments[0]} and {moments[2]}, a node stopped and started at {moments[1]}, the "
+        f"command killed at {moments[3]} of {plan.num_shards}; {len(kept)} shards were kept, none was made again."
     )
     return sha256_of(out / MANIFEST)
 

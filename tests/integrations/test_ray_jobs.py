@@ -151,6 +151,30 @@ def test_each_item_is_done_once_although_workers_die(engine: RayEngine, tmp_path
     assert len(list(tmp_path.iterdir())) == 2
 
 
+# A cluster of two nodes, of which one is stopped, and started again, while pieces are done.
+NODE_RESTARTS = """
+import time
+from ray.cluster_utils import Cluster
+from counterpoint.integrations.ray_jobs import RayEngine
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+node, restarted = cluster.add_node(num_cpus=1), False
+with RayEngine(cluster.address, workers=2).opened(lambda: 10) as workers:
+    found = {}
+    for item, result in workers.each(lambda state, item: time.sleep(0.2) or state + item, range(60)):
+        found[item] = result
+        if len(found) >= 10 and not restarted:
+            cluster.remove_node(node, allow_graceful=False)
+            restarted = bool(cluster.add_node(num_cpus=1))
+assert restarted and found == {item: 10 + item for item in range(60)}, found
+cluster.shutdown()
+"""
+
+
+@on_cluster
+def test_pieces_of_a_node_that_restarts_are_done() -> None:
+    subprocess.run([sys.executable, "-c", NODE_RESTARTS], check=True, timeout=300, capture_output=True)
+
+
 @on_cluster
 def test_few_items_wait_at_workers(engine: RayEngine) -> None:
     drawn = []

@@ -21,7 +21,9 @@ from counterpoint.core.pieces import Item, Result, State, Workers
 AHEAD = 2  # pieces that each worker has been given: the second begins as soon as the first ends
 RETRIES = 3  # of a piece whose worker died
 RESTARTS = 100  # of a worker: machines that are taken back, in a job of days
+AWAY_SECONDS = 600.0  # for which no worker may be there
 CONNECT_SECONDS, PORT = 5.0, 6379
+GOES_ON = "what is finished stays, and the same command goes on"
 ON_THIS_MACHINE = ("auto", "local")
 
 
@@ -104,6 +106,9 @@ class _Worker(Generic[State]):
     def __init__(self, job: list[Any]) -> None:
         self._job, self._state = job, list[State]()
 
+    def answer(self) -> None:
+        """Be there, and open nothing."""
+
     def run(self, work: Callable[..., Result], *items: Any) -> Result:
         """Do one piece."""
         if not self._state:
@@ -116,6 +121,10 @@ class _Worker(Generic[State]):
         return work(self._state[0], *items)
 
 
+class _LostWorkerError(RunError):
+    """A worker died, or its node."""
+
+
 @dataclass(frozen=True)
 class _RayWorkers(Generic[State]):
     """The actors."""
@@ -124,22 +133,46 @@ class _RayWorkers(Generic[State]):
     actors: list[Any]
 
     def ask(self, question: Callable[[State], Result]) -> Result:
-        """The answer of the first actor."""
-        return self._result(self.actors[0].run.remote(question), "opening")
+        """The answer of the first actor; the others open what they need meanwhile."""
+        answers = [actor.run.remote(question) for actor in self.actors]
+        return self._result(answers[0], "opening")
 
     def each(self, work: Callable[[State, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """Give each actor few pieces at a time, and another one as one ends."""
-        waiting, running = iter(items), dict[Any, tuple[Any, Item]]()
+        """Give each actor few pieces at a time, and another one as one ends.
+
+        A piece whose actor died goes to whichever is free. The actor gets the next one once it answers: while a node is
+        away, any number of tries fails at once.
+        """
+        waiting, again, failed = iter(items), list[Item](), list[Item]()
+        running, asked, idle = dict[Any, tuple[Any, Item]](), dict[Any, Any](), list[Any]()
 
         def give(actor: Any) -> None:
-            running.update({actor.run.remote(work, item): (actor, item) for item in islice(waiting, 1)})
+            for item in [again.pop()] if again else islice(waiting, 1):
+                running[actor.run.options(max_task_retries=0).remote(work, item)] = (actor, item)
+                return
+            idle.append(actor)
 
         for actor in self.actors * AHEAD:
             give(actor)
-        while running:
-            ended, _ = self.ray.wait(list(running))
+        while running or again:
+            ended, _ = self.ray.wait([*running, *asked], timeout=None if running else AWAY_SECONDS)
+            if not ended:
+                raise RunError(f"no worker came back within {AWAY_SECONDS:g} s; {GOES_ON}")
+            if ended[0] in asked:
+                self._result(ended[0], "a worker")
+                give(asked.pop(ended[0]))
+                continue
             actor, item = running.pop(ended[0])
-            result = self._result(ended[0], f"piece {item}")
+            try:
+                result = self._result(ended[0], f"piece {item}")
+            except _LostWorkerError:
+                failed.append(item)
+                if failed.count(item) > RETRIES:
+                    raise
+                again.append(item)
+                asked.update({each.answer.options(max_task_retries=-1).remote(): each for each in (actor, *idle)})
+                idle.clear()
+                continue
             give(actor)
             yield item, result
 
@@ -152,9 +185,8 @@ class _RayWorkers(Generic[State]):
                 raise error.cause from None
             raise RunError(f"{title}: a worker failed: {_line(error.cause)}") from None
         except self.ray.exceptions.RayError as error:
-            raise RunError(
-                f"{title}: its worker died {RETRIES + 1} times, or could not begin: {_line(error)}; what is finished "
-                "stays, and the same command goes on"
+            raise _LostWorkerError(
+                f"{title}: its worker died {RETRIES + 1} times, or could not begin: {_line(error)}; {GOES_ON}"
             ) from None
 
 
