@@ -192,7 +192,7 @@ def plant_pictures(files: list[Path], each: int, rng: np.random.Generator) -> di
 def cue_rows(folder: Path, num_classes: int, rng: np.random.Generator) -> None:
     """Each cue in one class at a time, of so many classes."""
     collection = collect(folder, SourceSettings(), progress=Reporter(quiet=True).bar)
-    seen, labels_N = look_through(collection, lambda: None), collection.labels_N
+    seen, labels_N = look_through(collection, collection.blocks), collection.labels_N
     assert labels_N is not None
     chosen = rng.permutation(len(collection.class_names))[:num_classes]
     ids = np.flatnonzero(np.isin(labels_N, chosen))
@@ -220,7 +220,8 @@ def changed_alone(folder: Path, names: list[str], change: Change) -> Seen:
             path = Path(place) / "one" / f"{number:05}.jpg"
             path.parent.mkdir(exist_ok=True)
             write(path, change(Image.open(folder / name).convert("RGB"), np.random.default_rng(number)), "JPEG")
-        return look_through(collect(place, SourceSettings(), progress=Reporter(quiet=True).bar), lambda: None)
+        collection = collect(place, SourceSettings(), progress=Reporter(quiet=True).bar)
+        return look_through(collection, collection.blocks)
 
 
 def splice(seen: Seen, own: np.ndarray, changed: Seen) -> Seen:

@@ -21,7 +21,7 @@ MAX_FILE_LINES = 400
 MAX_BODY_LINES = 60
 MAX_NESTING = 3
 MAX_PARAMETERS = 6
-FIXED_SIGNATURES = {"diagnose": 2, "optimal_geometry": 1, "recommend": 1}  # public: so many arguments more
+FIXED_SIGNATURES = {"audit": 1, "diagnose": 2, "optimal_geometry": 1, "recommend": 1}  # public: so many arguments more
 SINGLE_MODULE_IMPORTS = (
     "torchvision", "timm", "lightly", "onnx", "onnxruntime", "onnxscript", "pyarrow", "triton", "tensorboard", "wandb",
     "pytorch_lightning", "usearch", "lancedb", "faiss", "qdrant_client", "ray", "submitit",

@@ -11,9 +11,11 @@ from sklearn.datasets import load_digits
 
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
+from counterpoint.audit import audited_data, auditing, picture_pass
 from counterpoint.audit.audit_record import Audit, read_audit
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
+from failing_disk import FAULTS, FailingDisk
 
 EXPECTED_OF_FEW = {"few-samples"}  # of tests, whose folders are small
 
@@ -71,6 +73,71 @@ def test_copies_across_parts_are_leakage(tmp_path: Path, rng: np.random.Generato
         # The test part stays whole.
         assert found.left_out() == (leak.groups[0].names[0],)
     assert found.passport.splits == {"": 24, "against": 25}
+
+
+def in_pieces(data: Path, pieces: Path) -> dict[str, Any]:
+    return {**look(data, pieces=pieces).to_dict(), "seconds": 0}
+
+
+def test_an_audit_that_was_killed_continues_with_the_pieces_that_it_kept(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, pieces = tmp_path / "photos", tmp_path / "pieces"
+    plant(save_clean(photos, rng), rng)
+    np.save(photos / "vectors.npy", np.eye(5, dtype=np.float32))
+    expected = {**look(photos).to_dict(), "seconds": 0}
+    monkeypatch.setattr(audited_data, "BLOCK", 20)
+    monkeypatch.setattr(picture_pass, "BLOCK", 20)
+    monkeypatch.setattr(auditing, "PIECE", 1)
+    pass_over, seen = auditing.look_through, list[Any]()
+
+    def dies(collection: Any, blocks: Any) -> Any:
+        seen.append(blocks)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return pass_over(collection, blocks)
+
+    monkeypatch.setattr(auditing, "look_through", dies)
+    with pytest.raises(KeyboardInterrupt):
+        in_pieces(photos, pieces)
+    assert len(list(pieces.glob("shard-*.json"))) == 2
+    assert in_pieces(photos, pieces) == expected
+    assert seen == [[(0, first)] for first in (0, 20, 40, 40, 60)]
+    # One that is damaged is made again, alone.
+    damaged = pieces / "shard-000001.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert in_pieces(photos, pieces) == expected
+    assert seen[5:] == [[(0, 20)]]
+    # Of other pictures, although they have the same names, or of none.
+    before = {path: path.read_bytes() for path in pieces.iterdir()}
+    next(photos.rglob("*.jpg")).write_bytes(b"another")
+    for name, message in (("", "is of another table: data "), ("vectors.npy", "--pieces are for pictures")):
+        assert main(["audit", str(photos / name), "--pieces", str(pieces), "-q"]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in pieces.iterdir()}
+
+
+def test_a_full_disk_under_pieces_is_one_line_and_what_is_there_stays(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, pieces = tmp_path / "photos", tmp_path / "pieces"
+    save_clean(photos, rng, 12)
+    expected = {**look(photos).to_dict(), "seconds": 0}
+    monkeypatch.setattr(auditing, "PIECE", 1)
+    monkeypatch.setattr(audited_data, "BLOCK", 8)
+    monkeypatch.setattr(picture_pass, "BLOCK", 8)
+    with monkeypatch.context() as patch:
+        FailingDisk(FAULTS["disk full"], first=50, is_lasting=True).install(patch)
+        assert main(["audit", str(photos), "--pieces", str(pieces), "-q"]) == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert error.count("\n") == 1
+    kept = {path: path.stat().st_mtime_ns for path in pieces.glob("shard-*.json")}
+    assert 1 <= len(kept) < 3
+    assert in_pieces(photos, pieces) == expected
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
 
 
 def test_a_file_format_that_tells_the_class_is_a_shortcut(tmp_path: Path, rng: np.random.Generator) -> None:

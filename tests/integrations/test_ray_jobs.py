@@ -292,8 +292,11 @@ def test_an_audit_says_the_same(engine: RayEngine, tmp_path: Path, monkeypatch: 
         {**cp.audit(tmp_path, quiet=True, engine=each).to_dict(), "seconds": 0} for each in (engine, HERE)
     )
     assert found == expected
+    kept = cp.audit(tmp_path, quiet=True, engine=engine, pieces=tmp_path / "pieces").to_dict()
+    assert {**kept, "seconds": 0} == expected
+    assert len(list((tmp_path / "pieces").glob("shard-*.json"))) == 3
     assert "unreadable" in str(found)
-    with pytest.raises(UsageError, match="--engine ray looks at pictures"):
+    with pytest.raises(UsageError, match="--engine ray and --pieces are for pictures"):
         cp.audit(np.eye(5, dtype=np.float32), engine=engine, quiet=True)
 
 

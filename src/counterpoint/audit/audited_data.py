@@ -32,6 +32,9 @@ from counterpoint.evaluation.vector_table import features_source, is_embedded
 
 SIDE = 64  # given so that no header is read to choose one; the audit has its own decoder
 WHOLE = ""
+BLOCK = 64  # pictures that a thread takes at once
+
+Block = tuple[int, int]  # number of a part of the collection, and the first of ``BLOCK`` samples of it
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,13 @@ class Share:
         name: of the part.
         content: pictures in files; or samples in memory, pixels (n, c, h, w) or vectors (n, d).
         names: of the samples.
+        fingerprint: of the content; empty where only the stamps of its files tell that it changed.
     """
 
     name: str
     content: FileStore | Tensor
     names: tuple[str, ...]
+    fingerprint: str = ""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -80,6 +85,11 @@ class AuditedData:
         for share in self.shares:
             digest.update(repr((share.name, share.names)).encode(errors="surrogateescape"))
         return digest.digest()
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """All samples, in blocks."""
+        return [(part, first) for part, share in enumerate(self.shares) for first in range(0, len(share), BLOCK)]
 
     @property
     def held(self) -> np.ndarray:
@@ -134,7 +144,7 @@ def collect(
     for name, source in opened:
         held = source.store.samples if isinstance(source.store, MemoryStore) else source.store
         content = held if isinstance(held, FileStore | Tensor) else held.fetch(range(len(source)))
-        shares.append(Share(name, content, source.sample_names))
+        shares.append(Share(name, content, source.sample_names, source.fingerprint))
     labels_N, class_names = _joint_labels([source for _, source in opened])
     columns = [source.notes["source.columns"] for _, source in opened if "source.columns" in source.notes]
     return AuditedData(opened[0][1].kind, tuple(shares), labels_N, class_names, tuple(columns))

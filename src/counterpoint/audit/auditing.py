@@ -14,23 +14,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
+import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Audit, Observation, Passport, amount
 from counterpoint.audit.audited_data import AuditedData, collect
 from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
 from counterpoint.audit.picture_copies import GREY
-from counterpoint.audit.picture_pass import Block, Seen, blocks_of, end_to_end, look_through, thumbnail
+from counterpoint.audit.picture_pass import NUM_COLUMNS, Seen, end_to_end, load_seen, look_through, save_seen, thumbnail
 from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
+from counterpoint.core import __version__
+from counterpoint.core.addresses import as_path
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_files import shown_name
+from counterpoint.core.user_files import SHARD_PLAN, shown_name
 from counterpoint.core.validation import build
+from counterpoint.data.manifest import stamp_of
 from counterpoint.data.sources import ARRAY
+from counterpoint.data.stores import FileStore
 from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation.shard_files import ShardFolder, TablePlan, check_same, make_shards
 
 THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 144, 12  # pixels, and how many a page shows
 PIECE = 64  # blocks of pictures that a worker gets at once
@@ -44,6 +51,7 @@ def audit(
     labels: Any = None,
     against: Any = None,
     engine: PieceEngine = HERE,
+    pieces: str | Path | None = None,
     quiet: bool = False,
     **source: Any,
 ) -> Audit:
@@ -57,6 +65,8 @@ def audit(
         labels: one per sample for arrays; a file of them for named data, as ``source.labels``.
         against: other data, such as a test set, in which copies of these are looked for.
         engine: whose workers look at pictures; each opens the data by itself.
+        pieces: folder that keeps the figures of pictures, piece by piece, so that an audit that was killed continues
+            (extra ``search``); None keeps nothing.
         quiet: show no progress.
         source: settings of ``source``: ``labels``, ``split``, ``root``, ``image_column``, ``label_column``,
             ``drop_columns``.
@@ -64,6 +74,7 @@ def audit(
     Raises:
         UsageError: no such data, or a setting is wrong.
         DataError: no samples at all.
+        RunError: ``pieces`` holds something else or pieces of other data, or cannot be written.
     """
     started = time.perf_counter()
     reporter = Reporter(quiet=quiet)
@@ -72,9 +83,12 @@ def audit(
     settings = build(SourceSettings, {"drop_columns": UNUSABLE, **source}, "source")  # told, and not refused
     given = partial(_collected, data, settings, labels, against)
     collection = given(quiet=quiet)
-    if collection.kind != "images" and engine is not HERE:
-        raise UsageError("--engine ray looks at pictures; vectors are audited by one process")
-    seen = _seen(collection, partial(given, quiet=True), engine, reporter) if collection.kind == "images" else None
+    if collection.kind != "images" and (engine is not HERE or pieces is not None):
+        raise UsageError("--engine ray and --pieces are for pictures; vectors are audited by one process as a whole")
+    seen = None
+    if collection.kind == "images":
+        kept = None if pieces is None else make_shards(as_path(pieces), _plan_of(collection))
+        seen = _seen(collection, partial(given, quiet=True), engine, kept, reporter)
     found = _of_vectors(collection) if seen is None else _of_pictures(collection, seen)
     return found.model_copy(
         update={
@@ -91,32 +105,81 @@ def _collected(data: Any, settings: SourceSettings, labels: Any, against: Any, *
     return collect(data, settings, labels=labels, against=against, progress=Reporter(quiet=quiet).bar)
 
 
-def _seen(collection: AuditedData, begin: Callable[[], AuditedData], engine: PieceEngine, reporter: Reporter) -> Seen:
+def _seen(
+    collection: AuditedData,
+    begin: Callable[[], AuditedData],
+    engine: PieceEngine,
+    kept: ShardFolder | None,
+    reporter: Reporter,
+) -> Seen:
     """What all pictures look like, by this process or by workers that open the same data."""
-    blocks, number = blocks_of(collection), amount(len(collection), "pictures")
+    number = amount(len(collection), "pictures")
     started = time.perf_counter()
-    if engine is HERE:
-        with reporter.bar(f"looking at {number}", len(blocks)) as advance:
-            seen = look_through(collection, blocks, advance)
+    if engine is HERE and kept is None:
+        with reporter.bar(f"looking at {number}", len(collection.blocks)) as advance:
+            seen = look_through(collection, collection.blocks, advance)
     else:
-        pieces = [tuple(blocks[first : first + PIECE]) for first in range(0, len(blocks), PIECE)]
-        with engine.opened(begin) as workers, reporter.bar(f"looking at {number}", len(pieces)) as advance:
-            parts = dict[tuple[Block, ...], Seen]()
-            for piece, part in workers.each(partial(_look, listing=collection.listing), pieces):
+        pieces = range(-(-len(collection.blocks) // PIECE))
+        missing = pieces if kept is None else kept.unfinished(pieces, reporter.say)
+        begin = (lambda: collection) if engine is HERE else begin
+        look = partial(_look, size=PIECE, listing=collection.listing, kept=kept)
+        title = f"looking at {number}: {len(missing)} of {len(pieces)} pieces"
+        with engine.opened(begin) as workers, reporter.bar(title, len(missing)) as advance:
+            parts = dict[int, Seen | None]()
+            for piece, part in workers.each(look, missing):
                 parts[piece] = part
                 advance()
-        seen = end_to_end([parts[piece] for piece in pieces])
+        seen = end_to_end([parts.get(piece) or _read(kept, piece) for piece in pieces])
     seconds = time.perf_counter() - started
     reporter.say(f"looked at {number} in {seconds:.1f} s ({len(collection) / seconds:,.0f} per second)")
     return seen
 
 
 @usual_modes()
-def _look(collection: AuditedData, blocks: tuple[Block, ...], listing: bytes) -> Seen:
-    """A worker's look at one piece."""
+def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, kept: ShardFolder | None) -> Seen | None:
+    """A worker's look at one piece; None where a folder keeps it."""
     if collection.listing != listing:
         raise DataError(f"node {socket.gethostname()} finds other samples; all nodes need the same data")
-    return look_through(collection, blocks)
+    blocks = collection.blocks[piece * size : (piece + 1) * size]
+    if kept is None:
+        return look_through(collection, blocks)
+    check_same(kept.plan, kept.plan.model_copy(update={"software": _software()}), kept.path / SHARD_PLAN)
+    # A worker that died may have finished it.
+    if kept.complaint(piece):
+        kept.write_file(piece, partial(save_seen, look_through(collection, blocks)), NUM_COLUMNS)
+    return None
+
+
+def _plan_of(collection: AuditedData) -> TablePlan:
+    """What kept pieces are of: their rows are blocks."""
+    digest = hashlib.blake2b(collection.listing, digest_size=8)
+    for share in collection.shares:
+        digest.update(share.fingerprint.encode())
+        if not share.fingerprint and isinstance(share.content, FileStore):
+            for file in dict.fromkeys(image.path for image in share.content.images):
+                digest.update(repr(stamp_of(file)).encode())
+    return TablePlan(
+        num_rows=len(collection.blocks),
+        shard_rows=PIECE,
+        layer="looks",
+        encoder="audit",
+        data=digest.hexdigest(),
+        software=_software(),
+        has_labels=False,
+    )
+
+
+def _software() -> str:
+    """Versions on which the figures of pictures may depend."""
+    return f"counterpoint {__version__}, torch {torch.__version__}, NumPy {np.__version__}, Pillow {PIL.__version__}"
+
+
+def _read(kept: ShardFolder | None, piece: int) -> Seen:
+    """A piece that a folder keeps."""
+    assert kept is not None
+    if complaint := kept.complaint(piece):
+        raise RunError(f"{complaint}; run the command again, on machines that share this folder")
+    return load_seen(kept.file(piece))
 
 
 def _of_pictures(collection: AuditedData, seen: Seen) -> Audit:

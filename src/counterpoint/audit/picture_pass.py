@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,15 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from counterpoint.audit.audited_data import AuditedData
+from counterpoint.audit.audited_data import BLOCK, AuditedData, Block
 from counterpoint.audit.picture_copies import GREY_3, SIDE, borders, per_pixel
 from counterpoint.core.array_layout import to_unit_float
+from counterpoint.core.arrow_files import TableFile, write_columns
 from counterpoint.core.errors import first_line
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.formats.image_files import ENCODED, MAX_ENCODED_BYTES, decode, orientation
 from counterpoint.data.stores import FileStore, Located, Read
 
-BLOCK = 64  # pictures that a thread takes at once
 NUM_CELLS = 8  # along each side, in which edges are counted
 NUM_LEVELS = 4  # of each colour in the histogram
 NUM_TURNS, WEAK_EDGES = 9, 100.0  # directions of edges; levels that all edges of a cell have to pass to count in full
@@ -91,6 +92,9 @@ class PictureStatistics:
     colourfulness_N: np.ndarray
 
 
+NUM_COLUMNS = len(fields(PictureHeader)) + len(fields(PictureStatistics))  # of a table of what was seen
+
+
 @dataclass(frozen=True)
 class Seen:
     """All pictures of a collection after the pass."""
@@ -109,14 +113,6 @@ class Seen:
         return np.array([min(header.width, header.height) for header in self.headers])
 
 
-Block = tuple[int, int]  # number of a part of the collection, and the first of ``BLOCK`` pictures of it
-
-
-def blocks_of(collection: AuditedData) -> list[Block]:
-    """All pictures of a collection, in blocks."""
-    return [(part, first) for part, share in enumerate(collection.shares) for first in range(0, len(share), BLOCK)]
-
-
 def look_through(
     collection: AuditedData, blocks: Sequence[Block], advance: Callable[[], object] = lambda: None
 ) -> Seen:
@@ -124,7 +120,7 @@ def look_through(
 
     Args:
         collection: of pictures.
-        blocks: which, see ``blocks_of``.
+        blocks: which.
         advance: called once for each block.
     """
 
@@ -140,10 +136,42 @@ def look_through(
 def end_to_end(parts: Sequence[Seen]) -> Seen:
     """What several looks saw, in their order."""
     headers = tuple(header for part in parts for header in part.headers)
-    names = [field.name for field in fields(PictureStatistics)]
-    return Seen(
-        headers, PictureStatistics(*(np.concatenate([getattr(part.looks, name) for part in parts]) for name in names))
-    )
+    looks = (np.concatenate([getattr(part.looks, name) for part in parts]) for name in _names(PictureStatistics))
+    return Seen(headers, PictureStatistics(*looks))
+
+
+def save_seen(seen: Seen, path: Path) -> None:
+    """Write what a look saw to a Parquet table, a row per picture.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    headers = {name: [getattr(header, name) for header in seen.headers] for name in _names(PictureHeader)}
+    looks = {name: getattr(seen.looks, name) for name in _names(PictureStatistics)}
+    flat = {_column(name): each.reshape(len(each), -1) if each.ndim > 1 else each for name, each in looks.items()}
+    write_columns(path, headers | flat)
+
+
+def load_seen(path: Path) -> Seen:
+    """Read what ``save_seen`` wrote.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    table = TableFile(path)
+    headers = zip(*(table.column(name) for name in _names(PictureHeader)), strict=True)
+    looks = {name: table.values(_column(name), 0) for name in _names(PictureStatistics)}
+    looks["small_NSS3"] = looks["small_NSS3"].reshape(-1, SIDE, SIDE, 3)
+    return Seen(tuple(PictureHeader(*header) for header in headers), PictureStatistics(**looks))
+
+
+def _names(record: type[PictureHeader | PictureStatistics]) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
+def _column(name: str) -> str:
+    """The name of a field without its shape."""
+    return name.rpartition("_")[0]
 
 
 def thumbnail(content: FileStore | Tensor, place: int, side: int) -> Image.Image | None:

@@ -84,6 +84,27 @@ def write_groups(path: Path, columns: Mapping[str, str], groups: Iterable[Mappin
             writer.write_table(arrow.table(dict(group), schema=schema))
 
 
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
+    """Write a Parquet table of one row group.
+
+    Args:
+        path: of a file that is replaced.
+        columns: texts, bytes or numbers of each row; rows of an array (n, d) are lists of a fixed size.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    arrow = require_arrow(PARQUET_SUFFIX)
+
+    def column(values: Sequence[Any] | np.ndarray) -> Any:
+        if not isinstance(values, np.ndarray) or values.ndim == 1:
+            return arrow.array(values)
+        return arrow.FixedSizeListArray.from_arrays(arrow.array(values.ravel()), values.shape[1])
+
+    with path.open("wb") as stream:
+        arrow.parquet.write_table(arrow.table({name: column(values) for name, values in columns.items()}), stream)
+
+
 class TableFile:
     """One table, memory-mapped where it is on disk; rows are read chunk by chunk (record batch or row group).
 

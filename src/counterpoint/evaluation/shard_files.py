@@ -1,7 +1,7 @@
-"""A table of vectors as a folder of shards, which any number of processes fill, and which is read as one table.
+"""A table as a folder of shards, which any number of processes fill, and which is read as one table.
 
 FOLDER/plan.json               what the table is of, and which rows each shard has; nothing in it depends on processes
-FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector
+FOLDER/shard-000012.parquet    rows 12 n to 13 n - 1: row, name, label, vector; or what else the plan is of
 FOLDER/shard-000012.json       its length and hash, and again what it is of: written last, so that it means "done"
 FOLDER/manifest.json           the plan and all shards: written once all are there
 
@@ -10,7 +10,7 @@ Files of one plan have the same bytes, independent of the process that writes th
 
 # N rows, D features
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,8 @@ class TablePlan(Record):
     Attributes:
         num_rows: of the table.
         shard_rows: of each shard; the last one may have fewer.
-        layer: of the encoder.
-        encoder: hash of its architecture and weights.
+        layer: of the encoder; or what else the columns hold.
+        encoder: hash of its architecture and weights; or what else computes the columns.
         data: hash of the samples, their names and labels.
         software: versions that the figures may depend on, and the kind of device.
         has_labels: whether labels are known.
@@ -128,21 +128,41 @@ class ShardFolder:
             return f"{path} cannot be read: {error.strerror or error}"
         return "" if seal == Seal(record.size, record.content) else f"{path} is damaged: its hash has changed"
 
+    def unfinished(self, numbers: Iterable[int], say: Callable[[str], object]) -> list[int]:
+        """The shards that are missing or have not the hash they had; those that are damaged are named."""
+        complaints = {number: complaint for number in numbers if (complaint := self.complaint(number))}
+        for number, complaint in complaints.items():
+            if self.file(number).with_suffix(".json").exists():
+                say(f"{complaint}; it is rebuilt")
+        return list(complaints)
+
     def write(self, number: int, block: ShardBlock) -> None:
-        """Write a shard, then its record.
+        """Write a shard of vectors, then its record.
+
+        Raises:
+            RunError: the disk is full or refuses.
+        """
+        first, width = self.plan.rows(number).start, block.vectors_ND.shape[1]
+
+        def fill(temporary: Path) -> None:
+            with vector_writer(temporary, width, first) as add:
+                add(block.names, block.labels, block.vectors_ND)
+
+        self.write_file(number, fill, width)
+
+    def write_file(self, number: int, fill: Callable[[Path], object], width: int) -> None:
+        """Write a shard by a function that takes the place of its file, then its record.
 
         Raises:
             RunError: the disk is full or refuses.
         """
         rows, seals = self.plan.rows(number), list[Seal]()
-        width = block.vectors_ND.shape[1]
 
-        def fill(temporary: Path) -> None:
-            with vector_writer(temporary, width, rows.start) as add:
-                add(block.names, block.labels, block.vectors_ND)
+        def sealed(temporary: Path) -> None:
+            fill(temporary)
             seals.append(seal_of(temporary))
 
-        write_atomically(self.file(number), fill)
+        write_atomically(self.file(number), sealed)
         values = {"number": number, "first": rows.start, "rows": rows.stop - rows.start, "width": width}
         record = ShardRecord(**values, size=seals[0].size, content=seals[0].sha256, plan=self.plan)
         write_sealed(self.file(number).with_suffix(".json"), record.model_dump())
@@ -222,9 +242,9 @@ def make_shards(path: Path, plan: TablePlan) -> ShardFolder:
             # Another process may begin at the same moment: what it writes for the time being has a dot in front.
             others = [each.name for each in path.iterdir() if not each.name.startswith(".") and each.name != SHARD_PLAN]
         except OSError as error:
-            raise RunError(f"cannot make the folder {path}: {error.strerror or error}; choose another --out") from None
+            raise RunError(f"cannot make the folder {path}: {error.strerror or error}; choose another one") from None
         if others and not is_shard_folder(path):
-            raise RunError(f"{path} holds other files, such as {min(others)}; choose an empty folder for --out")
+            raise RunError(f"{path} holds other files, such as {min(others)}; choose an empty folder")
         write_sealed(path / SHARD_PLAN, plan.model_dump())
     folder = open_shards(path)
     check_same(folder.plan, plan, path / SHARD_PLAN)
@@ -241,6 +261,6 @@ def check_same(found: TablePlan, asked: TablePlan, path: Path) -> None:
     for name in there:
         if there[name] != here[name]:
             raise RunError(
-                f"{path} is of another table: {name} {there[name]}, this is {here[name]}; choose another --out, or "
-                f"remove {path.parent} to start again"
+                f"{path} is of another table: {name} {there[name]}, this is {here[name]}; choose another "
+                f"folder, or remove {path.parent} to start again"
             )

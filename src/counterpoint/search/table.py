@@ -203,7 +203,7 @@ def _make(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, rep
     """Make the shards of a part that are missing or have not the hash they had."""
     plan = folder.plan
     own = part.of(plan.num_shards)
-    missing = [number for number in own if not _is_sound(folder, number, reporter)]
+    missing = folder.unfinished(own, reporter.say)
     title = f"part {part}: {len(own)} of {plan.num_shards} shards, {len(missing)} of them to be made"
     with reporter.bar(title, len(missing)) as advance:
         for number, seconds in workers.each(partial(_make_shard, folder=folder), missing):
@@ -222,14 +222,6 @@ def _make_shard(table: _OpenTable, number: int, folder: ShardFolder) -> float:
     if folder.complaint(number):
         folder.write(number, _block(table.subject, folder.plan, number))
     return time.perf_counter() - begun
-
-
-def _is_sound(folder: ShardFolder, number: int, reporter: Reporter) -> bool:
-    """Whether a shard is there with its hash; one that is there without it is named."""
-    complaint = folder.complaint(number)
-    if complaint and folder.file(number).with_suffix(".json").exists():
-        reporter.say(f"{complaint}; it is rebuilt")
-    return not complaint
 
 
 def _block(subject: Subject, plan: TablePlan, number: int) -> ShardBlock:

@@ -18,7 +18,7 @@ examples:
   counterpoint audit photos/
   counterpoint audit photos/ --out audit.html --json audit.json
   counterpoint audit photos/train --against photos/test --fail-on severe
-  counterpoint audit photos/ --engine ray --workers 8
+  counterpoint audit photos/ --engine ray --workers 8 --pieces figures/
   counterpoint audit vectors.npy
   counterpoint audit customers.csv --source.label-column churned"""
 SETTINGS = READ
@@ -35,6 +35,7 @@ class AuditFlags(EngineFlags):
         flag="--json",
     )
     overwrite: bool = option("replace the file of --json if it exists", False)
+    pieces: str | None = option("folder that keeps the figures of pictures: a killed audit continues there")
     fail_on: Level | None = option("exit with code 3 if a finding is at least this bad (for scripts)")
 
 
@@ -47,7 +48,8 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     from counterpoint.audit.auditing import audit  # deferred: loads torch
 
     write = page_writer(flags.out, "audit")
-    found = audit(flags.data, against=flags.against, engine=engine, quiet=flags.quiet, **settings.get("source", {}))
+    where = {"engine": engine, "pieces": flags.pieces}
+    found = audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
     print(json.dumps(found.to_dict(), indent=1) if flags.json_file == "-" else shown_lines(found))
     written = [file and found.save(file), write(found)]
     print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")
