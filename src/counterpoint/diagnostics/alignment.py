@@ -10,11 +10,13 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import row_dots, rowwise, unit_doubles, unit_rows
+from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
+from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.evidence import ColourShortcut
 
 MAX_PAIR_SAMPLES = 2048  # pairs are counted among this many samples, at most
 NUM_BINS = 80
+ROWS = 4096  # at once
 SAME = 0.9999  # cosine of two views that hardly differ
 CLOSE = 0.05  # of the samples, by their colours
 IDENTITY_RIDGE = 0.01  # chosen on digits, textures and drawn patterns; 0.1 ordered the encoders of textures worse
@@ -62,10 +64,13 @@ def mean_cosine(z_ND: Tensor) -> float:
     0.0
     """
     check_features(z_ND, "z")
-    unit = unit_doubles(z_ND)
+    sum_D, squares = torch.zeros(z_ND.shape[1], dtype=torch.float64), 0.0
+    for part in row_slices(len(z_ND), ROWS):
+        unit_ND = unit_doubles(z_ND[part])
+        sum_D += unit_ND.sum(dim=0)
+        squares += float(unit_ND.square().sum())
     # |sum|^2 - sum|.|^2 is the sum over all ordered pairs, without forming any of them.
-    num_samples = len(unit)
-    return float((unit.sum(dim=0).square().sum() - row_dots(unit, unit).sum()) / (num_samples * (num_samples - 1)))
+    return (float(sum_D.square().sum()) - squares) / (len(z_ND) * (len(z_ND) - 1))
 
 
 @dataclass(frozen=True)

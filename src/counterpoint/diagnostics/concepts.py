@@ -20,7 +20,7 @@ from counterpoint.diagnostics.evidence import Concept, Interval
 from counterpoint.diagnostics.scales import num_uncommon, ordered_values
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
-SUMMED = 1 << 14  # samples whose activations are counted at once
+SUMMED = 4096  # samples at once, whose copies in float64 are few
 NAMING_LEVEL = 0.05  # chance that any dimension of a code that knows no class is named
 REPEATED = 0.99  # correlation from which on two dimensions say the same
 FEWEST_ACTIVE = 10  # samples on which a dimension must differ from its commonest value
@@ -172,8 +172,10 @@ def feature_correlation(z_ND: Tensor) -> float:
     """
     check_features(z_ND, "z")
     # Rows first, as in ncl2024's training log; its Fig. 3c scales columns alone.
-    unit_ND = unit_doubles(z_ND)
-    gram_DD = unit_ND.T @ unit_ND
+    gram_DD = torch.zeros(z_ND.shape[1], z_ND.shape[1], dtype=torch.float64)
+    for part in row_slices(len(z_ND), SUMMED):
+        unit_ND = unit_doubles(z_ND[part])
+        gram_DD += unit_ND.T @ unit_ND
     length_D = gram_DD.diagonal().sqrt()
     cosine_DD = gram_DD / torch.outer(length_D, length_D).clamp(min=torch.finfo(torch.float64).tiny)
     # A silent column has no direction: its cosines of 0 would flatter the mean.

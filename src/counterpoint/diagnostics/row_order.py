@@ -3,12 +3,13 @@
 # N samples, D features, B blocks
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.numerics import row_dots, rowwise, unit_doubles
+from counterpoint.core.numerics import rowwise, unit_rows
 from counterpoint.core.stored_rows import row_slices
 
 NUM_BLOCKS = 10
@@ -38,24 +39,29 @@ def order_share(z_ND: Tensor, labels_N: Tensor | None = None) -> float:
         return math.nan
     length_N1 = rowwise(lambda rows: torch.linalg.vector_norm(rows.double(), dim=1, keepdim=True), z_ND)
     log_N1 = length_N1.clamp(min=1e-12 * float(length_N1.max()) + 1e-300).log()
-    return max(_block_share(log_N1, labels_N), _block_share(unit_doubles(z_ND), labels_N))
+    return max(_block_share(log_N1, labels_N), _block_share(z_ND, labels_N, unit_rows))
 
 
-def _block_share(z_ND: Tensor, labels_N: Tensor | None) -> float:
-    z_ND -= z_ND.mean(dim=0)  # in place: features are large, and these are nobody else's
-    if labels_N is not None:
-        class_N = labels_N.unique(return_inverse=True)[1]
-        sums = torch.zeros(int(class_N.max()) + 1, z_ND.shape[1], dtype=z_ND.dtype).index_add_(0, class_N, z_ND)
-        means = sums / torch.bincount(class_N)[:, None]
-        for part in row_slices(len(z_ND), MOST_LOOKED_AT):
-            z_ND[part] -= means[class_N[part]]
-    total = float(row_dots(z_ND, z_ND).sum())
-    blocks = z_ND.tensor_split(NUM_BLOCKS)
-    between = sum(len(block) * float(block.mean(dim=0).square().sum()) for block in blocks)
+def _block_share(z_ND: Tensor, labels_N: Tensor | None, scaled: Callable[[Tensor], Tensor] = torch.clone) -> float:
+    """Share of the scatter of scaled rows that lies between blocks; rows are taken in parts, as all may be large."""
+    class_N = torch.zeros(len(z_ND), dtype=torch.int64) if labels_N is None else labels_N.unique(return_inverse=True)[1]
+    sums = torch.zeros(int(class_N.max()) + 1, z_ND.shape[1], dtype=torch.float64)
+    for part in row_slices(len(z_ND), MOST_LOOKED_AT):
+        sums.index_add_(0, class_N[part], scaled(z_ND[part].double()))
+    means = sums / torch.bincount(class_N)[:, None]
+
+    def centred(rows: Tensor) -> Tensor:
+        return scaled(z_ND[rows].double()) - means[class_N[rows]]
+
+    total = between = 0.0
+    for rows in torch.arange(len(z_ND)).tensor_split(NUM_BLOCKS):
+        block = centred(rows)
+        total += float(block.square().sum())
+        between += len(block) * float(block.mean(dim=0).square().sum())
     free = len(z_ND) - 1
     trace = total / free
     # The scatter of chance from some of the rows, which is all that it needs.
-    some_ND = z_ND[torch.linspace(0, free, min(len(z_ND), MOST_LOOKED_AT)).long()].float()
+    some_ND = centred(torch.linspace(0, free, min(len(z_ND), MOST_LOOKED_AT)).long()).float()
     gram = some_ND.T @ some_ND if some_ND.shape[1] < len(some_ND) else some_ND @ some_ND.T
     square_trace = float(gram.square().sum()) / len(some_ND) ** 2
     excess = between - (NUM_BLOCKS - 1) * trace

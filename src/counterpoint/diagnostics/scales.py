@@ -11,8 +11,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.stored_rows import row_slices
-from counterpoint.diagnostics.spectra import participation_ratio, without_rounding
+from counterpoint.diagnostics.spectra import mean_and_covariance, participation_ratio, spectrum_of, without_rounding
 from counterpoint.diagnostics.vanished import vanished_directions
 
 FEWEST_VARIED = 10  # samples on which a dimension differs from its commonest value; fewer are not a scale
@@ -22,7 +21,6 @@ LOST = 1e-9  # of the largest deviation: rounding of a rotation
 FEWEST_DIMS = 8  # whose order says anything
 AT_END = 1e-3  # of the interquartile range, from the largest or least value
 MANY_VALUES = 32
-ROWS = 4096  # at once
 
 
 @dataclass(frozen=True)
@@ -66,12 +64,7 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
     >>> measure_scales(z, ordered_values(z), 1000).standard_vanished
     0
     """
-    mean_D = z_ND.mean(dim=0, dtype=torch.float64)
-    scatter_DD = mean_D.new_zeros(len(mean_D), len(mean_D))
-    for rows in row_slices(len(z_ND), ROWS):  # no copy of all rows in float64
-        centred_BD = z_ND[rows].double() - mean_D
-        scatter_DD += centred_BD.T @ centred_BD
-    covariance_DD = scatter_DD / (len(z_ND) - 1)
+    mean_D, covariance_DD = mean_and_covariance(z_ND)
     deviation_D = covariance_DD.diagonal().sqrt()
     varied_D = num_uncommon(ordered_DS) >= min(FEWEST_VARIED, ordered_DS.shape[1] - 1)
     varied_D &= deviation_D > ROUNDING * mean_D.abs()
@@ -79,9 +72,7 @@ def measure_scales(z_ND: Tensor, ordered_DS: Tensor, num_distinct: int) -> Scale
     scale_L = deviation_D[varied_D]
     if len(scale_L) == 0:
         return Scales(*(torch.nan,) * 8)
-    raw_D = without_rounding(
-        torch.linalg.eigvalsh(covariance_DD).flip(0), float(mean_D.square().sum() + deviation_D.square().sum())
-    )
+    raw_D = spectrum_of(mean_D, covariance_DD)
     unit_LL = covariance_DD[varied_D][:, varied_D] / torch.outer(scale_L, scale_L)
     standard_D = torch.zeros_like(raw_D)
     standard_D[: len(unit_LL)] = without_rounding(torch.linalg.eigvalsh(unit_LL).flip(0), 1.0)

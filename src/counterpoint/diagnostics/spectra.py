@@ -7,10 +7,12 @@ from torch import Tensor
 
 from counterpoint.core.checks import check_features
 from counterpoint.core.metric import Metric, unshown_metric
-from counterpoint.core.numerics import row_dots, unit_rows
+from counterpoint.core.numerics import unit_rows
+from counterpoint.core.stored_rows import row_slices
 
 RANKME_EPS = 1e-7  # garrido2023, for float32
 ROUNDING = torch.finfo(torch.float64).eps
+ROWS = 4096  # at once
 REFERENCE_SAMPLES = 2000  # for the isotropic reference, enough for its effective rank to within a percent
 
 
@@ -34,13 +36,25 @@ def covariance_spectrum(z_ND: Tensor, *, normalize: bool = False) -> Tensor:
     tensor([1.3333, 0.0000], dtype=torch.float64)
     """
     check_features(z_ND, "z")
-    z_ND = z_ND.double()
-    z_ND = unit_rows(z_ND) if normalize else z_ND
-    centred_ND = z_ND - z_ND.mean(dim=0)
+    z_ND = unit_rows(z_ND.double()) if normalize else z_ND
+    return spectrum_of(*mean_and_covariance(z_ND))
+
+
+def mean_and_covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of the rows, and their covariance with N - 1, both in float64; no copy of all rows is made."""
+    mean_D = z_ND.mean(dim=0, dtype=torch.float64)
+    scatter_DD = mean_D.new_zeros(len(mean_D), len(mean_D))
+    for rows in row_slices(len(z_ND), ROWS):
+        centred_BD = z_ND[rows].double() - mean_D
+        scatter_DD += centred_BD.T @ centred_BD
     # Differs from directclr2022, Eq. 1, which divides by N: the authors' code takes numpy.cov, with N - 1.
-    covariance_DD = centred_ND.T @ centred_ND / (len(z_ND) - 1)
+    return mean_D, scatter_DD / (len(z_ND) - 1)
+
+
+def spectrum_of(mean_D: Tensor, covariance_DD: Tensor) -> Tensor:
+    """Eigenvalues of a covariance, descending; those at the level of rounding are 0."""
     lambda_D = torch.linalg.eigvalsh(covariance_DD).flip(0)  # symmetric and >= 0: eigenvalues are singular values
-    return without_rounding(lambda_D, float(row_dots(z_ND, z_ND).mean()))
+    return without_rounding(lambda_D, float(mean_D.square().sum() + covariance_DD.trace()))
 
 
 def without_rounding(lambda_D: Tensor, mean_square: float) -> Tensor:
