@@ -103,7 +103,7 @@ def manifest_path(name: str, files: Sequence[Path], variant: str = "") -> Path:
 
 def stamp_of(file: str | Path) -> Stamp:
     """Size and time of a file; -1 of one that is not there."""
-    file = as_path(file)
+    file = as_path(file) if isinstance(file, str) else file
     try:
         if isinstance(file, Address):
             return file.stamped()

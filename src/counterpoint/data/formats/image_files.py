@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from counterpoint.core.addresses import Address
 from counterpoint.core.errors import first_line
 from counterpoint.core.process_setup import give_back_memory
 from counterpoint.core.user_files import open_regular
+from counterpoint.data.formats.plain_jpegs import Pixels, decode_plain, plain_size
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -131,11 +133,16 @@ def list_files(folder: Path) -> tuple[list[Path], list[Path]]:
     for directory, folders, files in os.walk(folder):
         # In place: os.walk continues with what this list then holds.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        paths = [Path(directory) / name for name in files if not name.startswith(".")]
-        images += [path for path in paths if path.suffix.lower() in SUFFIXES]
-        others += [path for path in paths if path.suffix.lower() not in SUFFIXES]
-    # The order in which a file system lists files is its own; samples must be numbered alike everywhere.
-    return sorted(images), sorted(others)
+        base = Path(directory)
+        for name in files:
+            if not name.startswith("."):
+                (images if os.path.splitext(name)[1].lower() in SUFFIXES else others).append(base / name)
+    # The order in which a file system lists files is its own; samples must be numbered alike everywhere. Paths compare
+    # by their parts, whose comparison takes a fifth of the time.
+    return sorted(images, key=_parts), sorted(others, key=_parts)
+
+
+_parts = attrgetter("parts")
 
 
 def decode(
@@ -154,6 +161,8 @@ def decode(
     Raises:
         ValueError: not an image, truncated, damaged or too large; the text is the reason.
     """
+    if before is None and (plain := decode_plain(content)) is not None:
+        return use(Image.fromarray(plain))
     with _one_reason():
         image = Image.open(io.BytesIO(content), formats=FORMATS)
         # Pillow only warns between its limit and twice that, and raises above.
@@ -178,11 +187,15 @@ def decode(
 
 def decode_square(content: bytes, side: int) -> Tensor:
     """Decode, centre-crop to a square and resize; uint8 (3, side, side)."""
-    return decode(content, lambda image: to_square(image, side))
+    plain = decode_plain(content)
+    return decode(content, lambda image: to_square(image, side)) if plain is None else to_square(plain, side)
 
 
-def to_square(image: Image.Image, side: int) -> Tensor:
-    """Centre-crop an RGB image to a square and resize, as ``nn.resizing`` defines it; uint8 (3, side, side)."""
+def to_square(picture: Image.Image | Pixels, side: int) -> Tensor:
+    """Centre-crop an RGB picture to a square and resize, as ``nn.resizing`` defines it; uint8 (3, side, side)."""
+    if isinstance(picture, np.ndarray) and picture.shape[:2] == (side, side):
+        return torch.from_numpy(picture).permute(2, 0, 1).contiguous()
+    image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
     if image.size != (side, side):
         square = min(image.size)
         left, top = (image.width - square) / 2, (image.height - square) / 2
@@ -195,11 +208,13 @@ def to_square(image: Image.Image, side: int) -> Tensor:
 def read_size(encoded: Encoded) -> ImageSize | None:
     """Size from an image's header, without decoding any pixel; None when even that cannot be read."""
     try:
-        stream = io.BytesIO(encoded) if isinstance(encoded, bytes) else open_regular(encoded)
-        with stream, Image.open(stream, formats=FORMATS) as image:
-            # Orientations 5 to 8 swap the sides.
-            is_turned = not _is_turn_hidden(image) and orientation(image) > 4
-            return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
+        with io.BufferedReader(io.BytesIO(encoded)) if isinstance(encoded, bytes) else open_regular(encoded) as stream:
+            if plain := plain_size(stream.peek()):
+                return ImageSize(*plain)
+            with Image.open(stream, formats=FORMATS) as image:
+                # Orientations 5 to 8 swap the sides.
+                is_turned = not _is_turn_hidden(image) and orientation(image) > 4
+                return ImageSize(image.width, image.height) if is_turned else ImageSize(image.height, image.width)
     except (*PILLOW_ERRORS, ValueError):
         return None
 

@@ -5,9 +5,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from os import fsencode
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from counterpoint.data.formats.image_files import (
     to_square,
 )
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
+from counterpoint.data.formats.plain_jpegs import Pixels, decode_plain
 from counterpoint.data.manifest import (
     CachedManifest,
     Manifest,
@@ -82,10 +84,11 @@ class Known:
     rows: Mapping[tuple[str, str], Row]  # by file and name
     then: Mapping[str, Stamp]
     now: Mapping[str, Stamp]
+    files: Mapping[Path, str] = field(default_factory=dict)  # by path, as the other three name them
 
     def unchanged(self, image: Located) -> Row | None:
         """The earlier row, if neither the file's stamp nor the place of the image changed."""
-        file = absolute(image.path)
+        file = self.files.get(image.path, "")
         row = self.rows.get((file, image.name))
         if row is None or self.then.get(file) != self.now[file] or row.offset != image.offset:
             return None
@@ -177,7 +180,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
 
     def bytes_of(image: Located) -> int:
         """In memory while it is read."""
-        return known.now[absolute(image.path)][0] if image.size is None else image.size
+        return known.now[known.files[image.path]][0] if image.size is None else image.size
 
     def row_of(number: int) -> Row:
         image = listing.images[number]
@@ -186,17 +189,19 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
         if row is not None and (row.status == "bad" or pixels_N is None):
             return replace(row, label=image.label)
 
-        def keep(picture: Image.Image) -> ImageSize:
+        def keep(picture: Image.Image | Pixels) -> ImageSize:
             if pixels_N is not None:
                 pixels_N[number] = to_square(picture, pixels_N.shape[-1])
-            return ImageSize(picture.height, picture.width)
+            height, width = picture.shape[:2] if isinstance(picture, np.ndarray) else picture.size[::-1]
+            return ImageSize(height, width)
 
-        file, held = absolute(image.path), bytes_of(image)
+        file, held = known.files[image.path], bytes_of(image)
         content, shape, reason = b"", ImageSize(0, 0), ""
         with ENCODED.taken(min(held, MAX_ENCODED_BYTES) if listing.read is read_bytes else 0):
             try:
                 content = listing.read(image)
-                shape = decode(content, keep)
+                plain = decode_plain(content)
+                shape = decode(content, keep) if plain is None else keep(plain)
             except (OSError, ValueError) as error:
                 shape, reason = read_size(content) or shape, first_line(error)
             size = len(content) if image.size is None else image.size
@@ -285,8 +290,8 @@ def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_
 def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
     """Set an earlier manifest beside the files as they are now."""
     # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
-    paths = {absolute(image.path): image.path for image in images}
-    now = {file: stamp_of(path) for file, path in paths.items()}
+    files = {path: absolute(path) for path in {image.path: None for image in images}}
+    now = {file: stamp_of(path) for path, file in files.items()}
     if manifest is None:
-        return Known({}, {}, now)
-    return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now)
+        return Known({}, {}, now, files)
+    return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now, files)
