@@ -36,7 +36,7 @@ examples:
   python -m reproductions ncl-table1 --data ROOT --hours 2    # adds seeds until each claim is told, 20 at most
   python -m reproductions --data ROOT --hours 40              # of all studies with open claims, the cheapest first
   python -m reproductions mio-table2 --data ROOT --scale paper --part 3/12"""
-OF_STUDIES, OF_FIGURES = ("scale", "part", "hours"), ("seed", "quick", "encoder", "epochs")
+OF_STUDIES, OF_FIGURES = ("scale", "part", "hours"), ("quick", "encoder", "epochs")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -74,7 +74,7 @@ def add_flags(parser: Parser) -> None:
         help="studies: look after 3, 5, 10 and 20 seeds, add seeds where claims are open, and begin nothing that would "
         "take longer; the same command goes on",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="figures: the first, of everything random (default 0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="the first one, of everything random (default 0)")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -162,7 +162,8 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     page = result_file(study, scale, Path(flags.out)).with_suffix(".html")
     check_target(REPRODUCTION_PAGE, page)
     reporter = Reporter(quiet=flags.quiet)
-    result = run_study(study, StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part, flags.hours), reporter)
+    plan = StudyPlan(Path(flags.out), scale, flags.data, flags.seeds, part, flags.hours, flags.seed or 0)
+    result = run_study(study, plan, reporter)
     if result is None:
         return 0
     write_reproduction(as_reproduction(study, result, picture_grids(study, scale, Path(flags.out))), page)

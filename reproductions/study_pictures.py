@@ -22,13 +22,12 @@ from reproductions.study_data import StudyData, class_names_of
 from reproductions.study_measures import query_features
 from reproductions.study_result import cells_folder
 
-FIRST_SEED = 0  # the one whose pictures are shown
 LARGEST = 64  # pixels of a side on a page
 
 
 def pictures_file(study: Study, scale: str, out: Path, arm: str) -> Path:
-    """Where the pictures of an arm stand."""
-    return cells_folder(study, scale, out) / f"{arm}-seed-{FIRST_SEED}-pictures.npz"
+    """Where the pictures of an arm stand, those of its first seed."""
+    return cells_folder(study, scale, out) / f"{arm}-pictures.npz"
 
 
 def write_pictures(run: Run, data: StudyData, plan: PicturePlan, path: Path) -> None:
@@ -94,9 +93,8 @@ def _grid(study: Study, scale: str, out: Path, name: str) -> PictureGrid:
     path, title = pictures_file(study, scale, out, name), study.arm(name).says
     if path.exists():
         return PictureGrid(title, read_pictures(path))
-    cell = f"{name}-seed-{FIRST_SEED}.json"
     missing = (
-        f"The run folder of {name}, seed {FIRST_SEED}, is not there any more. Remove {cell} from {study.name}-{scale}/"
-        f"cells, and python -m reproductions {study.name} trains it again and takes its pictures."
+        f"The run folder of {name}, first seed, is not there any more. Remove its cell from "
+        f"{study.name}-{scale}/cells, and python -m reproductions {study.name} trains it again and takes its pictures."
     )
     return PictureGrid(title, (), missing)

@@ -1,6 +1,6 @@
 """Run a study: one cell for each arm and seed, kept as soon as it is measured, and the result of all cells.
 
-OUT/NAME-SCALE/cells/ARM-seed-N.json    a cell, never measured again; of the first seed perhaps ARM-seed-0-pictures.npz
+OUT/NAME-SCALE/cells/ARM-seed-N.json    a cell, never measured again; of the first seed perhaps ARM-pictures.npz
 OUT/NAME-SCALE.json                     the result, once all cells are there
 OUT/runs/HASH/seed-N                    run folders; studies that train the same arm share them
 OUT/data/                               the parts of sets that small scales take
@@ -34,7 +34,7 @@ from reproductions.code_state import code_state, processor
 from reproductions.study import Arm, Scale, Study, short_hash
 from reproductions.study_data import StudyData, prepare
 from reproductions.study_measures import check_measures, measure
-from reproductions.study_pictures import FIRST_SEED, pictures_file, write_pictures
+from reproductions.study_pictures import pictures_file, write_pictures
 from reproductions.study_result import (
     FORMAT,
     CellFile,
@@ -126,6 +126,7 @@ class StudyPlan:
         part: which cells this process makes.
         hours: add seeds to arms of open claims, look by look (``LOOKS``), and begin no cell that would end later; None
             makes a fixed number of seeds.
+        first_seed: seeds count up from it; a result of other seeds tells whether the verdicts hold.
     """
 
     out: Path
@@ -134,6 +135,7 @@ class StudyPlan:
     seeds: int | None = None
     part: WorkPart = field(default_factory=WorkPart)
     hours: float | None = None
+    first_seed: int = 0
 
 
 def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult | None:
@@ -151,7 +153,7 @@ def run_study(study: Study, plan: StudyPlan, reporter: Reporter) -> StudyResult 
         UsageError: a setting of an arm is wrong, fewer than two seeds, or hours beside a number of seeds or a part.
         DataError: the data, their labels or their splits are not there.
         RunError: ``out`` holds cells of another commit, of other claims or of another plan, or a result whose seeds
-            follow another rule; they are named.
+            follow another rule or begin elsewhere; they are named.
         InterruptedRunError: stopped by a signal; called again it goes on.
     """
     going = _planned(study, plan, reporter)
@@ -185,7 +187,9 @@ def _planned(study: Study, asked: StudyPlan, reporter: Reporter) -> StudyRun:
     names = sorted({study.data_of(arm, asked.scale) for arm in study.arms})
     data = {name: prepare(name, scale.part_of(name), asked.root, asked.out) for name in names}
     cells = []
-    for seed in range(num_seeds):  # all arms of a seed first: what is there can be compared
+    for seed in range(
+        asked.first_seed, asked.first_seed + num_seeds
+    ):  # all arms of a seed first: what is there can be compared
         for arm in study.arms:
             own = data[study.data_of(arm, asked.scale)]
             cells.append(Cell(arm, seed, own, merge({"source": dict(own.source)}, settings_of[arm.name])))
@@ -209,9 +213,16 @@ def _num_seeds(asked: StudyPlan, of_scale: int) -> int:
 def _check_rule(going: StudyRun, asked: StudyPlan) -> None:
     """Refuse to go on from a result whose seeds follow another rule: more seeds after a look would count twice."""
     path, rule = result_file(going.study, going.scale, going.out), _rule(asked)
+    if not path.exists():
+        return
     # Not read_result, which refuses other claims: that result is of cells that are gone, and is replaced.
-    if path.exists() and (known := read_record(StudyResult, read_sealed(path), str(path)).seed_rule) != rule:
-        raise RunError(f"{path} has {known} seeds, not {rule} ones; choose another --out, or go on as it was begun")
+    known = read_record(StudyResult, read_sealed(path), str(path))
+    if known.seed_rule != rule:
+        raise RunError(
+            f"{path} has {known.seed_rule} seeds, not {rule} ones; choose another --out, or go on as it was begun"
+        )
+    if known.seeds[0] != asked.first_seed:
+        raise RunError(f"{path} has seeds from {known.seeds[0]}, not from {asked.first_seed}; choose another --out")
 
 
 def _rule(asked: StudyPlan) -> SeedRule:
@@ -224,7 +235,8 @@ def _in_turn(going: StudyRun, hours: float) -> StudyResult | None:
     until = time.monotonic() + hours * 3600
     arms = {arm.name for arm in going.study.arms}
     for look in LOOKS:
-        cells = [cell for cell in going.cells if cell.seed < look and cell.arm.name in arms]
+        seeds = set(_seeds(going)[:look])
+        cells = [cell for cell in going.cells if cell.seed in seeds and cell.arm.name in arms]
         missing = [cell for cell in cells if not going.file(cell).exists()]
         going.reporter.say(f"{going.study.name}, {look} seeds: {len(cells)} cells, {len(missing)} of them missing")
         if not _make(going, missing, until):
@@ -235,8 +247,13 @@ def _in_turn(going: StudyRun, hours: float) -> StudyResult | None:
         open_ = [claim for claim, found in zip(going.study.claims, judged, strict=True) if found["verdict"] == UNTOLD]
         arms = {name for claim in open_ for name in (claim.first, claim.second) if name is not None}
     made = [cell for cell in going.cells if going.file(cell).exists()]
-    first = [cell for cell in going.cells if cell.seed < min(LOOKS)]
+    first = [cell for cell in going.cells if cell.seed in _seeds(going)[: min(LOOKS)]]
     return _finish(going, made, "sequential") if set(map(going.file, first)) <= set(map(going.file, made)) else None
+
+
+def _seeds(going: StudyRun) -> list[int]:
+    """Seeds of the cells, in their order."""
+    return list(dict.fromkeys(cell.seed for cell in going.cells))
 
 
 def _check_cells(going: StudyRun) -> None:
@@ -306,7 +323,7 @@ def _take_pictures(going: StudyRun, cells: Sequence[Cell]) -> None:
     plan = going.study.measures.pictures
     for cell in cells if plan else ():
         path, run = pictures_file(going.study, going.scale, going.out, cell.arm.name), Run(going.run_folder(cell))
-        if plan and cell.seed == FIRST_SEED and not path.exists() and run.folder.weights.exists():
+        if plan and cell.seed == going.cells[0].seed and not path.exists() and run.folder.weights.exists():
             write_pictures(run, cell.data, plan, path)
 
 

@@ -310,6 +310,17 @@ def test_hours_add_seeds_to_the_arms_of_open_claims_alone(tmp_path: Path, monkey
     assert found.claims[0]["num_seeds"] == 20
 
 
+@pytest.mark.usefixtures("untrained")
+def test_another_first_seed_is_another_result(toy: Study, tmp_path: Path) -> None:
+    for hours, seeds in ((None, (100, 101)), (1.0, (100, 101, 102))):
+        out = tmp_path / str(hours)
+        found = run_study(toy, StudyPlan(out, first_seed=100, hours=hours), QUIET)
+        assert found is not None
+        assert found.seeds == seeds
+        with pytest.raises(RunError, match="has seeds from 100, not from 0; choose another --out"):
+            run_study(toy, StudyPlan(out, hours=hours), QUIET)
+
+
 def test_hours_end_between_cells_and_the_same_command_goes_on(
     toy: Study, tmp_path: Path, untrained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
