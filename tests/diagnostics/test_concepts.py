@@ -15,6 +15,7 @@ from torch import Tensor
 from counterpoint.diagnostics import concepts as module
 from counterpoint.diagnostics.concepts import (
     class_purity,
+    consistency_interval,
     duplicate_dims,
     expected_activation,
     feature_correlation,
@@ -22,6 +23,7 @@ from counterpoint.diagnostics.concepts import (
     sparsity,
     top_concepts,
 )
+from counterpoint.diagnostics.evidence import Interval
 from oracles import class_directions_oracle
 from oracles import feature_measures as oracle
 from oracles.number_checks import assert_numbers
@@ -269,3 +271,11 @@ def test_blocks_and_many_samples_change_nothing(monkeypatch: pytest.MonkeyPatch)
     assert duplicate_dims(z) == 20
     monkeypatch.setattr(module, "MOST_SAMPLES", 50)
     assert duplicate_dims(z) == 20
+
+
+def test_units_that_no_labelled_sample_activates_have_no_class() -> None:
+    z, labels = torch.zeros(40, 3), torch.zeros(40, dtype=torch.int64)
+    assert consistency_interval(z, labels) is None
+    z[5, 1] = 1.0  # and nine of ten parts of the samples activate it
+    assert consistency_interval(z, labels) == Interval(1.0, 1.0, 1.0)
+    assert consistency_interval(z + 1, labels - 1) is None

@@ -120,11 +120,11 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1), is_named_D)
 
 
-def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> Interval:
+def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_THRESHOLD) -> Interval | None:
     """Class consistency with its 95 % interval, by leaving out each of ten interleaved groups of samples.
 
     A unit that few samples activate is of one class by chance, too, and more samples make it less pure: the interval is
-    that of other samples of this number.
+    that of other samples of this number. None where labelled samples activate none.
 
     Args:
         z_ND: features.
@@ -136,12 +136,14 @@ def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = S
     Interval(value=1.0, low=1.0, high=1.0)
     """
     value = class_purity(z_ND, labels_N, threshold=threshold).consistency
+    if math.isnan(value):
+        return None
     group_N = torch.arange(len(z_ND)) % PARTS
     left_out = [
         class_purity(z_ND[group_N != group], labels_N[group_N != group], threshold=threshold).consistency
         for group in range(PARTS)
     ]
-    half = jackknife_half_width(left_out)
+    half = jackknife_half_width([each for each in left_out if not math.isnan(each)])
     return Interval(value, max(value - half, 0.0), min(value + half, 1.0))
 
 

@@ -281,7 +281,8 @@ class Evidence:
         gaussian_by: why the embedding should be Gaussian in every direction: its ``loss`` is the distance from that, or
             ``theory`` says that its loss leads there; empty where another shape is right, or nothing is known.
         reconstruction: share of the features' variance that a sparse code gives back; None of other embeddings.
-        consistency: class consistency of the units of a sparse code; None without labels.
+        consistency: class consistency of the units of a sparse code; None without labels, and where no
+            labelled sample activates one.
     """
 
     places: Mapping[str, Measurements]

@@ -123,7 +123,7 @@ def gather_evidence(
         altered=altered_pictures(judged),
         reconstruction=explained_by(code, features.representation) if isinstance(code, SparseCode) else None,
         consistency=consistency_interval(features.embedding, labels, threshold=threshold)
-        if isinstance(code, SparseCode) and labels is not None and bool((labels >= 0).any())
+        if isinstance(code, SparseCode) and labels is not None
         else None,
         suspects=places[EMBEDDING].suspect_names(source.sample_names),
     )
