@@ -1,81 +1,159 @@
-"""Near-duplicates within k-means buckets beside comparing all rows: pairs, planted copies, recall, and seconds.
+"""Planted copies among very many pictures: how many are found by `audit`, and by `search --duplicates --buckets`.
 
-    python benchmarks/near_duplicates.py                  100,000 rendered pictures, 2,000 copies: minutes
+    python benchmarks/near_duplicates.py                                           100,000 rendered pictures
+    python benchmarks/near_duplicates.py --data DATA/cifar10-pack --workers 2      half of them of CIFAR-10
     python benchmarks/near_duplicates.py --pictures 10000 --copies 200 --buckets 20
 
-Copies differ from their pictures by at most 2 levels. An encoder that was trained for an epoch embeds the pictures.
-With ``--workers N`` the buckets are compared once more by workers of Ray, which must find the same.
+A fifth of the copies have the bytes of their pictures; the others differ by noise, compression, brightness or a crop.
+An encoder that was trained for an epoch embeds the pictures. With ``--workers N`` all is done once more by workers of
+Ray, which must find the same.
 """
 
-# N pictures, P pairs
-
 import argparse
+import io
+import os
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
+from audit_checks import COPIES, Change, encoded
 from killed_embedding import Plan, render, run
+from PIL import Image
 
 import counterpoint as cp
 from counterpoint.core.pieces import HERE
+from counterpoint.evaluation.metric_types import Proportion, wilson
 from counterpoint.integrations.ray_jobs import RayEngine
-from counterpoint.search.bucket_pairs import bucket_pairs, direct_groups
+from counterpoint.search.duplicates import Buckets
+
+TRAINED_ON = 2048
+Planted = Mapping[str, list[tuple[int, int]]]  # rows of pictures and of their copies, by what was changed
 
 
-def embedded(folder: Path, num_pictures: int, num_copies: int) -> torch.Tensor:
-    """Rendered pictures with copies of the first ones at their end, as vectors."""
-    plan = Plan(folder, num_pictures, 0)
-    render(plan)
-    images = np.load(folder / "pictures.npz")["images"]
-    noise = np.random.default_rng(0).integers(-2, 3, images[:num_copies].shape)
-    images[-num_copies:] = (images[:num_copies] + noise).clip(0, 255)
-    np.save(folder / "copied.npy", images)
-    run(plan, "train --data few.npz --encoder convnet --epochs 1 --out run")
-    return torch.from_numpy(cp.embed(folder / "run", images, cache=False, quiet=True).vectors)
+def noisy(image: Image.Image, rng: np.random.Generator) -> bytes:
+    """Other pixels by at most 2 levels."""
+    pixels = np.asarray(image) + rng.integers(-2, 3, (image.height, image.width, 3))
+    return encoded(Image.fromarray(pixels.clip(0, 255).astype(np.uint8)), "PNG")
+
+
+CHANGES: Mapping[str, Change] = {
+    "the same bytes": lambda image, rng: image,
+    "noise of 2 levels": noisy,
+    "JPEG, quality 40": COPIES["copy: JPEG, quality 40"][1],
+    "20 % brighter": COPIES["copy: 20 % brighter"][1],
+    "crop to 92 %": COPIES["copy: crop to 92 %"][1],
+}
+
+
+def files_of(folder: Path, number: int, pack: Path | None) -> list[bytes]:
+    """Picture files: half of them from a pack, if one is named, and the others rendered."""
+    files = list[bytes]()
+    if pack is not None:
+        with np.load(pack / "train.npz") as archive:
+            content, offsets = archive["jpeg"].tobytes(), archive["offsets"][: number // 2 + 1].tolist()
+        files = [content[start:stop] for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+    render(Plan(folder, number - len(files), 0))
+    return files + [encoded(Image.fromarray(each)) for each in np.load(folder / "pictures.npz")["images"]]
+
+
+def plant(folder: Path, files: list[bytes], num_copies: int) -> Planted:
+    """Put copies in place of the last pictures, and write all of them, and some to train on, as packs."""
+    rng, num_others = np.random.default_rng(0), len(files) - num_copies
+    planted: dict[str, list[tuple[int, int]]] = {name: [] for name in CHANGES}
+    for copy, row in enumerate(sorted(rng.choice(num_others, num_copies, replace=False).tolist()), num_others):
+        name = list(CHANGES)[copy % len(CHANGES)]
+        image = Image.open(io.BytesIO(files[row])).convert("RGB")
+        made = CHANGES[name](image, rng)
+        if made is image:
+            made = files[row]
+        files[copy] = made if isinstance(made, bytes) else encoded(made, quality=95)
+        planted[name].append((row, copy))
+    few = range(0, num_others, max(1, num_others // TRAINED_ON))
+    for name, rows in (("pictures", range(len(files))), ("few", few)):
+        offsets = np.cumsum([0, *(len(files[row]) for row in rows)])
+        np.savez(folder / name, jpeg=np.frombuffer(b"".join(files[row] for row in rows), np.uint8), offsets=offsets)
+    return planted
+
+
+def found_by(groups: Iterable[set[int]], pairs: Iterable[tuple[int, int]]) -> Proportion:
+    """How many copies are in a group with their picture."""
+    groups_of = dict[int, list[set[int]]]()
+    for group in groups:
+        for row in group:
+            groups_of.setdefault(row, []).append(group)
+    found = [any(row in group for group in groups_of.get(copy, [])) for row, copy in pairs]
+    return wilson(sum(found), len(found))
+
+
+def groups_of(found: cp.Audit | cp.Copies) -> list[set[int]]:
+    """Rows of the groups that were named."""
+    if isinstance(found, cp.Copies):
+        return [set(group.rows) for group in found.groups]
+    listed = [each for each in found.observations if each.code in ("same-pixels", "near-copies")]
+    return [set(map(int, group.names)) for each in listed for group in each.groups]
+
+
+def told(share: Proportion) -> str:
+    """A share with its interval."""
+    return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})"
+
+
+def look(flags: argparse.Namespace, data: Path, planted: Planted) -> None:
+    """Look for copies in each way, and print what is found."""
+    run_folder, engine = data.parent / "run", RayEngine(workers=flags.workers)
+    search = partial(cp.duplicates, run_folder, to=str(data), threshold=flags.threshold, quiet=True)
+    ways = {
+        "audit": lambda: cp.audit(str(data), quiet=True),
+        "audit, Ray": lambda: cp.audit(str(data), engine=engine, quiet=True),
+        "all rows": lambda: search(buckets=Buckets(1)),
+        f"{flags.buckets} buckets": lambda: search(buckets=Buckets(flags.buckets)),
+        f"{flags.buckets} buckets, Ray": lambda: search(buckets=Buckets(flags.buckets, engine)),
+    }
+    answers = dict[str, cp.Audit | cp.Copies]()
+    cp.embed(run_folder, str(data), quiet=True)  # whose features are kept
+    print(f"| looked at by | seconds | groups | without a planted copy | all copies | {' | '.join(CHANGES)} |")
+    print(f"|{'---|' * (5 + len(CHANGES))}")
+    for way, find in ways.items():
+        if way.endswith("Ray") and not flags.workers:
+            continue
+        begun = time.perf_counter()
+        found = find()
+        seconds, groups = time.perf_counter() - begun, groups_of(found)
+        answers[way] = found.model_copy(update={"seconds": 0}) if isinstance(found, cp.Audit) else found
+        copies = {copy for pairs in planted.values() for _, copy in pairs}
+        shares = [found_by(groups, pairs) for pairs in planted.values()]
+        every = wilson(sum(each.correct for each in shares), sum(each.total for each in shares))
+        cells = [f"{seconds:.0f}", f"{len(groups):,}", f"{sum(not copies & group for group in groups):,}"]
+        print(f"| {' | '.join([way, *cells, *map(told, (every, *shares))])} |", flush=True)
+    for way in [way for way in answers if f"{way}, Ray" in answers]:
+        if answers[way] != answers[f"{way}, Ray"]:
+            raise SystemExit(f"{way}: workers of Ray found something else")
+    print()
+    for way, found in answers.items():
+        if isinstance(found, cp.Copies):
+            print(f"{way}: {' '.join(found.reading)}")
 
 
 def main() -> None:
-    """Embed, compare, and count."""
+    """Plant, train, and look."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=int, default=100_000, help="how many (default 100,000)")
     parser.add_argument("--copies", type=int, default=2_000, help="of them are copies (default 2,000)")
+    parser.add_argument("--data", type=Path, help="folder of a pack, train.npz: half of the pictures are its first ones")
     parser.add_argument("--buckets", type=int, default=100, help="of k-means (default 100)")
     parser.add_argument("--threshold", type=float, default=0.9999, help="least cosine of a pair (default 0.9999)")
     parser.add_argument("--workers", type=int, default=0, help="of Ray (default: none)")
     flags = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        rows = embedded(Path(folder), flags.pictures, flags.copies)
-    copies = torch.stack(
-        [torch.arange(flags.copies), torch.arange(flags.pictures - flags.copies, flags.pictures)], dim=1
-    )
-    print(f"{len(rows):,} rows of {rows.shape[1]}, {flags.copies:,} copies, cosine >= {flags.threshold}\n")
-    print("| compared | seconds | pairs | copies with a pair | groups | recall (95 % interval) |")
-    print(f"|{'---|' * 6}")
-    ways = [("all rows", 1, HERE), (f"{flags.buckets} buckets", flags.buckets, HERE)]
-    if flags.workers:
-        ways.append((f"the same, {flags.workers} workers", flags.buckets, RayEngine(workers=flags.workers)))
-    answers = []
-    for name, number, engine in ways:
-        begun = time.perf_counter()
-        found = bucket_pairs(rows, flags.threshold, num_buckets=number, engine=engine)
-        seconds, recall = time.perf_counter() - begun, found.recall
-        has_pair = torch.isin(copies[:, 1], found.pairs_P2)
-        told = (
-            "-" if recall is None else f"{recall.value:.4f} ({recall.low:.4f} to {recall.high:.4f}) of {recall.total}"
-        )
-        counts = f"{len(found.pairs_P2):,} | {int(has_pair.sum()):,} | {len(direct_groups(found)):,}"
-        print(f"| {name} | {seconds:.1f} | {counts} | {told} |", flush=True)
-        answers.append(found)
-    whole, by_buckets, *others = (
-        torch.cat([each.pairs_P2.double(), each.cosine_P[:, None]], dim=1) for each in answers
-    )
-    if any(not torch.equal(by_buckets, other) for other in others):
-        raise SystemExit("workers of Ray found other pairs")
-    rows_with_pair = [set(pairs[:, :2].flatten().tolist()) for pairs in (whole, by_buckets)]
-    share = len(rows_with_pair[0] & rows_with_pair[1]) / max(1, len(rows_with_pair[0]))
-    print(f"\nOf the rows with a pair among all rows, {share:.4f} have one among the buckets.")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["COUNTERPOINT_CACHE"] = str(folder / "cache")
+        planted = plant(folder, files_of(folder, flags.pictures, flags.data), flags.copies)
+        run(Plan(folder, 0, 0), "train --data few.npz --encoder convnet --epochs 1 --out run")
+        print(f"{flags.pictures:,} pictures, {flags.copies:,} copies; embeddings: cosine >= {flags.threshold}\n")
+        look(flags, folder / "pictures.npz", planted)
 
 
 if __name__ == "__main__":
