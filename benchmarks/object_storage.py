@@ -24,7 +24,7 @@ from counterpoint.core import addresses
 from counterpoint.core.addresses import Address, as_path
 from counterpoint.core.arrow_files import GROUP_ROWS, write_groups
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.data.formats.listed_pictures import COLUMNS, NOTE, write_listing
+from counterpoint.data.formats.listed_pictures import COLUMNS, NOTE, pictures_in, write_listing
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
@@ -101,7 +101,7 @@ def run_case(case: str, number: int, folder: Path) -> None:
     if case in ("folders", "flat"):
         place = as_path(PLACE)
         assert isinstance(place, Address)
-        write_listing(place, path)
+        write_listing(place, pictures_in(place), path, COLUMNS)
     elif case == "open":
         source = open_source(PLACE, SourceSettings(image_size=32), progress=Reporter(quiet=True).bar)
         assert sum(1 for _ in source.sample_names) == len(source) == number

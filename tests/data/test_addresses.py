@@ -1,6 +1,8 @@
 """Sources and tables in an object store: the samples and bytes of a disk, and one line where the store refuses."""
 
 import json
+import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -141,13 +143,60 @@ def test_an_object_that_was_replaced_is_not_read_on(
             source.store.fetch(range(len(source)))
 
 
-def test_pictures_that_are_too_many_to_hold_are_listed_once_and_read_as_needed(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("core.addresses", "data.sources"):
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than 5 samples, or 100 bytes of shards, are too many to hold."""
+    for module in ("core.addresses", "data.sources", "data.formats.arrow_tables"):
         monkeypatch.setattr(f"counterpoint.{module}.MOST_FILES", 5)
+    monkeypatch.setattr("counterpoint.data.formats.tar_shards.MOST_BYTES", 100)
     monkeypatch.setattr("counterpoint.data.formats.listed_pictures.GROUP_ROWS", 4)
     monkeypatch.setattr("counterpoint.data.formats.indexed_images.MEMORY_BUDGET_BYTES", 0)
+
+
+@pytest.mark.parametrize("is_disk", [True, False])
+@pytest.mark.parametrize("inner", ["", "part-1.parquet", "one.tar"])
+@pytest.mark.parametrize("write", [write_tables, write_tars, write_pictures])
+@pytest.mark.usefixtures("few_are_many")
+def test_what_is_listed_are_the_samples_that_an_index_has(
+    store: Any, tmp_path: Path, write: Any, inner: str, is_disk: bool
+) -> None:
+    folder = tmp_path / "h\u00e4re %20"  # what a URI would have quoted
+    write(folder)
+    if not (folder / inner).exists():
+        return
+    here = opened(folder / inner)
+    place = f"file://{folder / inner}" if is_disk else put(store, folder / inner, f"listed/{write.__name__}/{inner or 'all'}")
+    there = pickle.loads(pickle.dumps(opened(place)))
+    assert isinstance(there.sample_names, TextColumn)
+    assert tuple(there.sample_names) == here.sample_names
+    assert there.classes() == here.classes()
+    order = [6, 0, 4, 3]
+    assert torch.equal(there.store.fetch(order), here.store.fetch(order))
+    assert opened(place).fingerprint == there.fingerprint
+    assert opened(place, altered="reindex").fingerprint == there.fingerprint
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_files_of_a_disk_that_change_after_they_were_listed_are_not_read(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "here")
+    there = opened(f"file://{tmp_path / 'here'}")
+    changed = tmp_path / "here" / there.sample_names[1]
+    os.utime(changed, (1, 1))
+    with pytest.raises(StoreError, match="changed while it was read"):
+        there.store.fetch([1])
+    changed.unlink()
+    with pytest.raises(DataError, match="no such file"):
+        there.store.fetch([1])
+
+
+def test_an_address_of_a_disk_is_not_written(run: cp.Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["embed", str(run.path), "--out", f"file://{tmp_path}/new", "--shards", str(ROWS), "-q"]) == 2
+    assert "is read only; name the path instead" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_pictures_that_are_too_many_to_hold_are_listed_once_and_read_as_needed(store: Any, tmp_path: Path) -> None:
     write_pictures(tmp_path / "here")
     here, there = opened(tmp_path / "here"), opened(place := put(store, tmp_path / "here", "many"))
     assert isinstance(there.sample_names, TextColumn)
@@ -209,7 +258,7 @@ def deny(store: Any, action: str) -> None:
     [
         (f"s3://{BUCKET}/no/such.tar", "no such file or folder"),
         ("s3://no-such-bucket/a.tar", "no such file or folder"),
-        ("nowhere://bucket/a.tar", "s3://, gs:// and"),
+        ("nowhere://bucket/a.tar", "s3://, gs://, file:/// and"),
     ],
 )
 def test_what_is_not_there_is_one_line(

@@ -1,7 +1,8 @@
 """Files at addresses such as s3://bucket/photos, by pyarrow's file systems (extra ``search``).
 
 Credentials, regions and endpoints are the library's: it reads the environment (AWS_PROFILE, AWS_ENDPOINT_URL, ...) and
-the usual files. hf:// needs huggingface_hub beside it. The one module that imports pyarrow.
+the usual files. hf:// needs huggingface_hub beside it. file:///photos is a folder of a disk, dealt with as a store is:
+data of very many samples are listed, and no name stays in memory. The one module that imports pyarrow.
 """
 
 import io
@@ -14,13 +15,14 @@ from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import quote
 
 from counterpoint.core.errors import StoreError, UsageError, first_line
 
 Answer = TypeVar("Answer")
 Stamp = tuple[int, int]  # size of a file and its time in ns, which tell cheaply that it may have changed
 MOST_FILES = 100_000  # of a folder that are held at once
-SCHEME = re.compile(r"[a-z][a-z0-9+]+://[^/]")  # of two letters at least: C:// is a drive
+SCHEME = re.compile(r"[a-z][a-z0-9+]+://[^/]|file:///[^/]")  # of two letters at least: C:// is a drive
 
 if TYPE_CHECKING:  # typed as a path on disk, since it answers what readers and writers of data ask of one
     BasePath = Path
@@ -43,7 +45,8 @@ class Address(BasePath):
     if not TYPE_CHECKING:
 
         def __str__(self) -> str:
-            return super().__str__().replace(":/", "://", 1)  # a path has one slash where an address has two
+            # A path has one slash where an address has two, or three.
+            return super().__str__().replace(":/", ":///" if self.parts[0] == "file:" else "://", 1)
 
         def __repr__(self) -> str:
             return f"Address({str(self)!r})"
@@ -122,12 +125,13 @@ class Address(BasePath):
         tags: dict[str, bytes] = {}
         with suppress(OSError, NotImplementedError):  # not every store has them
             tags = file.metadata() or {}
-        version, time = (file.size(), tags.get("ETag", b"")), tags.get("Last-Modified")
+        time = tags.get("Last-Modified")
+        seconds = int(datetime.fromisoformat(time.decode()).timestamp() if time else _stamp(self._info())[1] // 10**9)
+        version = (file.size(), tags.get("ETag", b"%d" % seconds))
         is_other = self._version not in (None, version)
         if self.stamp is not None:
             listed = self.stamp[1] // 10**9  # an object's own time may be in seconds
-            is_time = not listed or time is None or datetime.fromisoformat(time.decode()).timestamp() // 1 == listed
-            is_other = is_other or self.stamp[0] != version[0] or not is_time
+            is_other = is_other or self.stamp[0] != version[0] or listed not in (0, seconds)
         if is_other:
             raise StoreError(f"{self} changed while it was read (its size, time or ETag is another); start again")
         self._version = version
@@ -139,6 +143,8 @@ class Address(BasePath):
         Raises:
             StoreError: the store refuses.
         """
+        if self.parts[0] == "file:":
+            raise StoreError(f"{self} is read only; name the path instead")
         # In one call: closing a stream after half of them would complete the object.
         content = require_arrow(str(self)).memory_map(str(path)).read_buffer()
 
@@ -156,9 +162,9 @@ class Address(BasePath):
 
         A store that refuses or is away is no damaged file, which a reader might pass over: it ends the verb.
         """
-        scheme, root, *rest = self.parts
+        root, rest = Address(*self.parts[:2]), self.parts[2:]
         try:
-            system, start = _file_system(f"{scheme}//{root}")
+            system, start = _file_system(str(root))
             return question(system, "/".join([start, *rest]))
         except FileNotFoundError:
             raise FileNotFoundError(f"no such file: {self}") from None
@@ -245,10 +251,10 @@ def _file_system(root: str) -> tuple[Any, str]:
     """The file system of a bucket, and the bucket's name in it."""
     arrow = require_arrow(root)
     try:
-        return arrow.fs.FileSystem.from_uri(root)
+        return arrow.fs.FileSystem.from_uri(quote(root, safe=":/@"))
     except (ValueError, ImportError) as error:  # what it does not know, or a library that it needs
         raise UsageError(
-            f"{root}: {first_line(error)}; s3://, gs:// and (with huggingface_hub) hf:// are read"
+            f"{root}: {first_line(error)}; s3://, gs://, file:/// and (with huggingface_hub) hf:// are read"
         ) from None
 
 

@@ -20,7 +20,7 @@ from counterpoint.core.errors import DataError, StoreError, first_line
 from counterpoint.core.user_files import open_regular, shown_name
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
-CHUNKS_KEPT = 4
+CHUNKS_KEPT = 4  # of each column
 GROUP_ROWS = 16_384  # of a row group that is written: what a reader must hold
 PARQUET_SUFFIX = ".parquet"
 
@@ -161,13 +161,18 @@ class TableFile:
             yield from itertools.repeat(path, num_rows)
 
     def column(self, name: str) -> list[Any]:
-        """All values of a column as Python objects.
+        """All values of a column as Python objects; raises as ``each``."""
+        return list(self.each(name))
+
+    def each(self, name: str) -> Iterator[Any]:
+        """The values of a column, of which a chunk is in memory.
 
         Raises:
             DataError: the column is damaged.
         """
         try:
-            return [value for chunk in range(self.num_chunks) for value in self.texts(name, chunk)]
+            for chunk in range(self.num_chunks):
+                yield from self.texts(name, chunk)
         except (ValueError, MemoryError) as error:
             raise DataError(f"{self.path}: column {name!r} cannot be read: {first_line(error)}") from None
 
@@ -217,8 +222,9 @@ class TableFile:
                 except self._errors as error:
                     raise ValueError(first_line(error)) from None
                 self._kept[chunk, name] = column
-                if len(self._kept) > CHUNKS_KEPT:
-                    self._kept.popitem(last=False)
+                own = [key for key in self._kept if key[1] == name]
+                if len(own) > CHUNKS_KEPT:
+                    del self._kept[own[0]]
             self._kept.move_to_end((chunk, name))
             return self._kept[chunk, name]
 
@@ -245,8 +251,7 @@ class TextColumn(Sequence[str]):
         return self.file.cell(self.name, places)
 
     def __iter__(self) -> Iterator[str]:
-        for chunk in range(self.file.num_chunks):
-            yield from self.file.texts(self.name, chunk)
+        return self.file.each(self.name)
 
 
 @dataclass(frozen=True)

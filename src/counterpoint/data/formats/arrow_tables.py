@@ -2,14 +2,16 @@
 
 # N samples, D features
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from counterpoint.core.addresses import MOST_FILES, Address
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, ColumnKind, TableFile
 from counterpoint.core.data_settings import SourceSettings
@@ -17,7 +19,9 @@ from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.data.formats.image_files import list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
+from counterpoint.data.formats.listed_pictures import Members, open_listed
 from counterpoint.data.formats.numeric_tables import ARROW_SUFFIXES, LABEL_NAMES, READS, open_columns
+from counterpoint.data.manifest import stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
@@ -38,7 +42,8 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
         DataError: not a table; no column of images or vectors, or several; or anything ``open_listing`` refuses.
     """
     refuse_split(str(path), settings.split)
-    file = TableFile(path, find_tables(path) if path.is_dir() else ())
+    shards = find_tables(path) if path.is_dir() else []
+    file = TableFile(path, shards)
     if settings.image_column == "auto" and not set(file.kinds.values()) & set(SAMPLE_KINDS) and len(file):
         return open_columns(path, settings, progress)
     kinds: Sequence[ColumnKind] = ("integer", "text")
@@ -49,10 +54,13 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     table = ArrowTable(file, _sample_column(path, file.kinds, settings), label)
     if file.kinds[table.samples] == "vector":
         return _open_vectors(path, table, settings)
-    images = table.images()
-    if not images:
+    if not len(file):
         raise DataError(f"no rows in {path}")
-    listing = Listing(images, read=table, label=table.numbered, variant=f"table {table.samples} {table.label}")
+    variant = f"table {table.samples} {table.label}"
+    if isinstance(path, Address) and len(file) > MOST_FILES:
+        variant = f"{variant} {[(str(each), stamp_of(each)) for each in shards or [path]]}"
+        return open_listed(path, table.images(), settings, progress, Members(variant, table, table.numbered))
+    listing = Listing(list(table.images()), read=table, label=table.numbered, variant=variant)
     source = open_listing(str(path), listing, settings, progress)
     if isinstance(source.store, MemoryStore) or file.chunk_bytes < SLOW_CHUNK_BYTES:
         return source
@@ -86,9 +94,9 @@ class ArrowTable:
         """Names of the classes, where the table has them."""
         return self.file.class_names.get(self.label or "", ())
 
-    def images(self) -> list[Located]:
+    def images(self) -> Iterator[Located]:
         """One image per row, named by its number."""
-        values = [None] * len(self.file) if self.label is None else self.file.column(self.label)
+        values = repeat(None, len(self.file)) if self.label is None else self.file.each(self.label)
         names = self.class_names
 
         def label_of(value: Any) -> str | None:
@@ -98,7 +106,7 @@ class ArrowTable:
             return names[value] if 0 <= value < len(names) else None
 
         rows = zip(self.file.paths(), values, strict=True)
-        return [Located(str(row), path, row, label=label_of(value)) for row, (path, value) in enumerate(rows)]
+        return (Located(str(row), path, row, label=label_of(value)) for row, (path, value) in enumerate(rows))
 
     def numbered(self, images: Sequence[Located]) -> Labels | None:
         """Class numbers; those of the table where it names its classes."""
@@ -120,7 +128,7 @@ def _open_vectors(path: Path, table: ArrowTable, settings: SourceSettings) -> So
         raise DataError(f"{path}: {where} is empty or has another length; column {table.samples!r} must hold vectors")
     samples_ND = to_samples(np.array(cells, dtype=np.float32), "vectors", name=str(path))
     names = [str(row) for row in range(len(cells))]
-    labels = labels_as_asked(settings.labels, names, lambda: table.numbered(table.images()))
+    labels = labels_as_asked(settings.labels, names, lambda: table.numbered(list(table.images())))
     return memory_source(str(path), samples_ND, labels)
 
 

@@ -1,14 +1,18 @@
-"""Folders of very many pictures at an address: listed once into a Parquet file, whose row groups are read as needed.
+"""Very many pictures at an address: listed once into a Parquet file, whose row groups are read as needed.
 
-The file has the name, size and time of each picture, sorted. No picture is looked at before it is fetched, and none of
-their names stays in memory.
+The file has the name, size and time of each picture, and of those within shards their place and label. No picture is
+looked at before it is fetched, and none of their names stays in memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+# N samples
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
+
+import numpy as np
 
 from counterpoint.core.addresses import Address
 from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX, TableFile, TextColumn, write_groups
@@ -17,14 +21,30 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.files import seal_of, write_atomically
 from counterpoint.data.formats.image_files import SUFFIXES
 from counterpoint.data.formats.indexed_images import Known, choose_side
-from counterpoint.data.formats.labels import labels_as_asked, labels_from_folders
+from counterpoint.data.formats.labels import Labels, labels_as_asked, labels_from_folders, own_labels
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.source import Progress, Source, fingerprint, refuse_split, source_of
-from counterpoint.data.stores import FileStore, Located, read_bytes
+from counterpoint.data.stores import FileStore, Located, Read, read_bytes
 
 COLUMNS = {"name": "string", "size": "int64", "time": "int64"}
+MEMBER_COLUMNS = {**COLUMNS, "file": "string", "offset": "int64", "length": "int64", "label": "string"}
 NUM_MEASURED = 200  # pictures whose sizes decide to which side all are brought
 NOTE = "source.listing"
+
+
+@dataclass(frozen=True)
+class Members:
+    """How pictures within shards are dealt with.
+
+    Attributes:
+        variant: settings on which places and labels depend.
+        read: gets a picture's bytes.
+        number: labels of pictures.
+    """
+
+    variant: str
+    read: Read = read_bytes
+    number: Callable[[Sequence[Located]], Labels | None] = own_labels
 
 
 @dataclass(frozen=True)
@@ -47,55 +67,96 @@ class ListedPictures(Sequence[Located]):
             return [self[place] for place in range(*row.indices(len(self)))]
         if not 0 <= row < len(self):
             raise IndexError(row)
-        name, size, time = (self.table.cell(column, row) for column in COLUMNS)
-        path = self.folder / name
-        path.stamp = (size, time)
-        return Located(name, path)
+        cells = {column: self.table.cell(column, row) for column in self.table.kinds}
+        path = self.folder / cells.get("file", cells["name"])
+        path.stamp = (cells["size"], cells["time"])
+        return Located(cells["name"], path, cells.get("offset", 0), cells.get("length"), cells.get("label"))
 
 
-def open_listed(folder: Address, settings: SourceSettings, progress: Progress) -> Source:
-    """Open the pictures of a folder, at any depth; its listing stays in the cache until ``altered`` is reindex.
+def open_listed(
+    place: Address,
+    images: Iterable[Located],
+    settings: SourceSettings,
+    progress: Progress,
+    members: Members | None = None,
+) -> Source:
+    """Open pictures at an address; their listing stays in the cache until ``altered`` is reindex.
+
+    Args:
+        place: a folder, or a shard.
+        images: all of them; looked through where there is no listing.
+        settings: labels, size, what to do with altered ones.
+        progress: shows that they are listed.
+        members: how to deal with them where they lie within shards; None where each is an object.
 
     Raises:
         DataError: no pictures; or, of a fetch, one that is gone or cannot be decoded.
-        StoreError: the store refuses; or, of a fetch, a picture changed.
+        StoreError: the store refuses; or, of a fetch, an object changed.
     """
-    refuse_split(str(folder), settings.split)
-    path = manifest_path(str(folder), (), NOTE).with_suffix(PARQUET_SUFFIX)
+    refuse_split(str(place), settings.split)
+    variant = f"{NOTE} {members.variant}" if members else NOTE
+    path = manifest_path(str(place), (), variant).with_suffix(PARQUET_SUFFIX)
     if settings.altered == "reindex" or not path.exists():
-        with progress(f"listing {folder}", 1) as advance:
-            write_listing(folder, path)
+        with progress(f"listing {place}", 1) as advance:
+            write_listing(place, images, path, MEMBER_COLUMNS if members else COLUMNS)
             advance()
     table = TableFile(path)
-    pictures, names = ListedPictures(folder, table), TextColumn(table, "name")
+    pictures, names = ListedPictures(place, table), TextColumn(table, "name")
     if not pictures:
-        raise DataError(f"no images in {folder} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
+        raise DataError(f"no images in {place} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
     notes = {NOTE: f"{len(pictures):,} pictures as they were listed; list them again with --source.altered reindex"}
-    side = settings.image_size
+    side, read = settings.image_size, members.read if members else read_bytes
     if side == "auto":
         some = [pictures[row] for row in range(0, len(pictures), -(-len(pictures) // NUM_MEASURED))]
-        side, notes["source.image_size"] = choose_side(some, Known({}, {}, {}), read_bytes)
-    labels = labels_as_asked(settings.labels, names, lambda: labels_from_folders(names))
+        side, notes["source.image_size"] = choose_side(some, Known({}, {}, {}), read)
+
+    def rule() -> Labels | None:
+        return _labels_of(table, members.number) if members else labels_from_folders(names)
+
+    labels = labels_as_asked(settings.labels, names, rule)
     content = fingerprint([b"%d\0" % side, seal_of(path).sha256.encode()], labels)
-    store = FileStore(pictures, (), side)
-    return source_of(str(folder), store, (3, side, side), labels, sample_names=names, fingerprint=content, notes=notes)
+    store = FileStore(pictures, (), side, read)
+    return source_of(str(place), store, (3, side, side), labels, sample_names=names, fingerprint=content, notes=notes)
 
 
-def write_listing(folder: Address, path: Path) -> None:
-    """List a folder into a Parquet file that is replaced, a row group at a time.
+def pictures_in(folder: Address) -> Iterator[Located]:
+    """The pictures of a folder, at any depth; one folder of names is held.
+
+    Raises:
+        StoreError: the store refuses.
+    """
+    start = len(str(folder)) + 1
+    files = (file for file in folder.walk_files() if file.suffix.lower() in SUFFIXES)
+    return (Located(str(file)[start:], file) for file in files)
+
+
+def write_listing(place: Address, images: Iterable[Located], path: Path, columns: Mapping[str, str]) -> None:
+    """List pictures into a Parquet file that is replaced, a row group at a time.
 
     Raises:
         StoreError: the store refuses.
         RunError: the file cannot be written.
     """
-    start = len(str(folder)) + 1
 
-    def groups() -> Iterator[Mapping[str, Sequence[str | int]]]:
-        pictures = (each for each in folder.walk_files() if each.suffix.lower() in SUFFIXES)
-        while group := list(islice(pictures, GROUP_ROWS)):
-            stamps = [each.stamped() for each in group]
-            sizes, times = [size for size, _ in stamps], [time for _, time in stamps]
-            yield {"name": [str(each)[start:] for each in group], "size": sizes, "time": times}
+    start = len(str(place)) + 1
+
+    def values_of(image: Located) -> tuple[Any, ...]:
+        assert isinstance(image.path, Address)
+        image.path.stamp = image.path.stamped()  # the store is asked once for each shard
+        return (image.name, *image.path.stamp, str(image.path)[start:], image.offset, image.size, image.label)
+
+    def groups() -> Iterator[Mapping[str, Sequence[Any]]]:
+        values = map(values_of, images)
+        while group := list(islice(values, GROUP_ROWS)):
+            yield dict(zip(columns, zip(*group, strict=True), strict=False))
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda temporary: write_groups(temporary, COLUMNS, groups()))
+    write_atomically(path, lambda temporary: write_groups(temporary, columns, groups()))
+
+
+def _labels_of(table: TableFile, number: Callable[[Sequence[Located]], Labels | None]) -> Labels | None:
+    """Labels of all samples, from those of the distinct ones."""
+    places = dict[str | None, int]()
+    place_N = np.fromiter((places.setdefault(label, len(places)) for label in table.each("label")), np.int64)
+    labels = number([Located("", Path(), label=label) for label in places])
+    return None if labels is None else Labels(labels.numbers[place_N], labels.class_names)

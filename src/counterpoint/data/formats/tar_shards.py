@@ -13,18 +13,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from counterpoint.core.addresses import absolute, as_path
+from counterpoint.core.addresses import MOST_FILES, Address, absolute, as_path
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.user_files import length, open_regular
 from counterpoint.data.formats.image_files import SUFFIXES, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
+from counterpoint.data.formats.listed_pictures import Members, open_listed
 from counterpoint.data.manifest import Manifest, Remark, manifest_path, read_manifest, stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, refuse_split
 from counterpoint.data.stores import Located, read_bytes
 
 SHARD_SUFFIX = ".tar"
 LABEL_FIELDS = ("label", "cls", "class")
+MOST_BYTES = MOST_FILES * 20_000  # of shards at an address; those of more are listed
 MAX_LABEL_BYTES = 1 << 16
 BLOCK = tarfile.BLOCKSIZE
 MAX_EXTENSION = 1 << 20  # of a long name or a pax header
@@ -59,15 +61,18 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if not files:
         raise DataError(f"no {SHARD_SUFFIX} shards in {path}; compressed ones must be unpacked to {SHARD_SUFFIX} first")
     variant = f"tar {settings.label_column}"
+    if isinstance(path, Address) and sum(stamp_of(file)[0] for file in files) > MOST_BYTES:
+        layouts = (scan_shard(file, _prefix(path, file), settings.label_column) for file in files)
+        images = (image for layout in layouts for image in layout.images)
+        return open_listed(path, images, settings, progress, Members(variant))
     cached = read_manifest(manifest_path(str(path), files, variant))
     earlier = _unchanged_layouts(cached.manifest)
     layouts: list[ShardLayout] = []
     with progress(f"indexing {len(files)} shards", len(files)) as advance:
         for file in files:
-            prefix = "" if file == path else f"{file.relative_to(path).as_posix()}/"
             # Absolute, as the manifest has them: the same shard is known from another working directory.
             name = absolute(file)
-            layouts.append(earlier.get(name) or scan_shard(as_path(name), prefix, settings.label_column))
+            layouts.append(earlier.get(name) or scan_shard(as_path(name), _prefix(path, file), settings.label_column))
             advance()
     images = [image for layout in layouts for image in layout.images]
     remarks = [remark for layout in layouts for remark in layout.remarks]
@@ -77,6 +82,11 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     # The label's field decides which labels are read, so each field has an index of its own.
     listing = Listing(images, remarks=remarks, cached=cached, variant=variant)
     return open_listing(str(path), listing, settings, progress)
+
+
+def _prefix(path: Path, file: Path) -> str:
+    """What stands before the names of a shard's members."""
+    return "" if file == path else f"{file.relative_to(path).as_posix()}/"
 
 
 def _unchanged_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
