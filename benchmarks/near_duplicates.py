@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,6 @@ from killed_embedding import Plan, render, run
 from PIL import Image
 
 import counterpoint as cp
-from counterpoint.core.pieces import HERE
 from counterpoint.evaluation.metric_types import Proportion, wilson
 from counterpoint.integrations.ray_jobs import RayEngine
 from counterpoint.search.duplicates import Buckets
@@ -54,7 +54,7 @@ def files_of(folder: Path, number: int, pack: Path | None) -> list[bytes]:
     if pack is not None:
         with np.load(pack / "train.npz") as archive:
             content, offsets = archive["jpeg"].tobytes(), archive["offsets"][: number // 2 + 1].tolist()
-        files = [content[start:stop] for start, stop in zip(offsets[:-1], offsets[1:], strict=True)]
+        files = [content[start:stop] for start, stop in pairwise(offsets)]
     render(Plan(folder, number - len(files), 0))
     return files + [encoded(Image.fromarray(each)) for each in np.load(folder / "pictures.npz")["images"]]
 
@@ -142,7 +142,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=int, default=100_000, help="how many (default 100,000)")
     parser.add_argument("--copies", type=int, default=2_000, help="of them are copies (default 2,000)")
-    parser.add_argument("--data", type=Path, help="folder of a pack, train.npz: half of the pictures are its first ones")
+    parser.add_argument(
+        "--data", type=Path, help="folder of a pack, train.npz: half of the pictures are its first ones"
+    )
     parser.add_argument("--buckets", type=int, default=100, help="of k-means (default 100)")
     parser.add_argument("--threshold", type=float, default=0.9999, help="least cosine of a pair (default 0.9999)")
     parser.add_argument("--workers", type=int, default=0, help="of Ray (default: none)")

@@ -1,8 +1,9 @@
-"""Memory of listing and opening very many pictures in object storage, each case in a fresh process.
+"""Memory of listing and opening very many pictures at addresses, and by an index, each case in a fresh process.
 
-The store is simulated: it answers what a store answers to a listing, and has no bytes. Nothing is decoded. Memory is
-what the process holds itself (RssAnon of Linux, looked at every 10 ms): pages of the mapped listing, which the system
-takes back when it needs them, are not counted.
+The store is simulated: it answers what a store answers to a listing, and has no bytes; the table has names for pictures.
+None is decoded but those of the index, which are one file under many names. Memory is what the process holds itself
+(RssAnon of Linux, looked at every 10 ms): pages of the mapped listing, which the system takes back when it needs them,
+are not counted.
 
     python benchmarks/object_storage.py --objects 1000000 --rows 10000000
 """
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from pyarrow import fs
 
 from counterpoint.core import addresses
@@ -36,6 +38,8 @@ CASES = {
     "flat": "list, all objects in one folder",
     "open": "open a listing, read all names once",
     "held": "beside it: names in memory",
+    "table": "open a Parquet table at file:///, read all names once",
+    "index": "beside it: index a folder by its path",  # so that every picture is read
 }
 
 
@@ -69,6 +73,17 @@ def made(num_rows: int) -> Iterator[Mapping[str, Sequence[Any]]]:
         yield {"name": names, "size": [100_000] * len(rows), "time": [10**18] * len(rows)}
 
 
+def link_pictures(folder: Path, number: int) -> None:
+    """One small picture under many names."""
+    folder.mkdir()
+    picture = folder / "picture"
+    Image.new("RGB", (8, 8)).save(picture, "JPEG")
+    for group in made(number):
+        for name in group["name"]:
+            (folder / name).parent.mkdir(exist_ok=True)
+            os.link(picture, folder / name)
+
+
 def held() -> int:
     """KiB that this process holds."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -84,27 +99,38 @@ def watch(most: list[int], is_over: threading.Event) -> None:
 def run_case(case: str, number: int, folder: Path) -> None:
     """Run a case in this process, and print its seconds and its peak of memory above what the libraries take."""
     os.environ["COUNTERPOINT_CACHE"] = str(folder)
-    path = folder / "listing.parquet"
+    path, quiet = folder / "listing.parquet", Reporter(quiet=True).bar
     store = SimulatedStore(number, number if case == "flat" else FOLDER_ROWS)
-    addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
+    if case != "table":
+        addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
     if case == "open":
         path = manifest_path(PLACE, (), NOTE).with_suffix(".parquet")
         path.parent.mkdir(parents=True)
-        # A process of its own: what writing takes is not to be counted here.
-        if os.fork() == 0:
+    # A process of its own: what writing takes is not to be counted here.
+    if os.fork() == 0:
+        if case == "open":
             write_groups(path, COLUMNS, made(number))
-            os._exit(0)
-        os.wait()
+        elif case == "table":
+            images = ({"image": [name.encode() for name in group["name"]]} for group in made(number))
+            write_groups(path, {"image": "binary"}, images)
+        elif case == "index":
+            link_pictures(folder / "photos", number)
+        os._exit(0)
+    os.wait()
     before, begun, most, is_over = held(), time.perf_counter(), [0], threading.Event()
-    watcher = threading.Thread(target=watch, args=(most, is_over))
+    watcher = threading.Thread(target=watch, args=(most, is_over), daemon=True)
     watcher.start()
     if case in ("folders", "flat"):
         place = as_path(PLACE)
         assert isinstance(place, Address)
         write_listing(place, pictures_in(place), path, COLUMNS)
-    elif case == "open":
-        source = open_source(PLACE, SourceSettings(image_size=32), progress=Reporter(quiet=True).bar)
+    elif case in ("open", "table"):
+        data = PLACE if case == "open" else f"file://{path}"
+        source = open_source(data, SourceSettings(image_size=32), progress=quiet)
         assert sum(1 for _ in source.sample_names) == len(source) == number
+    elif case == "index":
+        settings = SourceSettings(image_size=1024)  # whose pixels are too many to be held
+        assert len(open_source(str(folder / "photos"), settings, progress=quiet)) == number
     else:
         names = tuple(name for group in made(number) for name in group["name"])
         assert len(names) == number
@@ -118,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--objects", type=int, default=1_000_000, help="that are listed")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of a listing that is opened")
+    parser.add_argument("--files", type=int, default=200_000, help="that are indexed")
     parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.case is not None:
@@ -126,7 +153,7 @@ def main() -> None:
         return
     print("| case | objects | MiB above the libraries | seconds |\n|---|---:|---:|---:|")
     for case, words in CASES.items():
-        number = asked.objects if case in ("folders", "flat") else asked.rows
+        number = {"folders": asked.objects, "flat": asked.objects, "index": asked.files}.get(case, asked.rows)
         command = [sys.executable, __file__, "--case", case, "--rows", str(number)]
         peak, seconds = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
         print(f"| {words} | {number:,} | {peak} | {seconds} |", flush=True)

@@ -164,8 +164,8 @@ def test_what_is_listed_are_the_samples_that_an_index_has(
     write(folder)
     if not (folder / inner).exists():
         return
-    here = opened(folder / inner)
-    place = f"file://{folder / inner}" if is_disk else put(store, folder / inner, f"listed/{write.__name__}/{inner or 'all'}")
+    here, key = opened(folder / inner), f"listed/{write.__name__}/{inner or 'all'}"
+    place = f"file://{folder / inner}" if is_disk else put(store, folder / inner, key)
     there = pickle.loads(pickle.dumps(opened(place)))
     assert isinstance(there.sample_names, TextColumn)
     assert tuple(there.sample_names) == here.sample_names

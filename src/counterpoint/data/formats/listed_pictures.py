@@ -137,7 +137,6 @@ def write_listing(place: Address, images: Iterable[Located], path: Path, columns
         StoreError: the store refuses.
         RunError: the file cannot be written.
     """
-
     start = len(str(place)) + 1
 
     def values_of(image: Located) -> tuple[Any, ...]:
