@@ -1,6 +1,6 @@
 """Memory of listing and opening very many pictures at addresses, and by an index, each case in a fresh process.
 
-The store is simulated: it answers what a store answers to a listing, and has no bytes; the table has names for pictures.
+The store is simulated: it answers what a store answers to a listing, and has no bytes; the table has names as pictures.
 None is decoded but those of the index, which are one file under many names. Memory is what the process holds itself
 (RssAnon of Linux, looked at every 10 ms): pages of the mapped listing, which the system takes back when it needs them,
 are not counted.
