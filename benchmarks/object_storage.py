@@ -144,7 +144,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--objects", type=int, default=1_000_000, help="that are listed")
     parser.add_argument("--rows", type=int, default=10_000_000, help="of a listing that is opened")
-    parser.add_argument("--files", type=int, default=200_000, help="that are indexed")
+    parser.add_argument(
+        "--files", type=int, default=50_000, help="that are indexed; a file system has a limit of names of a file"
+    )
     parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.case is not None:

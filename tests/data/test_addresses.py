@@ -47,6 +47,24 @@ def die(address, path):
 Address.upload = die
 main(sys.argv[1:])
 """
+# The command, to which more than 5 samples are too many to hold; each rank notes what it reads.
+NOTES_WHAT_IT_READS = """
+import os, sys
+from counterpoint.cli.main import main
+from counterpoint.core import addresses
+from counterpoint.data import sources, stores
+from counterpoint.data.formats import arrow_tables, tar_shards
+for module in (addresses, sources, arrow_tables):
+    module.MOST_FILES = 5
+tar_shards.MOST_BYTES = 100
+sample = stores.FileStore._sample
+def noted(store, position):
+    with open(f"rank-{os.environ['RANK']}", "a") as file:
+        print(position, file=file)
+    return sample(store, position)
+stores.FileStore._sample = noted
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +172,22 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_disk", [True, False])
-@pytest.mark.parametrize("inner", ["", "part-1.parquet", "one.tar"])
-@pytest.mark.parametrize("write", [write_tables, write_tars, write_pictures])
+@pytest.mark.parametrize(
+    ("write", "inner"),
+    [
+        (write_tables, ""),
+        (write_tables, "part-1.parquet"),
+        (write_tars, ""),
+        (write_tars, "one.tar"),
+        (write_pictures, ""),
+    ],
+)
 @pytest.mark.usefixtures("few_are_many")
 def test_what_is_listed_are_the_samples_that_an_index_has(
     store: Any, tmp_path: Path, write: Any, inner: str, is_disk: bool
 ) -> None:
     folder = tmp_path / "h\u00e4re %20"  # what a URI would have quoted
     write(folder)
-    if not (folder / inner).exists():
-        return
     here, key = opened(folder / inner), f"listed/{write.__name__}/{inner or 'all'}"
     place = f"file://{folder / inner}" if is_disk else put(store, folder / inner, key)
     there = pickle.loads(pickle.dumps(opened(place)))
@@ -246,6 +270,28 @@ def test_a_store_that_is_away_makes_no_picture_a_bad_one(
     monkeypatch.setattr(Address, "open_input", opened_late)
     with pytest.raises(StoreError, match="NETWORK_CONNECTION"):
         opened(place, max_bad=1.0)
+
+
+@pytest.mark.parametrize(("write", "num_own"), [(write_tables, 10), (write_tars, 5), (write_pictures, 5)])
+@pytest.mark.sampled(1)
+def test_each_of_two_ranks_reads_its_own_share(store: Any, tmp_path: Path, write: Any, num_own: int) -> None:
+    write(tmp_path / "here")
+    place = put(store, tmp_path / "here", f"ranks/{write.__name__}")
+    (tmp_path / "command.py").write_text(NOTES_WHAT_IT_READS, encoding="utf-8")
+    words = f"train --data {place} --out run --epochs 1 --batch-size 10 --source.holdout 0 --source.image-size 16 -q"
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 command.py"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COUNTERPOINT_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, *launch.split(), *words.split()],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    read = [list(map(int, (tmp_path / f"rank-{rank}").read_text().split())) for rank in (0, 1)]
+    # What both read is for the mean and deviation of the pixels.
+    both = len(os.path.commonprefix(read))
+    one, other = (each[both:] for each in read)
+    assert len(one) == len(other) == num_own
+    assert len({*one, *other}) == 2 * num_own
 
 
 def deny(store: Any, action: str) -> None:
