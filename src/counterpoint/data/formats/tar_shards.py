@@ -62,8 +62,8 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         raise DataError(f"no {SHARD_SUFFIX} shards in {path}; compressed ones must be unpacked to {SHARD_SUFFIX} first")
     variant = f"tar {settings.label_column}"
     if isinstance(path, Address) and sum(stamp_of(file)[0] for file in files) > MOST_BYTES:
-        layouts = (scan_shard(file, _prefix(path, file), settings.label_column) for file in files)
-        images = (image for layout in layouts for image in layout.images)
+        scanned = (scan_shard(file, _prefix(path, file), settings.label_column) for file in files)
+        images = (image for layout in scanned for image in layout.images)
         return open_listed(path, images, settings, progress, Members(variant))
     cached = read_manifest(manifest_path(str(path), files, variant))
     earlier = _unchanged_layouts(cached.manifest)
