@@ -334,7 +334,12 @@ INDEX_HOSTS = [
     "download.pytorch" + r"\.org",
     "anaconda" + r"\.(?:org|com)",
 ]
-INDEX_HOSTS += ["npmjs" + r"\.(?:org|com)", "--(?:extra-)?index" + "-url", "--find" + "-links", "file" + "://"]
+INDEX_HOSTS += [
+    "npmjs" + r"\.(?:org|com)",
+    "--(?:extra-)?index" + "-url",
+    "--find" + "-links",
+    "file" + rf":///(?:{FOLDERS})\b",
+]
 INDEX = re.compile("|".join(INDEX_HOSTS))
 
 
@@ -462,6 +467,7 @@ BAD: list[tuple[Rule, str, int]] = [
     (foreign_addresses, "open('C:\\" + "Users\\me')", 1),
     (foreign_addresses, "x\n\nhttps://py" + "pi.org/simple", 3),
     (foreign_addresses, "pip install --extra-index" + "-url https://x.org y", 1),
+    (foreign_addresses, "file:///" + "opt/wheels", 1),
 ]
 
 
