@@ -16,12 +16,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from pyarrow import fs
 
+from counterpoint.audit.audited_data import BLOCK, AuditedData, collect
+from counterpoint.audit.auditing import PIECE
 from counterpoint.core import addresses
 from counterpoint.core.addresses import Address, as_path
 from counterpoint.core.arrow_files import GROUP_ROWS, write_groups
@@ -29,7 +32,9 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.formats.listed_pictures import COLUMNS, NOTE, pictures_in, write_listing
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.sources import open_source
+from counterpoint.data.stores import FileStore
 from counterpoint.engine.progress import Reporter
+from counterpoint.integrations.ray_jobs import RayEngine
 
 FOLDER_ROWS = 1_000  # pictures of a folder, where they lie in folders
 PLACE, MIB = "s3://simulated/photos", 1 << 10  # in KiB, as Linux has it
@@ -40,6 +45,7 @@ CASES = {
     "held": "beside it: names in memory",
     "table": "open a Parquet table at file:///, read all names once",
     "index": "beside it: index a folder by its path",  # so that every picture is read
+    "ray": "audit it by two workers of Ray that decode nothing",
 }
 
 
@@ -57,6 +63,8 @@ class SimulatedStore:
         if not folder:
             folders = range(-(-self.num_objects // self.folder_rows))
             return [fs.FileInfo(f"{asked.base_dir}/{at:06d}", fs.FileType.Directory) for at in folders]
+        if not folder[1:].isdecimal():  # a part such as train
+            return []
         first = int(folder[1:]) * self.folder_rows
         rows = range(first, min(first + self.folder_rows, self.num_objects))
         return [
@@ -96,6 +104,34 @@ def watch(most: list[int], is_over: threading.Event) -> None:
         most[0] = max(most[0], held())
 
 
+def opened(folder: Path, number: int) -> tuple[int, AuditedData]:
+    """What this process holds before and after it has opened the listing, as the command or as a worker."""
+    before = held()
+    os.environ["COUNTERPOINT_CACHE"] = str(folder)
+    store = SimulatedStore(number, FOLDER_ROWS)
+    addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
+    return before, collect(PLACE, SourceSettings(), progress=Reporter(quiet=True).bar)
+
+
+def pass_over(state: tuple[int, AuditedData], piece: int) -> int:
+    """Find the pictures of a piece, as a look at them does, and say what the worker holds above the libraries."""
+    before, collection = state
+    assert collection.listing
+    for part, first in collection.blocks[piece * PIECE : (piece + 1) * PIECE]:
+        content = collection.shares[part].content
+        assert isinstance(content, FileStore)
+        assert all(image.size is None for image in content.images[first : first + BLOCK])
+    return held() - before
+
+
+def audit_by_workers(folder: Path, number: int) -> int:
+    """Give all pieces of an audit to two workers, and return the most that a worker holds above the libraries."""
+    with RayEngine(workers=2).opened(partial(opened, folder, number)) as workers:
+        _, collection = opened(folder, number)
+        pieces = range(-(-len(collection.blocks) // PIECE))
+        return max(result for _, result in workers.each(pass_over, pieces))
+
+
 def run_case(case: str, number: int, folder: Path) -> None:
     """Run a case in this process, and print its seconds and its peak of memory above what the libraries take."""
     os.environ["COUNTERPOINT_CACHE"] = str(folder)
@@ -103,12 +139,12 @@ def run_case(case: str, number: int, folder: Path) -> None:
     store = SimulatedStore(number, number if case == "flat" else FOLDER_ROWS)
     if case != "table":
         addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
-    if case == "open":
+    if case in ("open", "ray"):
         path = manifest_path(PLACE, (), NOTE).with_suffix(".parquet")
         path.parent.mkdir(parents=True)
     # A process of its own: what writing takes is not to be counted here.
     if os.fork() == 0:
-        if case == "open":
+        if case in ("open", "ray"):
             write_groups(path, COLUMNS, made(number))
         elif case == "table":
             images = ({"image": [name.encode() for name in group["name"]]} for group in made(number))
@@ -117,7 +153,7 @@ def run_case(case: str, number: int, folder: Path) -> None:
             link_pictures(folder / "photos", number)
         os._exit(0)
     os.wait()
-    before, begun, most, is_over = held(), time.perf_counter(), [0], threading.Event()
+    worker, before, begun, most, is_over = 0, held(), time.perf_counter(), [0], threading.Event()
     watcher = threading.Thread(target=watch, args=(most, is_over), daemon=True)
     watcher.start()
     if case in ("folders", "flat"):
@@ -131,12 +167,15 @@ def run_case(case: str, number: int, folder: Path) -> None:
     elif case == "index":
         settings = SourceSettings(image_size=1024)  # whose pixels are too many to be held
         assert len(open_source(str(folder / "photos"), settings, progress=quiet)) == number
+    elif case == "ray":
+        worker = audit_by_workers(folder, number)
     else:
         names = tuple(name for group in made(number) for name in group["name"])
         assert len(names) == number
     is_over.set()
     watcher.join()
-    print(f"{(most[0] - before) / MIB:.0f} {time.perf_counter() - begun:.0f}")
+    more = f" ({most[0] / MIB:.0f} in all; a worker {worker / MIB:.0f})" if case == "ray" else ""
+    print(f"{(most[0] - before) / MIB:.0f}{more} {time.perf_counter() - begun:.0f}")
 
 
 def main() -> None:
@@ -157,7 +196,7 @@ def main() -> None:
     for case, words in CASES.items():
         number = {"folders": asked.objects, "flat": asked.objects, "index": asked.files}.get(case, asked.rows)
         command = [sys.executable, __file__, "--case", case, "--rows", str(number)]
-        peak, seconds = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        peak, seconds = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rsplit(maxsplit=1)
         print(f"| {words} | {number:,} | {peak} | {seconds} |", flush=True)
 
 

@@ -1,11 +1,13 @@
 """Planted faults are named, clean data raise no warning, and no input, however odd, ends in a traceback."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from sklearn.datasets import load_digits
 
@@ -13,7 +15,9 @@ import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
 from counterpoint.audit import audited_data, auditing, picture_pass
 from counterpoint.audit.audit_record import Audit, read_audit
+from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.cli.main import main
+from counterpoint.core.arrow_files import TableFile, TextColumn, write_columns
 from counterpoint.core.errors import UsageError
 from failing_disk import FAULTS, FailingDisk
 
@@ -138,6 +142,18 @@ def test_a_full_disk_under_pieces_is_one_line_and_what_is_there_stays(
     assert 1 <= len(kept) < 3
     assert in_pieces(photos, pieces) == expected
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
+
+
+def test_samples_are_known_by_their_names_however_these_are_held(tmp_path: Path) -> None:
+    def listing(names: Sequence[str]) -> bytes:
+        return AuditedData("images", (Share("", torch.zeros(2, 3, 8, 8), names),), None, ()).listing
+
+    path = tmp_path / "names.parquet"
+    write_columns(path, {"name": ["a.jpg", "b.jpg"]})
+    held = listing(("a.jpg", "b.jpg"))
+    assert held == listing(TextColumn(TableFile(path), "name"))
+    assert held != listing(("a.jpg", "c.jpg"))
+    assert held != listing(("a.jpgb", ".jpg"))
 
 
 def test_a_file_format_that_tells_the_class_is_a_shortcut(tmp_path: Path, rng: np.random.Generator) -> None:

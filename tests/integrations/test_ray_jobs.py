@@ -1,6 +1,7 @@
 """Pieces on Ray: the bytes of one process, nothing made twice, and errors in one line."""
 
 import importlib
+import json
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from counterpoint.audit import auditing
 from counterpoint.cli.main import main
 from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.pieces import HERE
+from counterpoint.evaluation import features
 from counterpoint.integrations import ray_jobs
 from counterpoint.integrations.ray_jobs import RayEngine, check_versions, versions
 from counterpoint.search.bucket_pairs import bucket_pairs
@@ -298,6 +300,27 @@ def test_an_audit_says_the_same(engine: RayEngine, tmp_path: Path, monkeypatch: 
     assert "unreadable" in str(found)
     with pytest.raises(UsageError, match="--engine ray and --pieces are for pictures"):
         cp.audit(np.eye(5, dtype=np.float32), engine=engine, quiet=True)
+
+
+def test_features_are_evaluated_by_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "features.npy", np.eye(9, dtype=np.float32))
+    assert main(["evaluate", str(tmp_path / "features.npy"), "--engine", "ray", "-q"]) == 2
+    assert "features are evaluated by one process" in capsys.readouterr().err
+
+
+@on_cluster
+@pytest.mark.parametrize("verb", ["evaluate RUN --checkpoint all", "select RUN convnet"])
+def test_features_of_workers_give_the_figures_of_one_process(
+    run: cp.Run, engine: RayEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    monkeypatch.setattr(features, "SHARD_ROWS", features.PIECE)
+    words = [*verb.replace("RUN", str(run.path)).split(), "--data", str(run.path.parent / "pictures.npz")]
+    words += ["--json", "--no-cache", "-q"]
+    assert main(words) == 0
+    expected = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(features, "pass_rows", lambda *_, **__: pytest.fail("this process computes features"))
+    assert main([*words, "--engine", "ray", "--workers", "2"]) == 0
+    assert json.loads(capsys.readouterr().out) == expected
 
 
 @on_cluster

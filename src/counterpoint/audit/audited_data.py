@@ -50,7 +50,7 @@ class Share:
 
     name: str
     content: FileStore | Tensor
-    names: tuple[str, ...]
+    names: Sequence[str]
     fingerprint: str = ""
 
     def __len__(self) -> int:
@@ -83,7 +83,9 @@ class AuditedData:
         """Hash of the parts and the names of all samples, which each piece of a worker compares."""
         digest = hashlib.blake2b(digest_size=16)
         for share in self.shares:
-            digest.update(repr((share.name, share.names)).encode(errors="surrogateescape"))
+            digest.update(f"{share.name}\0{len(share)}".encode())
+            for name in share.names:
+                digest.update(b"\0" + name.encode(errors="surrogateescape"))
         return digest.digest()
 
     @cached_property

@@ -30,14 +30,14 @@ from counterpoint.core.errors import DataError, RunError, UsageError
 from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
-from counterpoint.core.user_files import SHARD_PLAN, shown_name
+from counterpoint.core.user_files import shown_name
 from counterpoint.core.validation import build
 from counterpoint.data.manifest import stamp_of
 from counterpoint.data.sources import ARRAY
 from counterpoint.data.stores import FileStore
 from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.shard_files import ShardFolder, TablePlan, check_same, make_shards
+from counterpoint.evaluation.shard_files import ShardFolder, TablePlan, make_shards
 
 THUMBNAIL, MOST_THUMBNAILS, PER_OBSERVATION = 96, 144, 12  # pixels, and how many a page shows
 PIECE = 64  # blocks of pictures that a worker gets at once
@@ -143,7 +143,6 @@ def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, kep
     blocks = collection.blocks[piece * size : (piece + 1) * size]
     if kept is None:
         return look_through(collection, blocks)
-    check_same(kept.plan, kept.plan.model_copy(update={"software": _software()}), kept.path / SHARD_PLAN)
     # A worker that died may have finished it.
     if kept.complaint(piece):
         kept.write_file(piece, partial(save_seen, look_through(collection, blocks)), NUM_COLUMNS)
@@ -153,6 +152,7 @@ def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, kep
 def _plan_of(collection: AuditedData) -> TablePlan:
     """What kept pieces are of: their rows are blocks."""
     digest = hashlib.blake2b(collection.listing, digest_size=8)
+    versions = {"counterpoint": __version__, "torch": torch.__version__, "Pillow": PIL.__version__}
     for share in collection.shares:
         digest.update(share.fingerprint.encode())
         if not share.fingerprint and isinstance(share.content, FileStore):
@@ -164,14 +164,9 @@ def _plan_of(collection: AuditedData) -> TablePlan:
         layer="looks",
         encoder="audit",
         data=digest.hexdigest(),
-        software=_software(),
+        software=", ".join(f"{name} {own}" for name, own in versions.items()),
         has_labels=False,
     )
-
-
-def _software() -> str:
-    """Versions on which the figures of pictures may depend."""
-    return f"counterpoint {__version__}, torch {torch.__version__}, NumPy {np.__version__}, Pillow {PIL.__version__}"
 
 
 def _read(kept: ShardFolder | None, piece: int) -> Seen:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.pieces import HERE
 from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
@@ -23,6 +24,7 @@ from counterpoint.evaluation.features import (
     SampleFeatures,
     blank_encoder,
     content_hashes,
+    encoded_by,
     extract,
     input_components,
     num_pieces,
@@ -211,7 +213,8 @@ def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
         samples, found = replace(source, store=store), {}
         for encoder in dict.fromkeys(origin.encoder for origin in origins.values()):
             names = {name: origin.layer for name, origin in origins.items() if origin.encoder is encoder}
-            features = extract(encoder, samples, list(dict.fromkeys(names.values())))
+            with encoded_by(HERE):  # few samples, which workers do not have
+                features = extract(encoder, samples, list(dict.fromkeys(names.values())))
             found |= {name: whole(features.layers[layer]) for name, layer in names.items()}
         return found
 

@@ -5,7 +5,10 @@
 import copy
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -17,14 +20,16 @@ from torch.optim.swa_utils import update_bn
 
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import DataError
+from counterpoint.core.numerics import holding
+from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.stored_rows import Rows, row_slices, whole
 from counterpoint.core.thread_parts import one_blas_thread, side_by_side
-from counterpoint.core.torch_state import own_draws
+from counterpoint.core.torch_state import own_draws, usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.sample_shift import altered_input, picture_moments
 from counterpoint.diagnostics.shift_record import AlteredInput
-from counterpoint.evaluation.feature_tables import Write, stored_or_computed
+from counterpoint.evaluation.feature_tables import Tables, Write, stored_or_computed
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
@@ -32,12 +37,14 @@ from counterpoint.nn.trained import CHUNK, Encoder
 PCA_DIMS = 128
 MOST_FITTED = 1 << 30  # bytes of raw samples from which components are fitted
 PIECE = 128  # samples that one thread passes through the encoder at a time
+SHARD_ROWS = 80 * PIECE  # 10,240, of a worker at a time; where these begin at whole pieces, no sample passes twice
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
 CONTENT = "content"  # in a table of features: a hash of what each sample holds
 MOST_NAMED = 3  # samples that an error lists
 MOST_PICTURES = 512  # whose channels are compared with those of training
 
 Advance = Callable[[], None]
+_ENGINE = ContextVar[PieceEngine]("engine", default=HERE)
 NOTHING_ELSE: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType({})
 
 
@@ -62,6 +69,14 @@ class SampleFeatures:
     def embedding(self) -> Tensor:
         """The embedding, in memory."""
         return whole(self.layers[EMBEDDING])
+
+
+def encoded_by(engine: PieceEngine) -> AbstractContextManager[None]:
+    """Features that ``extract`` computes inside the block are made by workers of an engine, to the same bits.
+
+    Each gets the encoder and the samples as they are here; pictures in files must be where they are here.
+    """
+    return holding(_ENGINE, engine)
 
 
 def extract(
@@ -91,7 +106,15 @@ def extract(
 
     def compute(missing: Sequence[str], write: Write) -> None:
         begin()
-        pass_rows(encoder, source, missing, rows=slice(0, len(source)), write=write, advance=advance)
+        if (engine := _ENGINE.get()) is HERE:
+            pass_rows(encoder, source, missing, rows=slice(0, len(source)), write=write, advance=advance)
+            return
+        parts = [(rows.start, rows.stop) for rows in row_slices(len(source), SHARD_ROWS)]
+        with engine.opened(partial(_same, (encoder, source))) as workers:
+            for (first, stop), found in workers.each(partial(_features_of, names=missing), parts):
+                write(first, found)
+                for _ in range(first, stop, PIECE):
+                    advance()
 
     found: dict[str, Any] = stored_or_computed(full_key, names, len(source), compute)
     return SampleFeatures({name: found[name] for name in layers}, found[CONTENT].view("V16")[:, 0])
@@ -138,6 +161,24 @@ def pass_rows(
             advance()
 
         with_encoder(encoder, work, pieces)
+
+
+def features_of(encoder: Encoder, source: Source, names: Sequence[str], rows: slice) -> dict[str, np.ndarray]:
+    """What ``pass_rows`` writes of some samples, by name."""
+    made = Tables(rows.stop - rows.start, None)
+    pass_rows(encoder, source, names, rows=rows, write=lambda first, parts: made.write(first - rows.start, parts))
+    return made.arrays
+
+
+def _same(opened: tuple[Encoder, Source]) -> tuple[Encoder, Source]:
+    """What a worker begins with."""
+    return opened
+
+
+@usual_modes()
+def _features_of(opened: tuple[Encoder, Source], rows: tuple[int, int], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """A worker's samples."""
+    return features_of(*opened, names, slice(*rows))
 
 
 def num_pieces(source: Source) -> int:

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import islice
 from typing import Any, Generic
 
@@ -25,6 +26,7 @@ AWAY_SECONDS = 600.0  # for which no worker may be there
 CONNECT_SECONDS, PORT = 5.0, 6379
 GOES_ON = "what is finished stays, and the same command goes on"
 ON_THIS_MACHINE = ("auto", "local")
+LIBRARIES = ("torch", "Pillow")  # on which figures may depend
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,8 @@ def require_ray() -> Any:
 
 def versions() -> dict[str, str]:
     """What must be the same on all nodes; Ray compares its own version itself."""
-    return {"counterpoint": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"counterpoint": __version__, "Python": python} | {name: version(name).split("+")[0] for name in LIBRARIES}
 
 
 def check_versions(expected: dict[str, str]) -> None:
@@ -215,10 +218,10 @@ def check_versions(expected: dict[str, str]) -> None:
     Raises:
         UsageError: naming the node and what differs.
     """
-    for name, version in versions().items():
-        if version != expected[name]:
+    for name, own in versions().items():
+        if own != expected[name]:
             raise UsageError(
-                f"node {socket.gethostname()} has {name} {version}, and this command {expected[name]}; install the "
+                f"node {socket.gethostname()} has {name} {own}, and this command {expected[name]}; install the "
                 "same on all nodes"
             )
 

@@ -27,15 +27,13 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import Tables, key_of, software_of, weights_hash
-from counterpoint.evaluation.features import PIECE, extract, num_pieces, pass_rows
+from counterpoint.evaluation.feature_tables import key_of, software_of, weights_hash
+from counterpoint.evaluation.features import SHARD_ROWS, extract, features_of, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, check_same, make_shards, open_shards
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.vector_table import WRITERS, Table
 from counterpoint.nn.layer_outputs import REPRESENTATION, check_layers
-
-SHARD_ROWS = 80 * PIECE  # 10,240; where shards begin at whole pieces, no sample passes twice
 
 
 @usual_modes()
@@ -227,14 +225,5 @@ def _make_shard(table: _OpenTable, number: int, folder: ShardFolder) -> float:
 def _block(subject: Subject, plan: TablePlan, number: int) -> ShardBlock:
     """Names, labels and vectors of a shard's samples."""
     source, rows = subject.source, plan.rows(number)
-    made = Tables(rows.stop - rows.start, None)
-    pass_rows(
-        subject.encoder,
-        source,
-        [plan.layer],
-        rows=rows,
-        write=lambda first, parts: made.write(first - rows.start, parts),
-    )
-    return ShardBlock(
-        source.sample_names[rows], source.classes(rows) or [None] * made.num_rows, made.arrays[plan.layer]
-    )
+    vectors_ND = features_of(subject.encoder, source, [plan.layer], rows)[plan.layer]
+    return ShardBlock(source.sample_names[rows], source.classes(rows) or [None] * len(vectors_ND), vectors_ND)

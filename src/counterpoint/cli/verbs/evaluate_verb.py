@@ -3,10 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, given, option, subject_from
+from counterpoint.cli.arguments import (
+    CHOOSING,
+    EncodingFlags,
+    Json,
+    SubjectFlags,
+    engine_from,
+    given,
+    option,
+    subject_from,
+)
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.errors import UsageError
+from counterpoint.core.pieces import HERE
 from counterpoint.core.rundir import RunFolder
+from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 
 PLACE, SUMMARY = 30, "kNN and linear probe beside two baselines"
@@ -22,13 +33,14 @@ examples:
   counterpoint evaluate --encoder timm:resnet18 --weights r18.pth --data photos
   counterpoint evaluate features.npz --labels labels.npy
   counterpoint evaluate runs/cifar --corruptions all
+  counterpoint evaluate runs/mine --engine ray --workers 8
   counterpoint evaluate runs/ncl --selection all --metrics mAP@10
   counterpoint evaluate runs/ncl --checkpoint all --layers projected,embedding"""
 SETTINGS = CHOOSING
 SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 
-class EvaluateFlags(SubjectFlags, EvaluationSettings):
+class EvaluateFlags(EncodingFlags, SubjectFlags, EvaluationSettings):
     """Which samples are taken, and where the results go."""
 
     data: str | None = option("other labelled data (default: the run's own)")
@@ -50,12 +62,13 @@ def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
     subject = flags.subject if has_seeds else subject_from(flags)
     asked = {name: getattr(flags, name) for name in SAMPLES} | given(flags, EvaluationSettings)
     asked |= settings.get("source", {}) | {"quiet": flags.quiet}
-    if has_seeds:
-        from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: loads torch and scikit-learn
+    engine = engine_from(flags)
+    if engine is not HERE and subject is not None and flags.encoder is None and is_file_or_shards(subject):
+        raise UsageError("--engine ray passes samples through an encoder; features are evaluated by one process")
+    from counterpoint.evaluation.features import encoded_by  # deferred: loads torch and scikit-learn
+    from counterpoint.evaluation.protocol import evaluate  # deferred: likewise
+    from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: likewise
 
-        evaluation = evaluate_seeds(str(subject), **asked)
-    else:
-        from counterpoint.evaluation.protocol import evaluate  # deferred: loads torch and scikit-learn
-
-        evaluation = evaluate(subject, **asked)
+    with encoded_by(engine):
+        evaluation = (evaluate_seeds if has_seeds else evaluate)(subject, **asked)
     print_found(evaluation, as_json=flags.as_json)

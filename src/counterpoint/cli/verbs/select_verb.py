@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, Names, VerbFlags, array_or_name, given, option
+from counterpoint.cli.arguments import CHOOSING, EncodingFlags, Json, Names, array_or_name, engine_from, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.data_settings import LookSettings
 
@@ -16,11 +16,12 @@ examples:
   counterpoint select runs/simclr runs/ncl
   counterpoint select runs/ncl --checkpoint all
   counterpoint select runs/ncl@40 runs/ncl@80 runs/simclr --json
-  counterpoint select runs/simclr runs/ncl --labels some.csv"""
+  counterpoint select runs/simclr runs/ncl --labels some.csv
+  counterpoint select runs/simclr runs/ncl --data photos/ --engine ray"""
 SETTINGS = CHOOSING
 
 
-class SelectFlags(VerbFlags, LookSettings):
+class SelectFlags(EncodingFlags, LookSettings):
     """What is ranked, and on which samples."""
 
     runs: Names = option("run folders, or RUN@STEP for a checkpoint", ..., place="RUN")
@@ -31,9 +32,13 @@ class SelectFlags(VerbFlags, LookSettings):
 
 def run(flags: SelectFlags, settings: dict[str, Any]) -> None:
     """Rank, and print the table."""
-    from counterpoint.runs.selection import select  # deferred: loads torch
+    engine = engine_from(flags)
+    from counterpoint.evaluation.features import encoded_by  # deferred: loads torch
+    from counterpoint.runs.selection import select  # deferred: likewise
 
     look = {**given(flags, LookSettings), **settings.get("source", {})}
     data = array_or_name(flags.data)
     labels = flags.labels if data is flags.data else array_or_name(flags.labels)  # a file goes with named data
-    print_found(select(flags.runs, data=data, labels=labels, **look, quiet=flags.quiet), as_json=flags.as_json)
+    with encoded_by(engine):
+        selection = select(flags.runs, data=data, labels=labels, **look, quiet=flags.quiet)
+    print_found(selection, as_json=flags.as_json)
