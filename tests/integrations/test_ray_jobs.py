@@ -80,6 +80,17 @@ def test_other_versions_are_named() -> None:
         check_versions({**versions(), "Python": "2.7"})
 
 
+def test_a_cluster_of_another_ray_takes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.9.1\n")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    message = r"^--address auto: no Ray cluster that can be used: Version mismatch: .* Ray: 2\.9\.0 Python: 3\.9\.1$"
+    with pytest.raises(UsageError, match=message), RayEngine("auto").opened(open_ten):
+        pass
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -262,6 +273,20 @@ def test_an_encoder_that_no_worker_can_import_takes_one_line(
     assert main([*words, "--engine", "ray", "-q"]) == 2
     assert "encoder nowhere:make: No module named 'nowhere'" in capsys.readouterr().err
     assert not (tmp_path / "z").exists()
+
+
+@on_cluster
+def test_an_encoder_whose_code_no_worker_has_takes_one_line(
+    run: cp.Run, engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "on_one_node.py").write_text("import torch\n\n\nclass Flat(torch.nn.Flatten):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["evaluate", "--encoder", "on_one_node:Flat", "--data", str(run.path.parent / "pictures.npz"), "-q"]
+    assert main(words) == 0
+    assert main([*words, "--engine", "ray", "--workers", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "a worker failed: ModuleNotFoundError: No module named 'on_one_node'" in error
+    assert error.count("\n") == 1
 
 
 @on_cluster

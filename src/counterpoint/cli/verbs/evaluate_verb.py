@@ -70,5 +70,5 @@ def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
     from counterpoint.runs.seed_evaluation import evaluate_seeds  # deferred: likewise
 
     with encoded_by(engine):
-        evaluation = (evaluate_seeds if has_seeds else evaluate)(subject, **asked)
+        evaluation = evaluate_seeds(str(subject), **asked) if has_seeds else evaluate(subject, **asked)
     print_found(evaluation, as_json=flags.as_json)
