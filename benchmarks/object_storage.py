@@ -52,6 +52,8 @@ CASES = {
 class SimulatedStore:
     """A store of pictures in folders, or in one, which answers what is asked of a file system of pyarrow."""
 
+    type_name = "simulated"
+
     def __init__(self, num_objects: int, folder_rows: int) -> None:
         self.num_objects, self.folder_rows = num_objects, folder_rows
 

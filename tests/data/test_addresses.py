@@ -4,9 +4,12 @@ import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,10 @@ import torch
 
 import counterpoint as cp
 from counterpoint.cli.main import main
-from counterpoint.core.addresses import Address
+from counterpoint.core.addresses import Address, _file_system
 from counterpoint.core.arrow_files import TextColumn
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, StoreError
+from counterpoint.core.errors import DataError, StoreError, UsageError
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
@@ -314,6 +317,100 @@ def test_what_is_not_there_is_one_line(
     said = capsys.readouterr().err
     assert reason in said
     assert said.count("\n") == 1
+
+
+class HubIsAwayError(Exception):
+    """No OSError, as those of the hub's client are none."""
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in the place of the hub, whose HfFileSystem is one of fsspec, too."""
+    fsspec = pytest.importorskip("fsspec.registry", reason="fsspec (huggingface_hub, extra `hub`) is not installed")
+    local = pytest.importorskip("fsspec.implementations.dirfs")
+
+    folder = tmp_path / "hub"
+
+    class Hub(local.DirFileSystem):
+        protocol, cachable = "hf", False
+
+        def __init__(self) -> None:
+            super().__init__(str(folder), fsspec.filesystem("file"))
+
+        def info(self, path: str, **options: Any) -> Any:
+            if "away" in path:
+                raise HubIsAwayError("[Errno 111] Connection refused")
+            return super().info(path, **options)
+
+    monkeypatch.setitem(fsspec._registry, "hf", Hub)
+    _file_system.cache_clear()
+    yield folder
+    _file_system.cache_clear()
+
+
+@pytest.mark.parametrize("write", [write_tables, write_tars, write_pictures])
+def test_a_hub_is_read_as_a_disk(hub: Path, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
+    monkeypatch.setattr("counterpoint.data.formats.indexed_images.MEMORY_BUDGET_BYTES", 0)
+    folder = hub / "datasets" / "user" / "name@main"
+    folder.parent.mkdir(parents=True)
+    write(folder)
+    here, there = opened(folder), opened("hf://datasets/user/name@main")
+    assert there.fingerprint == here.fingerprint
+    assert torch.equal(there.store.fetch([4, 0]), here.store.fetch([4, 0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("missing/one", "no such file or folder"), ("away/one", "Connection refused")]
+)
+@pytest.mark.usefixtures("hub")
+def test_a_hub_without_the_data_is_one_line(
+    name: str, reason: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["train", "--data", f"hf://datasets/{name}", "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert said.count("\n") == 1
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server of Google's protocol in another process, since pyarrow keeps Python's lock while it asks; an address."""
+    pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator (extra `dev`) is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    served = f"create_server('127.0.0.1', {port}, in_memory=True, default_bucket='photos').run()"
+    code = f"from gcp_storage_emulator.server import create_server; {served}"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as server:
+        try:
+            for _ in range(600):
+                with suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                time.sleep(0.1)
+            monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://127.0.0.1:{port}")
+            _file_system.cache_clear()
+            yield "gs://anonymous@photos"
+        finally:
+            server.kill()
+            _file_system.cache_clear()
+
+
+def test_google_s_store_is_read_as_a_disk(google: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterpoint.data.formats.indexed_images.MEMORY_BUDGET_BYTES", 0)
+    for write in (write_tables, write_tars, write_pictures):
+        place, folder = f"{google}/{write.__name__}", tmp_path / write.__name__
+        write(folder)
+        for path in (path for path in folder.rglob("*") if path.is_file()):
+            (Address(place) / path.relative_to(folder).as_posix()).upload(path)
+        here, there = opened(folder), opened(place)
+        assert there.fingerprint == here.fingerprint
+        assert torch.equal(there.store.fetch([4, 0]), here.store.fetch([4, 0]))
+    (tmp_path / "other").write_bytes(b"another picture")
+    Address(f"{google}/write_pictures/{there.sample_names[0]}").upload(tmp_path / "other")
+    with pytest.raises(StoreError, match="changed while it was read"):
+        there.store.fetch([0])
+    with pytest.raises(UsageError, match="no such file or folder"):
+        opened("gs://anonymous@no-such-bucket/photos")
 
 
 def objects(store: Any, prefix: str) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
-from counterpoint.core.errors import StoreError, UsageError, first_line
+from counterpoint.core.errors import CounterpointError, StoreError, UsageError, first_line
 
 Answer = TypeVar("Answer")
 Stamp = tuple[int, int]  # size of a file and its time in ns, which tell cheaply that it may have changed
@@ -80,11 +80,19 @@ class Address(BasePath):
             StoreError: the store refuses.
         """
         selector = require_arrow(str(self)).fs.FileSelector
-        infos = self._ask(lambda system, key: system.get_file_info(selector(key, allow_not_found=True)))
-        for info in sorted(infos, key=lambda info: info.base_name):
-            each = self / info.base_name
-            if info.type.name == "File":
-                each.stamp = _stamp(info)
+
+        def listed(system: Any, key: str) -> dict[str, Stamp | None]:
+            # Of gs:// pyarrow tells no folder that is only the beginning of names.
+            is_deep, found = system.type_name == "gcs", dict[str, Stamp | None]()
+            for info in system.get_file_info(selector(key, allow_not_found=True, recursive=is_deep)):
+                inner = info.path[len(key) + 1 :] if is_deep else info.base_name
+                name, slash, _ = inner.partition("/")
+                found[name] = None if slash or info.type.name != "File" else _stamp(info)
+            return found
+
+        for name, stamp in sorted(self._ask(listed).items()):
+            each = self / name
+            each.stamp = stamp
             yield each
 
     def walk_files(self) -> Iterator[Self]:
@@ -168,7 +176,9 @@ class Address(BasePath):
             return question(system, "/".join([start, *rest]))
         except FileNotFoundError:
             raise FileNotFoundError(f"no such file: {self}") from None
-        except (OSError, ValueError) as error:
+        except CounterpointError:
+            raise
+        except Exception as error:  # file systems of other libraries, as of hf://, have errors of their own
             raise StoreError(f"{self}: {first_line(error)}") from None
 
 
@@ -198,7 +208,7 @@ class ObjectBytes(io.RawIOBase):
         """
         try:
             return self._file.readinto(buffer)
-        except OSError as error:
+        except Exception as error:  # as in ``Address``
             raise StoreError(f"{self._address}: {first_line(error)}") from None
 
     def close(self) -> None:
