@@ -16,7 +16,7 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import PARQUET_SUFFIX, ColumnKind, TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
-from counterpoint.data.formats.image_files import list_files
+from counterpoint.data.formats.image_files import has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.formats.listed_pictures import Members, open_listed
@@ -159,9 +159,11 @@ def _check_column(path: Path, asked: str, kinds_of: Kinds, kinds: Sequence[Colum
 
 def find_tables(folder: Path) -> list[Path]:
     """The Parquet shards of a folder at any depth, sorted; none where it has pictures or tar shards, too."""
-    images, others = list_files(folder)
+    if has_images(folder):
+        return []
+    _, others = list_files(folder)
     tables = [path for path in others if path.suffix == PARQUET_SUFFIX]
-    return [] if images or any(path.suffix == ".tar" for path in others) else tables
+    return [] if any(path.suffix == ".tar" for path in others) else tables
 
 
 FORMS = (

@@ -17,7 +17,7 @@ from counterpoint.core.addresses import MOST_FILES, Address, absolute, as_path
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.user_files import length, open_regular
-from counterpoint.data.formats.image_files import SUFFIXES, list_files
+from counterpoint.data.formats.image_files import SUFFIXES, has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.listed_pictures import Members, open_listed
 from counterpoint.data.manifest import Manifest, Remark, manifest_path, read_manifest, stamp_of
@@ -251,7 +251,7 @@ FORMS = (
         (FOLDER,),
         open_shards,
         # And no image: an archive beside the images it held is not a shard.
-        lambda folder: bool(find_shards(folder)) and not list_files(folder)[0],
+        lambda folder: not has_images(folder) and bool(find_shards(folder)),
         ("max_bad", "altered"),
     ),
 )
