@@ -334,13 +334,15 @@ def test_features_are_evaluated_by_one_process(tmp_path: Path, capsys: pytest.Ca
 
 
 @on_cluster
-@pytest.mark.parametrize("verb", ["evaluate RUN --checkpoint all", "select RUN convnet"])
+@pytest.mark.parametrize(
+    "verb", ["evaluate RUN --checkpoint all --data DATA", "select RUN convnet --data DATA", "search RUN 7 --to DATA"]
+)
 def test_features_of_workers_give_the_figures_of_one_process(
     run: cp.Run, engine: RayEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     monkeypatch.setattr(features, "SHARD_ROWS", features.PIECE)
-    words = [*verb.replace("RUN", str(run.path)).split(), "--data", str(run.path.parent / "pictures.npz")]
-    words += ["--json", "--no-cache", "-q"]
+    places = {"RUN": str(run.path), "DATA": str(run.path.parent / "pictures.npz")}
+    words = [*(places.get(word, word) for word in verb.split()), "--json", "--no-cache", "-q"]
     assert main(words) == 0
     expected = json.loads(capsys.readouterr().out)
     monkeypatch.setattr(features, "pass_rows", lambda *_, **__: pytest.fail("this process computes features"))

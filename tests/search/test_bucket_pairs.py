@@ -136,9 +136,5 @@ def test_the_verb_says_recall_and_refuses_what_has_no_effect(
     said = capsys.readouterr().out
     assert "6 buckets, each compared with itself and 3 others" in " ".join(said.split())
     assert "Of 120 sampled rows with a near one, 120 were found: recall 1.000, 95 %" in " ".join(said.split())
-    for words, message in (
-        (["7", "--buckets", "6"], "--buckets goes with --duplicates"),
-        (["--duplicates", "--engine", "ray"], "--engine ray compares buckets; give --duplicates --buckets N"),
-    ):
-        assert main(["search", run, *words, "-q"]) == 2
-        assert message in capsys.readouterr().err
+    assert main(["search", run, "7", "--buckets", "6", "-q"]) == 2
+    assert "--buckets goes with --duplicates" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, PROCESS, EngineFlags, Json, Names, RunFlags, engine_from, given, option
+from counterpoint.cli.arguments import CHOOSING, EngineFlags, Json, Names, RunFlags, engine_from, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
@@ -49,18 +49,18 @@ def run(flags: SearchFlags, settings: dict[str, Any]) -> None:
         raise UsageError("--threshold goes with --duplicates")
     if flags.buckets is not None and not flags.duplicates:
         raise UsageError("--buckets goes with --duplicates")
-    if flags.engine != PROCESS and flags.buckets is None:
-        raise UsageError("--engine ray compares buckets; give --duplicates --buckets N")
     engine = engine_from(flags)
     write = page_writer(flags.out, "search")
+    from counterpoint.evaluation.features import encoded_by  # deferred: loads torch
     from counterpoint.search.duplicates import Buckets, duplicates  # deferred: loads torch
     from counterpoint.search.searching import search  # deferred: loads torch
 
     options = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "to": flags.to}
     options |= {"pictures": flags.out is not None, "quiet": flags.quiet}
-    if flags.duplicates:
-        buckets = None if flags.buckets is None else Buckets(flags.buckets, engine)
-        found = duplicates(flags.run, threshold=flags.threshold, buckets=buckets, **options)
-    else:
-        found = search(flags.run, list(flags.queries), k=flags.k, **options)
+    with encoded_by(engine):
+        if flags.duplicates:
+            buckets = None if flags.buckets is None else Buckets(flags.buckets, engine)
+            found = duplicates(flags.run, threshold=flags.threshold, buckets=buckets, **options)
+        else:
+            found = search(flags.run, list(flags.queries), k=flags.k, **options)
     print_found(found, as_json=flags.as_json, page=write(found))
