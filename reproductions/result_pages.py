@@ -27,6 +27,7 @@ TITLES: Mapping[str, str] = {
     "ncl2024": "NCL: non-negative contrastive learning",
     "imbalanced2026": "Geometry of imbalanced classes",
 }
+OTHER_SEEDS = f"{RESULTS}/other-seeds"
 AGAIN = "the same runs as above"
 UNPRINTED = "nothing printed"  # of a figure: a quantity that the paper gives no value of
 OF_FIGURE: Mapping[bool | None, str] = {True: HOLDS, False: FAILS, None: UNPRINTED}
@@ -65,13 +66,13 @@ class Verdicts:
     rows: Sequence[tuple[str, str, str, str]]
 
 
-def results_of(paper: str) -> list[tuple[Study, StudyResult]]:
-    """The kept results of a paper's studies, in their order.
+def results_of(paper: str, folder: str = RESULTS) -> list[tuple[Study, StudyResult]]:
+    """The kept results of a paper's studies, in their order; in ``OTHER_SEEDS`` those that were run once more.
 
     Raises:
         RunError: a result that was made for other claims than its study has now.
     """
-    found = [(study, result_file(study, "small", PAPERS / paper / RESULTS)) for study in studies().values()]
+    found = [(study, result_file(study, "small", PAPERS / paper / folder)) for study in studies().values()]
     return [(study, read_result(path, study)) for study, path in found if study.paper == paper and path.exists()]
 
 
@@ -83,6 +84,24 @@ def open_studies() -> list[Study]:
         study
         for study, result in sorted(left, key=lambda pair: sum(pair[1].made.seconds.values()) / len(pair[1].seeds))
     ]
+
+
+def seeds_table() -> str:
+    """Studies that were run once more with other seeds: how many of their verdicts came out alike."""
+    rows = []
+    for paper in TITLES:
+        kept = {study.name: result for study, result in results_of(paper)}
+        for study, other in results_of(paper, OTHER_SEEDS):
+            pairs = [
+                (first["verdict"], second["verdict"])
+                for first, second in zip(kept[study.name].claims, other.claims, strict=True)
+            ]
+            alike = sum(first == second for first, second in pairs)
+            turned = sum({first, second} == {HOLDS, FAILS} for first, second in pairs)
+            spans = [f"{result.seeds[0]} to {result.seeds[-1]}" for result in (kept[study.name], other)]
+            rows.append([f"`{study.name}`", " and ".join(spans), str(len(pairs)), str(alike), str(turned)])
+    head = ["study", "seeds", "claims", "with one verdict", "turned around"]
+    return markdown_table(head, rows, "llrrr", is_markdown=True)
 
 
 def figures_of(paper: str) -> list[dict[str, Any]]:
@@ -193,6 +212,10 @@ def summary_page() -> str:
     parts.append(markdown_table(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr", is_markdown=True))
     parts.append(markdown_table(head, rows, "llllll", is_markdown=True))
     parts += [
+        "## Other seeds",
+        "Studies that were run once more from another first seed (`python -m reproductions NAME --seed 100`). A "
+        "verdict has turned around where one result says that a claim holds and the other that it does not.",
+        seeds_table(),
         "## Every table and figure",
         "What is printed, what the studies have of it at the paper's scale and at the small one, where other sets "
         "stand in, and what is left out. What a study has without a result is named at the end of its paper's page.",

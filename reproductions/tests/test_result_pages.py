@@ -6,7 +6,7 @@ import pytest
 
 from counterpoint.core.errors import RunError
 from reproductions import result_pages
-from reproductions.result_pages import TITLES, UNPRINTED, open_studies, pages, results_of, summary_page
+from reproductions.result_pages import OTHER_SEEDS, TITLES, UNPRINTED, open_studies, pages, results_of, summary_page
 from reproductions.study import PAPERS, studies
 from reproductions.study_result import RESULTS, StudyResult, judge_claims
 from reproductions.verdicts import FAILS, HOLDS, UNTOLD
@@ -32,6 +32,17 @@ def test_a_kept_result_has_every_arm_with_three_seeds_and_the_verdicts_that_its_
         assert kept["difference"] == pytest.approx(made["difference"], abs=1e-12)
     for key in study.columns.values():
         assert any(result.of_arm(arm.name, key) for arm in study.arms), key
+
+
+def test_no_verdict_turns_around_with_other_seeds() -> None:
+    kept, others = dict(KEPT), [pair for paper in TITLES for pair in results_of(paper, OTHER_SEEDS)]
+    assert len(others) >= 3
+    for study, other in others:
+        assert not {*other.seeds} & {*kept[study.name].seeds}
+        again = [claim["verdict"] for claim in judge_claims(study, other.cells, other.seed_rule)]
+        assert again == [claim["verdict"] for claim in other.claims]
+        for claim, verdict in zip(kept[study.name].claims, again, strict=True):
+            assert {claim["verdict"], verdict} != {HOLDS, FAILS}, (study.name, claim["says"])
 
 
 def test_open_studies_are_those_with_an_open_claim_cheapest_first() -> None:
