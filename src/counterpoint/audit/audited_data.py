@@ -24,6 +24,7 @@ from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.formats.labels import labels_from_folders
 from counterpoint.data.formats.numeric_tables import is_columns, open_columns
+from counterpoint.data.manifest import stamp_of
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import FileStore, MemoryStore
@@ -87,6 +88,17 @@ class AuditedData:
             for name in share.names:
                 digest.update(b"\0" + name.encode(errors="surrogateescape"))
         return digest.digest()
+
+    @property
+    def content_hash(self) -> str:
+        """Of names and content, by the stamps of files where nothing else is known of it."""
+        digest = hashlib.blake2b(self.listing, digest_size=8)
+        for share in self.shares:
+            digest.update(share.fingerprint.encode())
+            if not share.fingerprint and isinstance(share.content, FileStore):
+                for file in dict.fromkeys(image.path for image in share.content.images):
+                    digest.update(repr(stamp_of(file)).encode())
+        return digest.hexdigest()
 
     @cached_property
     def blocks(self) -> list[Block]:

@@ -32,9 +32,7 @@ from counterpoint.core.table_columns import UNUSABLE
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import shown_name
 from counterpoint.core.validation import build
-from counterpoint.data.manifest import stamp_of
 from counterpoint.data.sources import ARRAY
-from counterpoint.data.stores import FileStore
 from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import ShardFolder, TablePlan, make_shards
@@ -151,19 +149,13 @@ def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, kep
 
 def _plan_of(collection: AuditedData) -> TablePlan:
     """What kept pieces are of: their rows are blocks."""
-    digest = hashlib.blake2b(collection.listing, digest_size=8)
     versions = {"counterpoint": __version__, "torch": torch.__version__, "Pillow": PIL.__version__}
-    for share in collection.shares:
-        digest.update(share.fingerprint.encode())
-        if not share.fingerprint and isinstance(share.content, FileStore):
-            for file in dict.fromkeys(image.path for image in share.content.images):
-                digest.update(repr(stamp_of(file)).encode())
     return TablePlan(
         num_rows=len(collection.blocks),
         shard_rows=PIECE,
         layer="looks",
         encoder="audit",
-        data=digest.hexdigest(),
+        data=collection.content_hash,
         software=", ".join(f"{name} {own}" for name, own in versions.items()),
         has_labels=False,
     )
