@@ -498,7 +498,8 @@ def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path)
     result = finished(shown, out)
     assert not file.exists()
     page = str(render_reproduction(as_reproduction(shown, result, picture_grids(shown, "small", out))))
-    assert f"Remove {arm}-seed-0.json from toy-table1-small/cells" in page
+    assert f"The run folder of {arm}, first seed," in page
+    assert "Remove its cell from toy-table1-small/cells" in page
 
 
 def test_classes_of_a_part_are_named_as_in_the_set(tmp_path: Path) -> None:
