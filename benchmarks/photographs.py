@@ -2,6 +2,7 @@
 
     python benchmarks/photographs.py                       # views at 64, 128, 256 and 512 px, two threads; minutes
     python benchmarks/photographs.py --files 100000        # instead: reading a folder of so many files of 32 px
+    python benchmarks/photographs.py --decoders            # instead: decoding alone, by Pillow and by simplejpeg
     python benchmarks/photographs.py --sides 64 --images 64 --rounds 1    # seconds; shows that everything runs
 
 Peers read with ImageFolder in a DataLoader with as many workers as we have threads, which live on. Views are lightly's
@@ -28,6 +29,8 @@ from view_peers import MEAN, OURS, STD, Work, kornia_recipe, torchvision_recipe
 from views import table
 
 from counterpoint.core.data_settings import SourceSettings
+from counterpoint.data.formats.image_files import decode
+from counterpoint.data.formats.plain_jpegs import decode_plain
 from counterpoint.data.loader import Batch, BatchLoader
 from counterpoint.data.order import Order
 from counterpoint.data.source import Source
@@ -48,6 +51,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sides", type=int, nargs="+", default=[64, 128, 256, 512], help="pixels")
     parser.add_argument("--images", type=int, default=512, help="photographs, a multiple of 64 (default 512)")
     parser.add_argument("--files", type=int, default=None, help="instead: read a folder of so many files")
+    parser.add_argument("--decoders", action="store_true", help="instead: decode by Pillow and by simplejpeg")
     parser.add_argument("--threads", type=int, default=2, help="threads, or processes of a loader (default 2)")
     parser.add_argument("--rounds", type=int, default=5, help="how often everyone takes a turn (default 5)")
     arguments = parser.parse_args(words)
@@ -165,11 +169,32 @@ def compare_reading(arguments: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def compare_decoders() -> str:
+    """Microseconds of processor time a picture, by side: the least of five turns."""
+    lines = ["| px | Pillow | simplejpeg |", "|---:|---:|---:|"]
+    for side in (FILES_SIDE, 64, 128, 256, 512):
+        with tempfile.TemporaryDirectory() as place:
+            write_photographs(Path(place), 64, side)
+            contents = [file.read_bytes() for file in Path(place).rglob("*.jpg")]
+        spent: dict[str, list[float]] = {"Pillow": [], "simplejpeg": []}
+        for _ in range(5):
+            for name, read in (("Pillow", lambda content: decode(content, np.array, id)), ("simplejpeg", decode_plain)):
+                start = time.process_time()
+                for content in contents:
+                    assert read(content) is not None
+                spent[name].append(1e6 * (time.process_time() - start) / len(contents))
+        lines.append(f"| {side} | {min(spent['Pillow']):.0f} | {min(spent['simplejpeg']):.0f} |")
+    return "\n".join(lines)
+
+
 def main(words: Sequence[str]) -> int:
     """Measure and print."""
     arguments = parse(words)
     torch.set_num_threads(arguments.threads)
     print(heading("cpu", "photographs.py"), flush=True)
+    if arguments.decoders:
+        print("", compare_decoders(), sep="\n")
+        return 0
     if arguments.files:
         print("", compare_reading(arguments), sep="\n")
         return 0

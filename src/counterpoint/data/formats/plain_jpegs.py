@@ -1,8 +1,8 @@
 """Plain JPEG files by simplejpeg (extra `vision`): Pillow's pixels, sooner.
 
-Of 32 px Pillow takes 86 us, most of it Python, and simplejpeg 9; of 256 px 503 and 211, of 512 px 1,393 and 928 (one
-thread of an EPYC, `python benchmarks/photographs.py`). What is not plain is left to Pillow, and so is what the decoder
-refuses: reasons are Pillow's everywhere.
+Of 32 px Pillow takes 77 us, most of it Python, and simplejpeg 14; of 256 px 368 and 253, of 512 px 1,265 and 957 (EPYC,
+`python benchmarks/photographs.py --decoders`). What is not plain is left to Pillow, and so is what the decoder refuses:
+reasons are Pillow's everywhere.
 """
 
 from collections.abc import Callable
