@@ -245,7 +245,7 @@ def test_samples_pass_once_for_an_encoder_a_layer_and_the_samples(monkeypatch: p
         """How many samples passed."""
         passed.clear()
         source = open_source(data, SourceSettings(), progress=Reporter(quiet=True).bar)
-        found = extract(known, source, layers, key=key_of(known), **options)
+        found = extract(known, source, layers, cache=True, **options)
         with torch.no_grad():
             expected = known.backbone(torch.from_numpy(data))
         assert torch.allclose(found.representation, expected, atol=1e-6)

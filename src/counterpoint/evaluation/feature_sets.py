@@ -148,8 +148,7 @@ def _passed(
     check_layers(encoder, layers)
     total = sum(map(num_pieces, subject.sources))
     with reporter.bar(f"{title} of {len(subject.source):,} samples", total) as advance:
-        key = key_of(encoder) if cache else None
-        return [extract(encoder, source, layers, key=key, advance=advance) for source in subject.sources]
+        return [extract(encoder, source, layers, cache=cache, advance=advance) for source in subject.sources]
 
 
 def own_classes(
@@ -189,11 +188,11 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
     begin = cached(lambda: with_norms_of(blank, bank, train))  # once for all that pass through it
     digest = hashlib.sha256(train.numpy().tobytes()).hexdigest()[:16]
     # Of the weights before their norms are set, which is what this key spares.
-    key = f"untrained {key_of(blank)} {bank.fingerprint} {digest}" if cache else None
+    key = cache and f"untrained {key_of(blank)} {bank.fingerprint} {digest}"
     total = sum(map(num_pieces, subject.sources))
     with reporter.bar("the same of the untrained encoder", total) as advance:
         found = [
-            extract(blank, source, [REPRESENTATION], key=key, begin=begin, advance=advance)
+            extract(blank, source, [REPRESENTATION], cache=key, begin=begin, advance=advance)
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}

@@ -29,7 +29,7 @@ from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.diagnostics.sample_shift import altered_input, picture_moments
 from counterpoint.diagnostics.shift_record import AlteredInput
-from counterpoint.evaluation.feature_tables import Tables, Write, stored_or_computed
+from counterpoint.evaluation.feature_tables import Tables, Write, key_of, stored_or_computed
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
@@ -84,7 +84,7 @@ def extract(
     source: Source,
     layers: Sequence[str] = (REPRESENTATION, EMBEDDING),
     *,
-    key: str | None = None,
+    cache: bool | str = False,
     begin: Callable[[], object] = lambda: None,
     advance: Advance = lambda: None,
 ) -> SampleFeatures:
@@ -94,7 +94,7 @@ def extract(
         encoder: on the device where it computes.
         source: the samples.
         layers: see ``nn.layer_outputs.LayerReader``.
-        key: says what the encoder computes (see ``key_of``), so that the cache keeps it; None keeps nothing.
+        cache: whether features are kept, and taken from the cache; a text is their key in place of ``key_of``.
         begin: called before samples pass; not at all where the cache has everything.
         advance: called once per piece of ``PIECE`` samples.
 
@@ -102,6 +102,7 @@ def extract(
         DataError: features that are not finite; the first samples are named.
     """
     names = (*layers, CONTENT)
+    key = cache if isinstance(cache, str) else key_of(encoder) if cache else None
     full_key = None if key is None else f"{key} {source.fingerprint} {source.shape}"
 
     def compute(missing: Sequence[str], write: Write) -> None:
@@ -282,7 +283,7 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
     """
     width = int(np.prod(sources[0].shape))
     num_fitted = min(len(train), max(PCA_DIMS + 1, MOST_FITTED // (4 * width)))
-    fitted = train[torch.linspace(0, len(train) - 1, num_fitted).long()] if num_fitted < len(train) else train
+    fitted = evenly_spaced(train, num_fitted) if num_fitted < len(train) else train
     # n centred samples span at most n - 1 directions.
     about = {"components": min(PCA_DIMS, width, num_fitted - 1)}
     if num_fitted < len(train):

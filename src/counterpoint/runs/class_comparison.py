@@ -12,6 +12,7 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
+from counterpoint.core.files import finite_or_null
 from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
@@ -30,7 +31,6 @@ from counterpoint.diagnostics.class_geometry import (
 )
 from counterpoint.diagnostics.evidence import ClassRecord, ClassRow, OptimumRecord
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import EMBEDDING, extract
 from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject
@@ -76,12 +76,6 @@ class ClassQuestion:
     dimension: int | None
     nonnegative: bool
     notes: tuple[str, ...]
-
-    @property
-    def is_easy(self) -> bool:
-        """Whether a certified answer takes no search."""
-        is_convex = not isinstance(self.record, LogOfSum) or self.record.hardness == 0
-        return is_convex and (self.dimension is None or self.nonnegative)
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -133,8 +127,8 @@ def compare_classes(
     asked = LookSettings(checkpoint=checkpoint)
     judged = one_checkpoint(open_subject(run, Samples(), asked, Reporter(quiet=quiet)), checkpoint)
     question = class_question(judged)  # first: cases outside of the theory are reported before anything is encoded
-    z_ND = extract(judged.encoder, judged.source, [EMBEDDING], key=key_of(judged.encoder) if asked.cache else None)
-    return _compared(judged, z_ND.embedding, question, tolerance)
+    features = extract(judged.encoder, judged.source, [EMBEDDING], cache=asked.cache)
+    return _compared(judged, features.embedding, question, tolerance)
 
 
 def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, ...]) -> ClassRecord | None:
@@ -163,11 +157,11 @@ def class_record(z_ND: Tensor, labels_N: Tensor | None, class_names: tuple[str, 
             for number, count, spread, rare_one in per_class
         ),
         num_unlabelled=int((labels_N < 0).sum()),
-        within_share=_finite(within_share(classes)),
-        rare_cosine=_finite(rare.value),
-        low=_finite(rare.low),
-        high=_finite(rare.high),
-        frequent_cosine=_finite(frequent_cosine(classes)),
+        within_share=finite_or_null(within_share(classes)),
+        rare_cosine=finite_or_null(rare.value),
+        low=finite_or_null(rare.low),
+        high=finite_or_null(rare.high),
+        frequent_cosine=finite_or_null(frequent_cosine(classes)),
     )
 
 
@@ -180,7 +174,9 @@ def judged_classes(subject: Subject, embedding_ND: Tensor) -> ClassRecord | None
     """
     try:
         question = class_question(subject)
-        if (num_classes := len(question.numbers_C)) > EASY_CLASSES or not question.is_easy:
+        is_convex = not isinstance(question.record, LogOfSum) or question.record.hardness == 0
+        needs_search = not is_convex or not (question.dimension is None or question.nonnegative)
+        if (num_classes := len(question.numbers_C)) > EASY_CLASSES or needs_search:
             raise UsageError(
                 f"the optimum of {num_classes} classes takes longer than a diagnosis: counterpoint geometry --run "
                 f"{subject.name}"
@@ -318,16 +314,16 @@ def _compared(
         measured=tuple(map(tuple, class_cosines(classes).tolist())),
         optimum=tuple(map(tuple, geometry.gram.tolist())),
         distance=distance.value,
-        low=_finite(distance.low),
-        high=_finite(distance.high),
+        low=finite_or_null(distance.low),
+        high=finite_or_null(distance.high),
         held_out=_held_out(subject, all_ND, question, geometry),
         risk=geometry.risk,
-        lower_bound=_finite(geometry.lower_bound),
-        relative_gap=_finite(geometry.relative_gap),
+        lower_bound=finite_or_null(geometry.lower_bound),
+        relative_gap=finite_or_null(geometry.relative_gap),
         status=geometry.status,
         is_certified=geometry.is_certified,
         merged=tuple(tuple(names[place] for place in group) for group in geometry.merged_classes),
-        rare_cosine=_finite(rare),
+        rare_cosine=finite_or_null(rare),
         notes=question.notes,
     )
     record = record.model_copy(update={"optimum": optimum, "num_unlabelled": question.num_unlabelled})
@@ -350,8 +346,3 @@ def labels_of(subject: Subject) -> Labels | None:
     """The labels of a subject's samples; None without any."""
     labels_N = subject.source.labels
     return None if labels_N is None else Labels(labels_N, subject.source.class_names)
-
-
-def _finite(value: float | None) -> float | None:
-    """A finite number, or None: JSON has nothing else."""
-    return value if value is not None and math.isfinite(value) else None

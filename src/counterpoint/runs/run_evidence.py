@@ -16,7 +16,6 @@ from counterpoint.diagnostics.alignment import colour_statistics, shortcut
 from counterpoint.diagnostics.concepts import consistency_interval
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, UNTRAINED, Evidence
 from counterpoint.diagnostics.measure import Place, measure_place
-from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import (
     altered_pictures,
     blank_encoder,
@@ -76,7 +75,7 @@ def gather_evidence(
     backbone = untrained_backbone(judged)
     moved = weight_change(judged, backbone)
     source, labels, encoder, chosen_N = judged.source, judged.source.labels, judged.encoder, _chosen(judged)
-    features = extract(encoder, source, key=key_of(encoder) if cache else None)
+    features = extract(encoder, source, cache=cache)
     seen = {REPRESENTATION: features.representation, EMBEDDING: features.embedding}
     views = _views(judged, encoder, (REPRESENTATION, EMBEDDING))
     colours, embedded = views.pop(COLOURS, None), views.get(EMBEDDING)
@@ -89,8 +88,7 @@ def gather_evidence(
     if backbone is not None:
         untrained = with_norms_of(blank_encoder(backbone, encoder), source, judged.split.train)
         # Its embedding is none: the baseline is a representation.
-        own = extract(untrained, source, [REPRESENTATION], key=key_of(untrained) if cache else None)
-        seen[UNTRAINED] = own.representation
+        seen[UNTRAINED] = extract(untrained, source, [REPRESENTATION], cache=cache).representation
         if views:
             views[UNTRAINED] = _views(judged, untrained, [REPRESENTATION])[REPRESENTATION]
     known = from_folder(judged)

@@ -23,7 +23,6 @@ from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.label_agreement import left_out_places
 from counterpoint.diagnostics.measure import GROUPS, measure_place
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import content_hashes, evenly_spaced, extract, view_pairs
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, untrained_backbone
@@ -332,7 +331,7 @@ def _measured(subject: Subject, *, labelled: bool, cache: bool) -> _Measured:
     """Pass samples and views through an encoder, and look for faults."""
     chosen_N, encoder = _chosen(subject), subject.encoder
     backbone = untrained_backbone(subject)
-    features = extract(encoder, subject.source, LAYERS, key=key_of(encoder) if cache else None)
+    features = extract(encoder, subject.source, LAYERS, cache=cache)
     layers = {REPRESENTATION: features.representation[chosen_N], EMBEDDING: features.embedding[chosen_N]}
     own = view_pairs(subject, encoder, LAYERS, chosen_N) if subject.has_views else {}
     places = {name: measure_place(z_ND, views=own.get(name)).figures for name, z_ND in layers.items()}

@@ -23,7 +23,6 @@ from counterpoint.core.run import Run, as_run
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of
 from counterpoint.evaluation.features import extract, num_pieces
 from counterpoint.evaluation.knn import Neighbours, nearest
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
@@ -140,15 +139,11 @@ def open_samples(
     source, encoder = subject.source, subject.encoder
     if len(source) < 2:
         raise DataError(f"{source.name} holds 1 sample; a search needs 2 or more")
-    layer = _layer(known) if settings.layer == "auto" else settings.layer
+    layer = settings.layer
+    if layer == "auto":  # the embedding where its dimensions have a meaning or pairs were trained
+        has_meaning = read_sealed(known.folder.encoder_card).get("nonnegative", "none") != "none"
+        layer = EMBEDDING if has_meaning or known.folder.second.encoder_card.exists() else REPRESENTATION
     check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        key = key_of(encoder) if settings.cache else None
-        rows_ND = extract(encoder, source, [layer], key=key, advance=advance).layers[layer]
+        rows_ND = extract(encoder, source, [layer], cache=settings.cache, advance=advance).layers[layer]
     return SearchedSamples(known.path.resolve().name, subject, layer, settings.checkpoint, rows_ND, reporter)
-
-
-def _layer(run: Run) -> str:
-    """The embedding where its dimensions have a meaning or pairs were trained, else the representation."""
-    has_meaning = read_sealed(run.folder.encoder_card).get("nonnegative", "none") != "none"
-    return EMBEDDING if has_meaning or run.folder.second.encoder_card.exists() else REPRESENTATION

@@ -78,8 +78,8 @@ def search(
 
     Args:
         run: the run or its folder.
-        query: one or several of: a picture file, a folder, a row number, the name of a sample, an array file; or an
-            array of samples. A row is not among its own hits.
+        query: one or several of: a picture file, a folder, a row (a whole number, or its digits), the name of a sample,
+            an array file (``.npy``, ``.npz``); or an array of samples. A row is not among its own hits.
         to: other samples to search (anything ``train`` takes); None takes the run's own.
         k: hits per query.
         pictures: keep small pictures of queries and hits in the answer, for a page.
@@ -88,12 +88,17 @@ def search(
             representation), and those of ``embed``.
 
     Raises:
-        UsageError: nothing of that name, a row that does not exist, or k out of range.
+        UsageError: nothing of that name, a row that does not exist, too many queries, or k out of range.
         DataError: samples that cannot be used.
         RunError: not a trained run; the text says why.
     """
     known = open_samples(run, to, options, "search", quiet=quiet)
-    queries = find_queries(known, query)
+    words = [query] if isinstance(query, str | Path | int) or hasattr(query, "__array__") else list(query)
+    if not words:
+        raise UsageError("there is no query: give a picture, a folder, a row or the name of a sample")
+    queries = [each for word in words for each in _queries_of(known, word)]
+    if len(queries) > MOST_QUERIES:
+        raise UsageError(f"at most {MOST_QUERIES:,} queries are allowed in one call, got {len(queries):,}")
     in_collection = [each.row for each in queries if each.row is not None]
     most = len(known) - bool(in_collection)
     if not 1 <= k <= most:
@@ -102,7 +107,10 @@ def search(
     # Rows of the collection are their own first hit.
     vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
     found = known.search(vectors_QD, min(k + bool(in_collection), len(known)))
-    background = _background(known)
+    rows_ND = known.vectors(random_order(0, 4, len(known))[:NUM_ROWS].sort().values)
+    # Whether few dimensions are active at a time.
+    has_concepts = bool((rows_ND >= 0).all()) and float((rows_ND == 0).double().mean()) >= ZEROS
+    background = Background(_random_pairs(rows_ND), has_concepts, known.layer)
     answers = []
     for place, each in enumerate(queries):
         rows, cosines = found.positions_QK[place].tolist(), found.similarity_QK[place].tolist()
@@ -133,27 +141,6 @@ def _pictures(known: SearchedSamples, queries: Sequence[Query], answers: Sequenc
             image = to_bytes(each.sample).permute(1, 2, 0).numpy()
             drawn[f"query-{place}"] = image[..., 0] if image.shape[2] == 1 else image
     return drawn
-
-
-def find_queries(known: SearchedSamples, asked: Any) -> list[Query]:
-    """The queries that are meant, in order.
-
-    Args:
-        known: the collection and its encoder.
-        asked: one or a list of: a row (a whole number, or its digits), the name of a sample, a picture file, a folder
-            of pictures, an array file (``.npy``, ``.npz``); or an array of samples.
-
-    Raises:
-        UsageError: nothing of that name, a row that does not exist, or too many.
-        DataError: samples that the encoder cannot take.
-    """
-    words = [asked] if isinstance(asked, str | Path | int) or hasattr(asked, "__array__") else list(asked)
-    if not words:
-        raise UsageError("there is no query: give a picture, a folder, a row or the name of a sample")
-    queries = [query for word in words for query in _queries_of(known, word)]
-    if len(queries) > MOST_QUERIES:
-        raise UsageError(f"at most {MOST_QUERIES:,} queries are allowed in one call, got {len(queries):,}")
-    return queries
 
 
 def _queries_of(known: SearchedSamples, word: Any) -> list[Query]:
@@ -273,14 +260,7 @@ class Background:
         return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
 
 
-def _background(known: SearchedSamples) -> Background:
-    """Random pairs of a collection, and whether few of its dimensions are active at a time."""
-    rows_ND = known.vectors(random_order(0, 4, len(known))[:NUM_ROWS].sort().values)
-    has_concepts = bool((rows_ND >= 0).all()) and float((rows_ND == 0).double().mean()) >= ZEROS
-    return Background(random_pairs(rows_ND), has_concepts, known.layer)
-
-
-def random_pairs(vectors_ND: Tensor) -> Tensor:
+def _random_pairs(vectors_ND: Tensor) -> Tensor:
     """Cosines of random pairs of different rows at unit length, ascending, float64; all pairs where there are few."""
     num_rows = len(vectors_ND)
     if num_rows * (num_rows - 1) // 2 <= NUM_PAIRS:

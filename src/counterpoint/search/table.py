@@ -27,7 +27,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 from counterpoint.core.validation import build
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.feature_tables import key_of, software_of, weights_hash
+from counterpoint.evaluation.feature_tables import software_of, weights_hash
 from counterpoint.evaluation.features import SHARD_ROWS, extract, features_of, num_pieces
 from counterpoint.evaluation.load_subject import Samples, one_checkpoint, open_subject
 from counterpoint.evaluation.shard_files import ShardBlock, ShardFolder, TablePlan, check_same, make_shards, open_shards
@@ -78,8 +78,7 @@ def embed(
     source, encoder = subject.source, subject.encoder
     check_layers(encoder, [layer])
     with reporter.bar(f"embedding {len(source):,} samples", num_pieces(source)) as advance:
-        key = key_of(encoder) if asked.cache else None
-        vectors_ND = whole(extract(encoder, source, [layer], key=key, advance=advance).layers[layer])
+        vectors_ND = whole(extract(encoder, source, [layer], cache=asked.cache, advance=advance).layers[layer])
     table = Table(tuple(source.sample_names), vectors_ND.numpy(), source.classes(), layer, path)
     if path is not None:
         write_atomically(path, lambda temporary: WRITERS[path.suffix](table, temporary))
@@ -218,12 +217,8 @@ def _make_shard(table: _OpenTable, number: int, folder: ShardFolder) -> float:
     begun = time.perf_counter()
     # A worker that died may have finished it.
     if folder.complaint(number):
-        folder.write(number, _block(table.subject, folder.plan, number))
+        source, rows, layer = table.subject.source, folder.plan.rows(number), folder.plan.layer
+        vectors_ND = features_of(table.subject.encoder, source, [layer], rows)[layer]
+        labels = source.classes(rows) or [None] * len(vectors_ND)
+        folder.write(number, ShardBlock(source.sample_names[rows], labels, vectors_ND))
     return time.perf_counter() - begun
-
-
-def _block(subject: Subject, plan: TablePlan, number: int) -> ShardBlock:
-    """Names, labels and vectors of a shard's samples."""
-    source, rows = subject.source, plan.rows(number)
-    vectors_ND = features_of(subject.encoder, source, [plan.layer], rows)[plan.layer]
-    return ShardBlock(source.sample_names[rows], source.classes(rows) or [None] * len(vectors_ND), vectors_ND)
