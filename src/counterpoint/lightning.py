@@ -132,8 +132,6 @@ class ContrastiveModule(pl.LightningModule):
 
 @dataclass(frozen=True)
 class _Labelled:
-    """Samples with their classes, where a loader was read or arrays were given."""
-
     samples: Tensor
     labels: Tensor | None
 
@@ -232,11 +230,7 @@ class HealthFindings(pl.Callback):
 
 
 def _optim_settings(asked: Mapping[str, Any]) -> OptimSettings:
-    """Settings with every ``auto`` filled in.
-
-    Raises:
-        UsageError: a mistake, or what only a trainer of ours can fill in.
-    """
+    """Settings with every ``auto`` filled in."""
     settings = build(OptimSettings, dict(asked), "optim")
     if settings.clip != "none":
         raise UsageError("optim.clip is Lightning's own here: Trainer(gradient_clip_val=...)")
@@ -263,11 +257,7 @@ def _schedule(settings: OptimSettings, trainer: pl.Trainer) -> Schedule:
 
 
 def _parts(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Both views, and the labels if there are some.
-
-    Raises:
-        DataError: the batch is something else.
-    """
+    """Both views, and the labels if there are some."""
     if isinstance(batch, list | tuple) and len(batch) == 2:
         first, second = batch
         if isinstance(first, Tensor) and isinstance(second, Tensor) and first.shape == second.shape:
@@ -282,7 +272,6 @@ def _parts(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def _described(batch: Any) -> str:
-    """The make of a batch in a few words."""
     if isinstance(batch, Tensor):
         return f"a tensor {tuple(batch.shape)}"
     if isinstance(batch, list | tuple):
@@ -291,11 +280,7 @@ def _described(batch: Any) -> str:
 
 
 def _read(data: Any, name: str) -> _Labelled:
-    """Samples and labels in memory, from tensors or from the batches of a loader.
-
-    Raises:
-        DataError: no samples, or labels that do not fit them.
-    """
+    """Samples and labels in memory, from tensors or from the batches of a loader."""
     if isinstance(data, Tensor):
         return _Labelled(data, None)
     if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
@@ -316,7 +301,6 @@ def _read(data: Any, name: str) -> _Labelled:
 
 @torch.no_grad()
 def _features(module: pl.LightningModule, samples: Tensor, represent: Represent) -> Tensor:
-    """Float32 features (n, d) on the CPU, whatever is made of samples."""
     chunks = (represent(module, part.to(module.device)) for part in samples.split(CHUNK))
     return torch.cat([found.flatten(1).float().cpu() for found in chunks])
 
@@ -327,11 +311,6 @@ def _is_due(trainer: pl.Trainer, every: int) -> bool:
 
 
 def _positive(value: Any, name: str) -> int:
-    """A whole number >= 1.
-
-    Raises:
-        UsageError: it is none.
-    """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name} must be a whole number >= 1, got {value!r}")
     return value

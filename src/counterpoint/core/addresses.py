@@ -166,10 +166,7 @@ class Address(BasePath):
         return self._ask(lambda system, key: system.get_file_info([key]))[0]
 
     def _ask(self, question: Callable[[Any, str], Answer]) -> Answer:
-        """What the file system answers to a question about this address.
-
-        A store that refuses or is away is no damaged file, which a reader might pass over: it ends the verb.
-        """
+        """Answer a question; a store that refuses ends the verb, as a reader might pass over a damaged file."""
         root, rest = Address(*self.parts[:2]), self.parts[2:]
         try:
             system, start = _file_system(str(root))

@@ -137,7 +137,6 @@ def to_bytes(images_NCHW: Tensor) -> Tensor:
 
 
 def _as_tensor(array: Any, name: str) -> Tensor:
-    """Real tensor on the CPU: uint8 stays, all else becomes float32."""
     if isinstance(array, Tensor):
         check_held(array, name, error=DataError)
         values = array.detach().cpu()
@@ -166,13 +165,7 @@ def _as_tensor(array: Any, name: str) -> Tensor:
 
 
 def _check_held(held: Tensor, given: Tensor | np.ndarray, name: str) -> None:
-    """Name the first sample that float32 cannot hold: with a value beyond its range, or with none that it tells from 0.
-
-    Args:
-        held: the samples in float32.
-        given: the same in more digits.
-        name: what errors call them.
-    """
+    """Name the first sample that float32 cannot hold: beyond its range, or that it does not tell from 0."""
     rows = held.flatten(1)
     doubtful = torch.isinf(rows).any(dim=1) | ~rows.any(dim=1)  # rare: only these are compared
     for row in doubtful.nonzero()[:, 0].tolist():

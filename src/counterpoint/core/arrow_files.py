@@ -244,7 +244,6 @@ class TextColumn(Sequence[str]):
     @overload
     def __getitem__(self, row: slice) -> Sequence[str]: ...
     def __getitem__(self, row: int | slice) -> str | Sequence[str]:
-        """One of them, or some."""
         places = range(len(self))[row]  # also of rows that count from the end
         if isinstance(places, range):
             return tuple(self.file.cell(self.name, place) for place in places)
@@ -287,7 +286,6 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
 
 
 def _joined(shards: Sequence[_Chunks]) -> _Chunks:
-    """The chunks of several files, one after the other."""
     schema, places = shards[0].schema, [(shard, chunk) for shard in shards for chunk in range(len(shard.lengths))]
     if odd := [shard.paths[0] for shard in shards if shard.paths and not shard.schema.equals(schema)]:
         raise ValueError(f"{odd[0].name} has other columns than the first of its shards")

@@ -20,10 +20,7 @@ def call_as(package: str, function: str) -> None:
     module, name = f"{package}.{function}".rsplit(".", 1)
 
     class CallablePackage(ModuleType):
-        """A package that is also a function."""
-
         def __call__(self, *args: Any, **options: Any) -> Any:
-            """Run the function."""
             return getattr(import_module(module), name)(*args, **options)
 
     sys.modules[package].__class__ = CallablePackage

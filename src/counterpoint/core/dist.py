@@ -338,7 +338,6 @@ def _sum_of_own_rows(x_MD: Tensor) -> Tensor:
 
 
 def _total(x: Tensor) -> Tensor:
-    """The sum over ranks on every rank; its own adjoint."""
     total = _wide(x)
     dist.all_reduce(total)
     return total.to(x.dtype)

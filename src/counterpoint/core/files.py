@@ -373,7 +373,6 @@ def _clear_away(target: Path, folder: Path, aside: Path) -> None:
 
 
 def _machine() -> str:
-    """This machine in a name of a file: a short hash."""
     return hashlib.blake2b(host_name().encode(errors="surrogateescape"), digest_size=4).hexdigest()
 
 

@@ -44,11 +44,9 @@ class _ThisProcess(Generic[State]):
     state: State
 
     def ask(self, question: Callable[[State], Result]) -> Result:
-        """The answer."""
         return question(self.state)
 
     def each(self, work: Callable[[State, Item], Result], items: Iterable[Item]) -> Iterator[tuple[Item, Result]]:
-        """One item after the other."""
         return ((item, work(self.state, item)) for item in items)
 
 

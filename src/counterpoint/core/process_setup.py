@@ -140,7 +140,6 @@ def _shares() -> Iterator[float]:
 
 
 def _shares_above(root: Path, name: str, *files: str) -> Iterator[float]:
-    """What the files of a group and of those above it say."""
     own = root / name.lstrip("/")
     # Within a container the name may be the host's, and the root is the container's own.
     for place in {own, root, *own.parents} - {*root.parents}:
@@ -166,7 +165,6 @@ def _keep_freed_memory(ending: ExitStack) -> None:
 
 
 def _wait_briefly(ending: ExitStack) -> None:
-    """Let the threads of each OpenMP runtime that is loaded wait briefly, until the end."""
     for library in _openmp_libraries():
         if hasattr(library, "kmp_set_blocktime"):  # LLVM's and Intel's
             before = library.kmp_get_blocktime()

@@ -45,7 +45,6 @@ class WorkPart:
     total: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse a part that there is not."""
         if not 1 <= self.number <= self.total:
             raise UsageError(f"part must be NUMBER/TOTAL with 1 <= NUMBER <= TOTAL, got {self.number}/{self.total}")
 

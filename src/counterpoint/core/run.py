@@ -31,7 +31,6 @@ class Run:
     views: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Accept the path as text."""
         object.__setattr__(self, "path", Path(self.path))  # the way into a frozen record
 
     @property

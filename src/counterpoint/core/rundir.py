@@ -266,11 +266,7 @@ def open_run(path: Path, *, needs_status: bool = True, may_be_mixed: bool = Fals
 
 
 def _check_one_run(folder: RunFolder, run_id: str | None) -> None:
-    """Require that ``run.json`` and ``resolved.yaml`` are of one run.
-
-    Raises:
-        StaleFileError: they are not.
-    """
+    """Require that ``run.json`` and ``resolved.yaml`` are of one run."""
     try:
         found = run_named_in(read_text(folder.resolved))
     except (OSError, ValueError):  # missing or unreadable: code that needs the settings reports it

@@ -59,7 +59,6 @@ class StoredRows:
         return (len(self), self._width)
 
     def __len__(self) -> int:
-        """N."""
         return self._num_rows if self._positions is None else len(self._positions)
 
     def __getitem__(self, rows: slice) -> Tensor:

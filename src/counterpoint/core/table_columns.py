@@ -208,7 +208,6 @@ def plan_of(table: Columns, drop: str, name: str) -> tuple[ColumnPlan, list[str]
 
 
 def _fault(name: str, values: Values) -> str:
-    """Why a column cannot be used; empty where it can."""
     num_known, num_values = len(values.texts), len(set(values.texts))
     if not num_known:
         return "all missing"
@@ -275,7 +274,6 @@ def read_columns(path: Path) -> Columns:
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Names of the columns, and the rows."""
     try:
         text = read_text(path)
         head = next((line for line in text.split("\n") if line.strip()), "")
@@ -320,11 +318,7 @@ def encoded(plan: ColumnPlan, table: Any) -> Any:
 
 
 def _of_memory(table: Any) -> Columns:
-    """The columns of a data frame (pandas, Polars, Arrow) or of values by column.
-
-    Raises:
-        DataError: no rows, two columns of a name, or values that are not lists of one length.
-    """
+    """The columns of a data frame (pandas, Polars, Arrow) or of values by column."""
     names = list(getattr(table, "column_names", getattr(table, "columns", table)))
     if twice := [name for name, count in Counter(map(str, names)).items() if count > 1]:
         raise DataError(f"the table has more than one column {some(twice)}; give each a name of its own")

@@ -232,7 +232,6 @@ class _Turns(Generic[Task]):
         self._changed = Condition()
 
     def serve(self, work: Callable[[Task], None]) -> None:
-        """Do tasks until none waits."""
         while (task := self._next()) is not None:
             try:
                 work(task)
@@ -246,7 +245,6 @@ class _Turns(Generic[Task]):
                     self._changed.notify_all()
 
     def stop(self) -> None:
-        """Prevent that another task begins."""
         with self._changed:
             self._waiting.clear()
             self._changed.notify_all()

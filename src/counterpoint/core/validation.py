@@ -51,7 +51,6 @@ class _StrictLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key that occurs twice."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # pyright: ignore[reportUnknownMemberType]
         # Keys that cannot be counted, such as lists, are refused below.
         counts = Counter(key for key in keys if isinstance(key, Hashable))
@@ -65,7 +64,6 @@ class _StrictDumper(yaml.SafeDumper):
     """SafeDumper whose output the loader reads back: no aliases, and text that looks like a number is quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write a value out each time it occurs."""
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:

@@ -93,8 +93,6 @@ class _Facts(BaseModel, strict=True):
 
 
 class _PlainState(BaseModel, strict=True):
-    """Types of what ``state.json`` holds beside the optimiser's state."""
-
     position: dict[str, NonNegativeInt]
     scaler: dict[str, int | float]
     log: dict[str, int | float]
@@ -235,7 +233,6 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _write(temporary: Path, snapshot: Snapshot) -> dict[str, Seal]:
-    """Write and flush every file and the folder itself; returns the files' seals."""
     tensors: dict[str, Tensor] = {}
     plain = {
         "position": asdict(snapshot.position),
@@ -290,12 +287,7 @@ def _read(path: Path) -> Snapshot:
 
 
 def _plain_state(path: Path) -> dict[str, Any]:
-    """``state.json`` of a checkpoint, unpacked, except for the optimiser's state.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON, or values have other types than those that are written.
-    """
+    """``state.json`` of a checkpoint, unpacked and checked, except for the optimiser's state."""
     packed = dict(json.loads((path / STATE).read_text(encoding="utf-8")))
     plain = {name: value if name == "optimizer" else unpack(value, {}) for name, value in packed.items()}
     _PlainState.model_validate(plain)

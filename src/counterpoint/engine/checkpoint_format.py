@@ -157,7 +157,6 @@ def find_damage(folder: Path) -> str | None:
 
 
 def _wrong_names(folder: Path, known: set[str]) -> str | None:
-    """Say which file is missing, does not belong there, or is not a file."""
     with os.scandir(folder) as entries:
         found = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}  # a link may lead anywhere
     if missing := sorted(known - set(found)):
@@ -179,11 +178,7 @@ def _wrong_content(folder: Path, seals: Mapping[str, Seal]) -> str | None:
 
 
 def _body(folder: Path) -> dict[str, Any]:
-    """What the manifest says, once it is known to be whole.
-
-    Raises:
-        ValueError: it is damaged, or of another version.
-    """
+    """What the manifest says, once it is known to be whole."""
     path = folder / MANIFEST
     status = os.lstat(path)  # of the link itself, if it is one
     if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_MANIFEST_BYTES:

@@ -35,8 +35,6 @@ class FullState:
 
 
 class _OptimizerState(BaseModel, strict=True):
-    """Types of what ``Optimizer.state_dict`` returns."""
-
     state: dict[int, dict[str, Any]]
     param_groups: list[dict[str, Any]]
 

@@ -127,7 +127,6 @@ def _devices(job: TrainingJob) -> list[torch.device]:
 
 
 def _run_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, stop: StopRequest) -> None:
-    """Train from ``state.position`` to the end of its epoch."""
     epoch, num_batches = state.position.epoch, job.loader.order.batches_per_epoch
     # Time and batches of this process only: the speed of a resumed epoch is that of its rest.
     state.seconds, steps_here, stop_code = 0.0, num_batches - state.position.batch, 0
@@ -197,7 +196,6 @@ def _end_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, ste
 
 
 def _write_record(job: TrainingJob, record: EpochRecord) -> list[str]:
-    """Append to the metrics and the timings, and tell the loggers; returns the errors."""
     append_line(job.folder.metrics, record.metrics())
     append_line(job.folder.timings, record.timings())
     figures = {**record.metrics(), **record.timings()}
@@ -214,7 +212,6 @@ def _tried(logger: Logger, act: Callable[[], None]) -> str:
 
 
 def _record(job: TrainingJob, state: LoopState, measured: dict[str, float], steps_here: int) -> EpochRecord:
-    """Figures of the epoch that just ended."""
     batches = state.log.num_batches
     return EpochRecord(
         epoch=state.position.epoch + 1,
@@ -260,7 +257,6 @@ def _save(job: TrainingJob, state: LoopState) -> None:
 
 
 def _load(job: TrainingJob, snapshot: Snapshot) -> EpochLog:
-    """Bring method and optimiser to a checkpoint's state; returns its sums of the epoch."""
     try:
         job.engine.load_state(snapshot.state)
         return EpochLog(**snapshot.log)

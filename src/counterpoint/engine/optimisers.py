@@ -101,7 +101,6 @@ def _optimizer(groups: list[dict[str, Any]], settings: OptimSettings, *, is_shar
 
 
 def _keep_kernels(optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """A state to load, with this optimiser's kernels in place of those that computed it."""
     kernels = [{name: group[name] for name in KERNELS if name in group} for group in optimizer.param_groups]
     saved = state["param_groups"]
     if len(saved) != len(kernels):
@@ -234,7 +233,6 @@ def _at_once(params: list[Tensor]) -> int:
 
 
 def _check(**values: float) -> None:
-    """Refuse what cannot be a rate, a momentum, a decay or a trust coefficient."""
     for name, value in values.items():
         may_be_zero = name in ("momentum", "weight_decay")
         # The range is half-open: 1e-300 as its lower end means > 0. NaN compares false and is refused.

@@ -116,7 +116,6 @@ class TrainingDisplay:
 
 
 def _words(record: EpochRecord) -> str:
-    """The figures of an epoch in one line."""
     levels = {"chance": record.chance, "floor": record.floor}
     known = ", ".join(f"{name} {value:.2f}" for name, value in levels.items() if value is not None)
     measured = "".join(f" {name} {value:.1%}" for name, value in record.measured.items())

@@ -141,13 +141,11 @@ def _first_text(views: tuple[Tensor, ...], ids: Tensor, loss: Tensor) -> str:
 
 
 def _named_ids(ids_N: Tensor) -> str:
-    """The first few ids of a batch."""
     more = f" and {len(ids_N) - NUM_NAMED} more" if len(ids_N) > NUM_NAMED else ""
     return f"{ids_N[:NUM_NAMED].tolist()}{more}"
 
 
 def _stopped(position: Position, what: str, detail: str) -> str:
-    """The message of a step that was not taken."""
     return (
         f"{what} at step {position.step} (epoch {position.epoch + 1}): {detail}; the last checkpoint is untouched; try "
         "a lower --optim.learning-rate"

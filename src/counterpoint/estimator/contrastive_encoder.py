@@ -257,7 +257,6 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return samples, labels if is_usable else None
 
     def _vectors(self, *arrays: Any, **how: Any) -> Any:
-        """Vectors, and labels with them, as scikit-learn checks them; encoders compute in float32."""
         return validate_data(self, *arrays, dtype=np.float32, **how)
 
     def _images(self, X: Any, *, fewest: int) -> np.ndarray:
@@ -279,7 +278,6 @@ def _without_torch(values: Any, name: str) -> Any:
 
 @contextmanager
 def _run_folder(out: str | Path | None) -> Iterator[Path]:
-    """The requested run folder, or a temporary one."""
     if out is not None:
         yield Path(out)
         return
@@ -366,7 +364,6 @@ def seed_of(random_state: Any) -> int:
 
 
 def _further(settings: Any) -> dict[str, Any]:
-    """The settings that have no parameter."""
     if settings is None:
         return {}
     if not isinstance(settings, Mapping):

@@ -130,7 +130,6 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
 
 
 def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encoder]]:
-    """The encoder, or those of checkpoints, each with the end of its features' names."""
     if checkpoint is None or subject.folder is None:
         return [("", subject.encoder)]
     steps = steps_asked(subject.folder, checkpoint)
@@ -140,7 +139,6 @@ def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encod
 def _passed(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
 ) -> list[SampleFeatures]:
-    """Features of the samples of each source."""
     if subject.is_features:
         # On disk, if they lie there.
         rows = [cast(RowsStore, source.store).rows for source in subject.sources]
@@ -223,5 +221,4 @@ def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
 def _of_layer(
     name: str, found: Sequence[SampleFeatures], origin: Origin, about: Mapping[str, Any] = MappingProxyType({})
 ) -> FeatureSet:
-    """One layer's features by source."""
     return FeatureSet(name, tuple(each.layers[origin.layer] for each in found), dict(about), origin=origin)

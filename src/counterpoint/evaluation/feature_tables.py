@@ -89,7 +89,6 @@ class Tables:
         self._open.close()
 
     def _begin(self, name: str, part: np.ndarray) -> Callable[[int, np.ndarray], None]:
-        """Make room for an array."""
         shape = (self.num_rows, *part.shape[1:])
         if self.folder is not None:
             return self._open.enter_context(new_array(_file(self.folder, name), shape, part.dtype))
@@ -160,7 +159,6 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
 
 
 def _cache_base() -> Path | None:
-    """Folder of all tables; None where it cannot be made."""
     base = cache_folder() / "features"
     try:
         base.mkdir(parents=True, exist_ok=True)
@@ -175,12 +173,10 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _seal(folder: Path, name: str) -> Path:
-    """Where an array's hash lies."""
     return _file(folder, name).with_suffix(".json")
 
 
 def _is_sound(folder: Path, name: str) -> bool:
-    """Whether an array is there, as it was written."""
     try:
         return read_sealed(_seal(folder, name), must_be_sealed=True).get("hash") == _content_hash(_file(folder, name))
     except (RunError, OSError, ValueError, EOFError):  # of an empty file NumPy raises the last
@@ -205,7 +201,6 @@ def _opened(path: Path) -> Tensor | StoredRows | np.ndarray:
 
 
 def _as_rows(array: np.ndarray) -> Tensor | np.ndarray:
-    """Features as a tensor; anything else as it is."""
     return torch.from_numpy(array) if array.dtype == np.float32 else array
 
 

@@ -178,7 +178,6 @@ def _same(opened: tuple[Encoder, Source]) -> tuple[Encoder, Source]:
 
 @usual_modes()
 def _features_of(opened: tuple[Encoder, Source], rows: tuple[int, int], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """A worker's samples."""
     return features_of(*opened, names, slice(*rows))
 
 

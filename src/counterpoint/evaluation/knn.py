@@ -110,7 +110,6 @@ def _of_block(chunk_QD: Tensor, keys_BD: Tensor, own: range, size: int, k: int) 
 
 
 def _better(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
-    """The nearest of those found so far and of a later block."""
     if earlier.similarity_QK.shape[1] == 0:
         return later
     # Earlier ones come first: ties stay in the order of the bank.
@@ -198,7 +197,6 @@ class Vote:
     temperature: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse what is not a vote."""
         check_positive(self.temperature, "temperature", hint="0.07 to 0.1 is usual")
         if self.k < 1:
             raise ValueError(f"k must be >= 1, got {self.k}; 20 and 200 are usual")

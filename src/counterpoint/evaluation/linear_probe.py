@@ -172,7 +172,6 @@ class _Curvature:
         return direction_CD
 
     def learn(self, step_CD: Tensor, change_CD: Tensor) -> None:
-        """Remember what a step did to the slope."""
         product = _dot(step_CD, change_CD)
         # L is convex: a product that is not positive is rounding.
         if product > 0:
@@ -246,7 +245,6 @@ def fit_scaling(bank_ND: Rows) -> Scaling:
 
 
 def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Mean over the rows of a function of them, in float64."""
     total_D = torch.zeros(x_ND.shape[1], dtype=torch.float64)
 
     def add(_: slice, part_D: Tensor) -> None:

@@ -109,14 +109,12 @@ def is_encoder(subject: Any) -> bool:
 
 
 def _is_features(subject: Any) -> bool:
-    """Whether something is an array or a table, or a file; a run is a folder."""
     if isinstance(subject, str | Path):
         return is_file_or_shards(subject)
     return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
 
 
 def _open_features(features: Any, samples: Samples, look: LookSettings, reporter: Reporter) -> Subject:
-    """Features from anywhere: nothing is encoded."""
     given = [
         name
         for name in ("split", "root", "image_size", "max_bad", "altered", "checkpoint")

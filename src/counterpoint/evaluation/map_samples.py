@@ -161,12 +161,7 @@ def read_collection(folder: RunFolder) -> Collection | None:
 
 
 def _collection(arrays: Mapping[str, NDArray[Any]]) -> Collection:
-    """Check the arrays of the file.
-
-    Raises:
-        ValueError: one does not fit the others.
-        KeyError: one is missing.
-    """
+    """Check that the arrays of the file fit each other."""
     num, num_dims = len(arrays["rows"]), len(arrays["dims/fires"])
     names, classes = (tuple(map(str, arrays[name].ravel())) for name in ("names", "class_names"))
 

@@ -51,7 +51,6 @@ class EpochKNN:
     every: int
 
     def __post_init__(self) -> None:
-        """Refuse what could not be measured."""
         num_bank, num_queries = len(self.bank), len(self.queries)
         # Before training, not at the end of its first epoch.
         num_classes = len(self._labels[self.bank].unique())
@@ -85,7 +84,6 @@ class EpochKNN:
 
     @torch.no_grad()
     def _represent(self, backbone: nn.Module, positions: Tensor) -> Tensor:
-        """Float32 representations of some samples, on the CPU."""
         device = _device(backbone)
         prepared = (self.encoder.prepare(samples) for samples in raw_chunks(self.source, positions))
         # Chunk by chunk to the CPU: the device holds one chunk's features beside what training needs.

@@ -145,11 +145,7 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
 def _measurable(
     chosen: Sequence[Metric], asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
 ) -> tuple[Metric, ...]:
-    """The metrics that have what they need; all metrics that were requested by name must have it.
-
-    Raises:
-        UsageError: a metric that was named lacks something.
-    """
+    """The metrics that have what they need; all metrics that were requested by name must have it."""
     for metric in chosen:
         if metric.needs and not asked.corruptions:
             if not takes_all:

@@ -169,7 +169,6 @@ class Copies:
 
 
 def _plain(answer: SearchAnswer | Copies) -> dict[str, Any]:
-    """All but the pictures."""
     values = asdict(replace(answer, pictures={}))
     del values["pictures"]
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -203,7 +203,6 @@ class ShardFolder:
             yield from self._read(number)
 
     def _read(self, number: int) -> Iterator[ShardBlock]:
-        """Row groups of a shard."""
         path, rows = self.file(number), self.plan.rows(number)
         places = []
         try:

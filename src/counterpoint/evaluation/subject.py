@@ -105,7 +105,6 @@ def view_drawer(settings: TrainSettings, card: EncoderCard, own: OwnViews | None
 
 
 def _drawer(plan: Any, card: EncoderCard, seed: int) -> ViewDrawer:
-    """Views as the encoder takes them."""
     return ViewDrawer(plan, torch.tensor(card.mean), torch.tensor(card.std), seed)
 
 

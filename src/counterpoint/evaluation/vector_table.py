@@ -149,7 +149,6 @@ def _read_shards(path: Path) -> Columns:
 
 
 def _write_npz(table: Table, path: Path) -> None:
-    """Arrays names, vectors and (if known) labels."""
     arrays: dict[str, np.ndarray] = {"names": np.array(table.names), "vectors": table.vectors}
     if table.labels is not None:
         arrays["labels"] = np.array([label if label is not None else "" for label in table.labels])
@@ -171,7 +170,6 @@ def _write_csv(table: Table, path: Path) -> None:
 
 
 def _write_parquet(table: Table, path: Path) -> None:
-    """Columns name, label and vector, a fixed-size list of float32."""
     labels = list(table.labels) if table.labels is not None else [None] * len(table)
     with vector_writer(path, table.vectors.shape[1]) as write:
         write(table.names, labels, table.vectors)

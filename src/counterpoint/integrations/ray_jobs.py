@@ -74,7 +74,6 @@ class RayEngine:
                     ray.shutdown()
 
     def _share(self, there: dict[str, float]) -> tuple[dict[str, float], int]:
-        """What each worker takes of the cluster, and how many there are."""
         gpus, cpus = there.get("GPU", 0.0), there.get("CPU", 1.0)
         share = self.gpus_per_worker if self.gpus_per_worker is not None else float(gpus > 0)
         number = self.workers or max(1, int(gpus / share if share else cpus))
@@ -91,8 +90,6 @@ class RayEngine:
 
 @dataclass(frozen=True)
 class _Job(Generic[State]):
-    """What a worker begins with."""
-
     begin: Callable[[], State]
     folder: str
     versions: dict[str, str]
@@ -112,7 +109,6 @@ class _Worker(Generic[State]):
         """Be there, and open nothing."""
 
     def run(self, work: Callable[..., Result], *items: Any) -> Result:
-        """Do one piece."""
         if not self._state:
             job: _Job[State] = require_ray().get(self._job[0])
             check_versions(job.versions)
@@ -129,8 +125,6 @@ class _LostWorkerError(RunError):
 
 @dataclass(frozen=True)
 class _RayWorkers(Generic[State]):
-    """The actors."""
-
     ray: Any
     actors: list[Any]
 
@@ -227,11 +221,6 @@ def check_versions(expected: dict[str, str]) -> None:
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Start Ray here, or join a cluster.
-
-    Raises:
-        UsageError: it cannot be reached, or has other versions.
-    """
     if address not in ON_THIS_MACHINE:
         address = address if ":" in address else f"{address}:{PORT}"
         _knock(address)
@@ -242,11 +231,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Ask whether anybody listens, which Ray would try for minutes.
-
-    Raises:
-        UsageError: nobody does.
-    """
+    """Ask whether anybody listens, which Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()

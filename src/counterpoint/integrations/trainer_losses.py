@@ -145,8 +145,6 @@ class SentenceLoss(nn.Module):
 
 
 class _Column(nn.Module):
-    """Embeddings of some rows of a column."""
-
     def __init__(self, model: nn.Module, features: Features) -> None:
         super().__init__()
         self.model, self.features = model, features

@@ -129,7 +129,6 @@ def assemble(
 
 
 def _check_engine(resolution: Resolution, placement: Placement, num_train: int) -> None:
-    """Queues fit the data, and every rank gets equally many samples."""
     settings = resolution.settings
     asked = settings.target.queue_size
     if "target.queue_size" not in resolution.idle and asked != "auto" and asked > num_train:
@@ -148,7 +147,6 @@ def _check_engine(resolution: Resolution, placement: Placement, num_train: int) 
 def _method(
     settings: TrainSettings, source: Source, encoder: Encoder, placement: Placement, loss: Loss | None
 ) -> Method:
-    """The method, with BatchNorm over all ranks where there are several."""
     card = encoder.card
     parts = MethodParts(
         backbone=encoder.backbone,

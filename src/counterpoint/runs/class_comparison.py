@@ -251,7 +251,6 @@ class _Draws:
 
 
 def _draws(subject: Subject, counted: int | None) -> _Draws:
-    """Loss and negatives of a run, whose training counted the negatives of an anchor or did not."""
     settings = subject.settings
     assert settings is not None
     wiring = method_named(settings.method).wiring

@@ -141,7 +141,6 @@ class _Others:
         self.order_D = expected_activation(self.fitted_ND).argsort(descending=True, stable=True)
 
     def of(self, k: int, held_out: Tensor, num_units: int) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Name, codes of all samples, and reconstruction of those held out."""
         centred_ND, width = self.centred_ND, self.centred_ND.shape[1]
         dims = min(ENTRY_BYTES * k // VALUE_BYTES, width)
         axes_DK = self.axes_DD[:, :dims].float()
@@ -169,8 +168,6 @@ class _Others:
 
 
 class _Explained:
-    """Share of variance that a reconstruction of the held-out samples explains."""
-
     def __init__(self, x_QD: Tensor) -> None:
         self.x_QD, self.total = x_QD, float((x_QD - x_QD.mean(dim=0)).double().square().sum())
 
@@ -201,11 +198,9 @@ class _Votes:
         return int("".join("01"[right] for right in is_right), 2)
 
     def share(self, hits: int | None) -> float | None:
-        """Of the queries."""
         return None if hits is None else hits.bit_count() / len(self.queries)
 
     def behind(self, hits: int | None, own: int | None) -> Difference | None:
-        """In pairs, minus the sparse code."""
         return None if hits is None or own is None else compare_hits(hits, own, len(self.queries))
 
 

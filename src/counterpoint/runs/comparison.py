@@ -92,10 +92,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Evaluated:
-    """An evaluation with the path of its subject: a run's folder, or the file.
-
-    ``method`` is what runs of other seeds have in common.
-    """
+    """An evaluation with the path of its subject; ``method`` is what runs of other seeds have in common."""
 
     path: Path
     seed: int | None
@@ -104,7 +101,6 @@ class _Evaluated:
 
     @property
     def queries(self) -> str:
-        """What was asked about, and of what."""
         return f"{self.path} ({self.record.split.num_queries or 0:,} of {self.record.split.source})"
 
 
@@ -126,7 +122,6 @@ def _members(run: Run | SeedRuns | str | Path) -> list[_Evaluated]:
 
 
 def _of_run(run: Run, file: Path | None = None) -> _Evaluated:
-    """A run with its evaluation, or that of a file in its folder."""
     folder, command = run.folder, f"counterpoint evaluate {shlex.quote(str(run.path))}"
     file = folder.evaluation if file is None else file
     if not file.exists():
@@ -137,7 +132,6 @@ def _of_run(run: Run, file: Path | None = None) -> _Evaluated:
 
 
 def _record(file: Path, values: Mapping[str, Any], command: str) -> EvaluationRecord:
-    """What an evaluation found; ``command`` makes it again."""
     record = read_record(EvaluationRecord, values, str(file))
     if not record.rows:
         raise RunError(f"{file} is not an evaluation; make one with: {command}")
@@ -196,7 +190,6 @@ def _folder_of(group: Sequence[_Evaluated]) -> Path:
 def _chosen(
     records: Sequence[EvaluationRecord], metrics: Sequence[str], features: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Metric and features of each row of the table, metric by metric."""
     rows = [row for record in records for row in record.rows]
     asked = {
         "metric": (metrics, list(dict.fromkeys(row.protocol for row in rows))),
@@ -214,7 +207,6 @@ def _chosen(
 
 
 def _rows(group: Sequence[_Evaluated], metric: str, features: str) -> list[EvaluationRow]:
-    """The rows of a side; none where a run lacks the figure."""
     found = [row for run in group if (row := run.record.row(features, metric)) and row.figure is not None]
     return found if len(found) == len(group) else []
 

@@ -174,7 +174,6 @@ class Comparison:
         return words
 
     def _seed_words(self) -> list[str]:
-        """How many seeds would decide differences that are undecided over seeds."""
         open_ones = [row for row in self.rows if row.over_seeds and not row.over_seeds.is_told_apart]
         if not open_ones:
             return []

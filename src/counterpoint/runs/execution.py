@@ -73,7 +73,6 @@ class Hold(contextlib.ExitStack):
         create_seeds(self._folder.path, record)
 
     def _take_new(self) -> None:
-        """Lock the folder, which may not exist yet."""
         path = self._folder.path
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -107,7 +106,6 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
 
 
 def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_resumed: bool) -> float:
-    """Train and keep the record; returns the seconds that the run has taken so far."""
     folder = job.folder
     before = folder.read_status()
     started, seconds_before = time.perf_counter(), (before.seconds or 0.0) if is_resumed else 0.0

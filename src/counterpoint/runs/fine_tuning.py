@@ -171,7 +171,6 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
 
 
 def _recipe(asked: TrainSettings, views: dict[str, Any], num_train: int) -> dict[str, Any]:
-    """The papers' settings by default; a section whose name the user set is the user's."""
     epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
     batch = usual_batch(num_train)[0] if asked.batch_size == "auto" else asked.batch_size
     recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}

@@ -63,7 +63,6 @@ def held_out_beside_training(
 
 
 def _told(subject: Subject, features: SampleFeatures) -> dict[str, ToldApart]:
-    """How well both parts are told apart, by the embedding and by raw input."""
     labels = subject.source.labels
     parts = matched_parts(subject.split.train, subject.split.held_out, labels)
     label_N = None if labels is None or not bool((labels >= 0).any()) else labels[parts[0]]

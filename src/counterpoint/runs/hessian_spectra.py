@@ -116,7 +116,6 @@ def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
 
 
 def _check_memory(loss: CoupledLoss, asked: CurvatureSettings) -> None:
-    """Require room for the vectors of Lanczos and for the graph of the batch before the first product."""
     steps = min(asked.steps, loss.num_parameters)
     vectors = steps + BASES + asked.probes
     needed = vectors * loss.num_parameters * loss.inputs[0].element_size()

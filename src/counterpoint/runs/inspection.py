@@ -103,7 +103,6 @@ def diagnose(
 
 
 def _diagnose_subject(judged: Subject, asked: LookSettings, threshold: float, reporter: Reporter) -> Findings:
-    """Measure representation and embedding beside the untrained encoder, and write what was found."""
     source = judged.source
     if not judged.has_views:
         reporter.say(
@@ -133,7 +132,6 @@ def _judged(
     concepts: tuple[Concept, ...],
     threshold: float,
 ) -> Findings:
-    """What the evidence means, with what the figures depend on."""
     settings = {
         "sparsity_threshold": threshold,
         "num_samples": len(z_ND),

@@ -140,7 +140,6 @@ def go_on_with(folder: RunFolder, settings: TrainSettings, start: Start) -> Run:
 def _assemble(
     folder: RunFolder, settings: TrainSettings, start: Start, weights: WarmStart | None, *, is_begun: bool = False
 ) -> tuple[Assembled, TrainingJob]:
-    """Open the data and build every part, before anything is written."""
     require_float32()
     opens = with_own_columns(folder, settings) if is_begun else settings
     source = open_given(opens, start.given, start.reporter, weights)

@@ -156,7 +156,6 @@ def _temperature(settings: TrainSettings, loss: Loss) -> float | None:
 
 
 def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> tuple[NearPair, ...]:
-    """The closest pairs with names and classes."""
     found = []
     for both, cosine, own in zip(near.pairs_P2.tolist(), near.cosine_P, near.own_P, strict=True):
         numbers = [] if labels is None else labels.numbers[both].tolist()
@@ -172,8 +171,6 @@ def _nearest(near: NearSamples, names: Sequence[str], labels: Labels | None) -> 
 
 
 def _figures(found: Sequence[PairRecord]) -> dict[str, float | None]:
-    """Means and intervals over batches, by their names in the record."""
-
     def over(name: str) -> Interval:
         return over_batches([getattr(each, name) for each in found])
 

@@ -183,7 +183,6 @@ def _read(path: Path) -> RecipeFile:
 
 
 def _recipes_of(path: Path) -> dict[str, Recipe]:
-    """The recipes of a file: its own, and one for each arm."""
     file = _read(path)
     below = [_read(place) for place in _files() if place.stem == file.extends]
     files = [*below, file]

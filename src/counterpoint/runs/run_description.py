@@ -158,7 +158,6 @@ def _samples(assembled: Assembled) -> str:
 
 
 def _pairs(assembled: Assembled) -> str:
-    """What the loss contrasts, and how long."""
     settings, loss, size = assembled.settings, assembled.loss, assembled.order.batch_size
     epochs = "1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs"
     length = f"{epochs} of {assembled.order.batches_per_epoch} steps"

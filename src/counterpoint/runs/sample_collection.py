@@ -127,7 +127,6 @@ def dominant_dims(unit_MD: Tensor) -> Tensor:
 
 
 def _dimensions(z_ND: Tensor, labels: Tensor | None, chosen_MD: Tensor, threshold: float) -> Dimensions:
-    """Every dimension of the embedding: figures of all samples, the strongest of those on the map."""
     purity = class_purity(z_ND, labels, threshold=threshold) if labels is not None else None
     num_dims, num_top = z_ND.shape[1], min(NUM_TOP, len(chosen_MD))
     # Stable: equal samples come in their own order, on every machine.
@@ -177,7 +176,6 @@ def _tiles(source: Source, rows: list[int], side: int) -> np.ndarray:
 
 
 def _sheet(tiles: np.ndarray, side: int, quality: int) -> Sheet:
-    """Set pictures row by row into one file."""
     columns = math.ceil(math.sqrt(len(tiles)))
     num_rows, old = math.ceil(len(tiles) / columns), tiles.shape[1]
     filled = np.full((num_rows * columns, old, old, 3), GROUND, np.uint8)

@@ -155,7 +155,6 @@ class Selection:
         return "\n".join([self.verdict, "", *lines, "", *self._remarks()])
 
     def _remarks(self) -> Iterator[str]:
-        """What a reader must know about the table, a paragraph each."""
         labelled = f", {self.num_labelled:,} of them with their labels" if self.num_labelled else ""
         words = [
             f"{self.num_samples:,} samples of {self.source}{labelled}, the same for all, and the same views of them, "
@@ -186,14 +185,7 @@ FIGURES: Mapping[str, Callable[[Tensor, Pair], float]] = {
 
 @dataclass(frozen=True)
 class _Measured:
-    """An encoder with the figures that rank it.
-
-    Attributes:
-        name: for the table.
-        faults: see ``Candidate.faults``.
-        figures: of all samples, by ``Ranker.name``.
-        left_out: the same without each group of samples.
-    """
+    """An encoder with the figures that rank it, of all samples and without each group of them."""
 
     name: str
     faults: tuple[str, ...]
@@ -262,7 +254,6 @@ def select(
 
 
 def _opened(run: Any, samples: Samples, asked: LookSettings, reporter: Reporter) -> list[Subject]:
-    """An encoder beside its samples, or several checkpoints of it, by their names."""
     step = asked.checkpoint
     if isinstance(run, str) and not Path(run).exists() and (parts := run.rpartition("@"))[2].isdigit():
         run, step = parts[0], parts[2]
@@ -328,7 +319,6 @@ def _labelled(subject: Subject) -> Tensor:
 
 
 def _measured(subject: Subject, *, labelled: bool, cache: bool) -> _Measured:
-    """Pass samples and views through an encoder, and look for faults."""
     chosen_N, encoder = _chosen(subject), subject.encoder
     backbone = untrained_backbone(subject)
     features = extract(encoder, subject.source, LAYERS, cache=cache)

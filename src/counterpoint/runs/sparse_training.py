@@ -141,8 +141,6 @@ def _fit_length(code: SparseCode, x_ND: Tensor, sizes: tuple[int, ...]) -> None:
 
 
 class _CodeSteps:
-    """Steps of the training, and what is known of the load of each unit."""
-
     def __init__(self, code: SparseCode, plan: CodePlan, labels_N: Tensor | None) -> None:
         self.code, self.plan = code, plan
         self.optimizer = build_optimizer(code, plan.optim)
@@ -154,7 +152,6 @@ class _CodeSteps:
         self.idle_H = torch.zeros_like(code.shift_H)  # steps
 
     def take(self, batch_3BD: Tensor, rows_B: Tensor, step: int, progress: float) -> float:
-        """One step on samples and two views of each; returns the loss."""
         code, sizes, size = self.code, self.plan.sizes, len(rows_B)
         x_MD = batch_3BD.flatten(0, 1)
         all_MH = code.activations(x_MD)

@@ -169,13 +169,11 @@ def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
 
 
 def _of_code(settings: dict[str, Any], sizes: tuple[int, ...], dims: int) -> dict[str, Any]:
-    """Settings of the code beside those that were given."""
     own = {"projector.kind": "sparse", "projector.features": dims, "projector.active": sizes[-1]}
     return {**own, **{name: value for name, value in settings.items() if name not in ("encoder", "views")}}
 
 
 def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings:
-    """Batch, epochs and optimiser, where they were not given."""
     num = assembled.num_train
     if num < FEWEST:
         raise DataError(f"{assembled.source.name} has {num} training samples; a sparse code needs at least {FEWEST}")
@@ -192,7 +190,6 @@ def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings
 
 
 def _labels(assembled: Assembled, supervised: bool) -> Tensor | None:
-    """Classes of the training samples where they are trained on."""
     if not supervised:
         return None
     labels = assembled.source.labels
@@ -204,7 +201,6 @@ def _labels(assembled: Assembled, supervised: bool) -> Tensor | None:
 def _train(
     assembled: Assembled, x_ND: Tensor, sizes: tuple[int, ...], labels_N: Tensor | None, reporter: Reporter
 ) -> None:
-    """Train the code, log each epoch, and save the encoder."""
     settings, code, folder = assembled.settings, assembled.encoder.projector, out_folder(assembled.settings)
     assert isinstance(code, SparseCode)
     positions = assembled.part.positions

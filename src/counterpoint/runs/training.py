@@ -209,7 +209,6 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
 
 
 def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Source:
-    """The data of all seeds, as a run that has begun opened them, or as the first one will."""
     if begun is not None and begun.is_ours and not is_beginning(begun):
         return open_given(with_own_columns(begun, recorded_settings(begun)), start.given, start.reporter)
     return open_given(settings, start.given, start.reporter, initial_weights(settings))
@@ -226,7 +225,6 @@ def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSett
 
 
 def _way(folder: RunFolder, start: Start) -> str:
-    """Whether to continue with the seeds in the folder, or to begin."""
     if not folder.holds_seeds or is_beginning_of_seeds(folder):
         return BEGIN
     if start.resume or is_restart(start.placement, folder.read_seeds().launch):
@@ -248,10 +246,7 @@ def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: s
 
 
 def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord) -> None:
-    """Write what has changed.
-
-    The seeds of before are required, and perhaps more, the same samples, and settings that no run refuses.
-    """
+    """Write what has changed; the seeds of before, the same samples and the same settings are required."""
     before = folder.read_seeds()
     if not set(before.seeds) <= set(record.seeds):
         raise UsageError(

@@ -155,7 +155,6 @@ def _status(folder: RunFolder) -> str:
 
 
 def _checkpoints(folder: RunFolder, found: list[_Replayable]) -> Iterator[Check]:
-    """Each checkpoint against its manifest and its run; those that verify are noted, newest first."""
     for path in list_checkpoints(folder.checkpoints):
         try:
             num_bytes = sum(file.stat().st_size for file in path.iterdir())
@@ -237,7 +236,6 @@ def _metrics(folder: RunFolder, found: list[_Replayable]) -> str:
 
 
 def _asked(folder: RunFolder) -> str:
-    """``config.yaml``, which may be missing."""
     if not folder.config.exists():
         raise _NotCheckedError("it is missing, and nothing depends on it")
     text = read_text(folder.config)
@@ -248,7 +246,6 @@ def _asked(folder: RunFolder) -> str:
 
 
 def _timings(folder: RunFolder) -> Iterator[Check]:
-    """``timings.jsonl``, which may be missing."""
     name = folder.timings.name
     if folder.timings.exists():
         lines = read_lines(folder.timings)
@@ -263,7 +260,6 @@ def _label(folder: RunFolder, path: Path) -> str:
 
 
 def _results(folder: RunFolder) -> Iterator[Check]:
-    """The second encoder, and what verbs have found out about the encoder of a folder."""
     if folder.home != folder and (folder.weights.exists() or folder.encoder_card.exists()):
         yield _looked_at(_label(folder, folder.weights), _saved, folder, None)
     others = sorted(folder.other_evaluations.glob("*.json"))
@@ -276,7 +272,6 @@ def _results(folder: RunFolder) -> Iterator[Check]:
 
 
 def _derived(folder: RunFolder, path: Path) -> str:
-    """A result: of this run, of its weights, and as it was written."""
     read_derived(folder, path)
     return f"matches its own hash, and is of {folder.weights.name}"
 

@@ -136,7 +136,6 @@ def _centres(rows_ND: Rows, num_buckets: int) -> Tensor:
 
 @usual_modes()
 def _nearest_centres(rows_ND: Rows, rows: tuple[int, int], centres_BD: Tensor) -> np.ndarray:
-    """Number of each row's bucket."""
     unit = unit_rows(rows_ND[slice(*rows)].float())
     return torch.cat([(part @ centres_BD.T).argmax(dim=1) for part in unit.split(QUERIES)]).numpy().astype(np.int32)
 

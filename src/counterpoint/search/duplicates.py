@@ -116,7 +116,6 @@ def duplicates(
 
 
 def _told(pairs: NearPairs) -> str:
-    """How many pairs the buckets lose."""
     recall = pairs.recall
     if recall is None:
         return "No sampled row has a near one, so that nothing says how many pairs were missed."

@@ -107,7 +107,6 @@ class SearchedSamples:
         return Neighbours(similarity_QK, torch.cat([each.positions_QK for each in parts]))
 
     def _ranked(self, queries_QD: Tensor, row_QW: Tensor, k: int) -> Neighbours:
-        """The best k candidates by their cosines in float64."""
         # Row by row, so that copies get the same bits.
         rows_QWD = self.vectors(row_QW.flatten()).view(*row_QW.shape, -1).double()
         similarity_QW = (rows_QWD * queries_QD.double()[:, None]).sum(dim=2)

@@ -153,7 +153,6 @@ def _queries_of(known: SearchedSamples, word: Any) -> list[Query]:
 
 
 def _of_path(known: SearchedSamples, path: Path) -> list[Query]:
-    """Samples of a file or a folder, as the encoder takes them."""
     subject = known.subject
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return [_of_picture(known, path)]

@@ -101,7 +101,6 @@ class Shards:
     part: WorkPart = field(default_factory=WorkPart)
 
     def __post_init__(self) -> None:
-        """Refuse shards without rows."""
         if self.rows is not None and self.rows < 1:
             raise UsageError(f"shards must have at least 1 row, got {self.rows}; 10,000 to 1,000,000 are usual")
 
@@ -157,8 +156,6 @@ def embed_shards(
 
 @dataclass(frozen=True)
 class _OpenTable:
-    """What a worker makes shards of."""
-
     subject: Subject
     plan: TablePlan
 
@@ -197,7 +194,6 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def _make(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, reporter: Reporter) -> None:
-    """Make the shards of a part that are missing or have not the hash they had."""
     plan = folder.plan
     own = part.of(plan.num_shards)
     missing = folder.unfinished(own, reporter.say)
@@ -212,7 +208,6 @@ def _make(folder: ShardFolder, workers: Workers[_OpenTable], part: WorkPart, rep
 
 @usual_modes()
 def _make_shard(table: _OpenTable, number: int, folder: ShardFolder) -> float:
-    """Make one shard, and return the seconds that it took."""
     check_same(folder.plan, table.plan, folder.path / SHARD_PLAN)
     begun = time.perf_counter()
     # A worker that died may have finished it.
