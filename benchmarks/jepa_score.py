@@ -26,7 +26,7 @@ from torch.func import jacrev
 from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.numerics import unit_rows
-from counterpoint.core.terminal_text import markdown_table
+from counterpoint.core.terminal_text import TextTable
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.features import evenly_spaced
@@ -137,7 +137,7 @@ def main(words: Sequence[str] | None = None) -> None:
     print(
         heading("cpu", "jepa_score.py"), f"{asked.number} pictures of each kind; areas under the ROC curve.", sep="\n"
     )
-    print(markdown_table(head, rows, "llrrrl"))
+    print(TextTable(head, rows, "llrrrl").to_markdown())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from counterpoint.core.data_settings import LookSettings, SourceSettings
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run import Run
 from counterpoint.core.run_records import EvaluationRecord, read_record
-from counterpoint.core.terminal_text import markdown_table
+from counterpoint.core.terminal_text import TextTable
 from counterpoint.core.validation import nest
 from counterpoint.data.sources import open_source
 from counterpoint.diagnostics.label_agreement import left_out_places
@@ -215,7 +215,7 @@ def report(sets: Sequence[Ranked]) -> str:
         ]
         for row, name in enumerate(sets[0].figures)
     ]
-    lines = [markdown_table(head, rows, "l" + "r" * (len(head) - 1)), ""]
+    lines = [TextTable(head, rows, "l" + "r" * (len(head) - 1)).to_markdown(), ""]
     for each in sets:
         own, both = each.correlations(), rank_correlation(*each.accuracies.T)
         lines.append(f"{each.name}: {len(each.accuracies)} encoders, Spearman's of probe with kNN {both:+.2f}")

@@ -12,7 +12,7 @@ from typing import Any
 from counterpoint.core.errors import RunError
 from counterpoint.core.files import read_json
 from counterpoint.core.paired_shares import LEVEL, holm
-from counterpoint.core.terminal_text import markdown_table
+from counterpoint.core.terminal_text import TextTable
 from reproductions.catalogue import CATALOGUE, DRAWINGS
 from reproductions.paper_items import item_rows
 from reproductions.study import PAPERS, Study, studies
@@ -101,7 +101,7 @@ def seeds_table() -> str:
             spans = [f"{result.seeds[0]} to {result.seeds[-1]}" for result in (kept[study.name], other)]
             rows.append([f"`{study.name}`", " and ".join(spans), str(len(pairs)), str(alike), str(turned)])
     head = ["study", "seeds", "claims", "with one verdict", "turned around"]
-    return markdown_table(head, rows, "llrrr", is_markdown=True)
+    return TextTable(head, rows, "llrrr").to_markdown(is_markdown=True)
 
 
 def figures_of(paper: str) -> list[dict[str, Any]]:
@@ -178,7 +178,7 @@ def _figure_section(figure: Mapping[str, Any]) -> str:
         [claim["what"], _written(claim["paper"]), _written(claim["ours"]), _verdict(claim)]
         for claim in figure["claims"]
     ]
-    table = markdown_table(["claim", "paper", "ours", "verdict"], rows, "lllr", is_markdown=True)
+    table = TextTable(["claim", "paper", "ours", "verdict"], rows, "lllr").to_markdown(is_markdown=True)
     command = f"```sh\npython -m reproductions {figure['name']}\n```"
     settings = ", ".join(f"{name} {value}" for name, value in figure["settings"].items())
     made = f"{settings}; commit {figure['made']['commit']}."
@@ -209,8 +209,8 @@ def summary_page() -> str:
         counts.append([f"[{paper}]({paper}.md)", *(str(words.count(kind)) for kind in (HOLDS, FAILS, UNTOLD))])
         rows += [[paper, f"`{item.name}`", *row] for item in known for row in item.rows]
     head = ["paper", "table or figure", "claim", "found", "verdict", CORRECTED]
-    parts.append(markdown_table(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr", is_markdown=True))
-    parts.append(markdown_table(head, rows, "llllll", is_markdown=True))
+    parts.append(TextTable(["paper", HOLDS, FAILS, UNTOLD], counts, "lrrr").to_markdown(is_markdown=True))
+    parts.append(TextTable(head, rows, "llllll").to_markdown(is_markdown=True))
     parts += [
         "## Other seeds",
         "Studies that were run once more from another first seed (`python -m reproductions NAME --seed 100`). A "
@@ -219,8 +219,8 @@ def summary_page() -> str:
         "## Every table and figure",
         "What is printed, what the studies have of it at the paper's scale and at the small one, where other sets "
         "stand in, and what is left out. What a study has without a result is named at the end of its paper's page.",
-        markdown_table(
-            ["item", "printed", "paper's scale", "small", "left out"], item_rows(), "lllll", is_markdown=True
+        TextTable(["item", "printed", "paper's scale", "small", "left out"], item_rows(), "lllll").to_markdown(
+            is_markdown=True
         ),
     ]
     return "\n\n".join(part.rstrip() for part in parts) + "\n"

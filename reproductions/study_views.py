@@ -7,7 +7,7 @@ from typing import Any
 
 from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics, metric_under
-from counterpoint.core.terminal_text import aligned, markdown_table
+from counterpoint.core.terminal_text import TextTable
 from reproductions.panels import LinePanel, Panel, Series, TablePanel
 from reproductions.reproduction import Claim, PictureGrid, Reproduction
 from reproductions.study import PAPERS, Study, StudyClaim
@@ -83,7 +83,7 @@ def as_text(study: Study, result: StudyResult) -> str:
     """Table and verdicts for a terminal."""
     lines = [f"{study.title} ({study.paper}, {study.item}; {result.scale} scale: {result.data})"]
     for head, rows in (table(study, result), printed_table(study)):
-        lines += ["", *aligned([head, *rows], "l" + "r" * (len(head) - 1))] if rows else []
+        lines += ["", *TextTable(head, rows, "l" + "r" * (len(head) - 1)).lines] if rows else []
     for claim, row, judged in zip(study.claims, claim_rows(study, result), result.claims, strict=True):
         lines += ["", f"{row[4]}: {claim.says}"]
         told = f"difference {row[2]}; {judged['num_seeds']} seeds could tell {row[3]}. {claim.source}"
@@ -161,8 +161,8 @@ def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str]) -> 
     differing = zip(study.claims, rows, strict=True)
     parts = [
         f"## {study.item}: {study.title}",
-        *(markdown_table(head, rows, "l" + "r" * (len(head) - 1), is_markdown=True) for head, rows in tables),
-        markdown_table([*CLAIM_HEAD, CORRECTED], rows, "lllrll", is_markdown=True),
+        *(TextTable(head, rows, "l" + "r" * (len(head) - 1)).to_markdown(is_markdown=True) for head, rows in tables),
+        TextTable([*CLAIM_HEAD, CORRECTED], rows, "lllrll").to_markdown(is_markdown=True),
         *(f"Why not, perhaps ({claim.says}): {claim.why}" for claim, row in differing if claim.why and row[4] != HOLDS),
         *(note for note in (study.at_words(result.scale), *study.remarks) if note),
         made_words(study, result),

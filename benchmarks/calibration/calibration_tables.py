@@ -9,7 +9,7 @@ from calibration.cases import FIRST, Case
 from calibration.feature_faults import FAULTS
 from calibration.healthy_features import FAMILIES
 from calibration.trained_faults import HEALTHY, TRAINED_FAULTS
-from counterpoint.core.terminal_text import in_markdown, markdown_table
+from counterpoint.core.terminal_text import TextTable, in_markdown
 from counterpoint.evaluation.evaluation_result import KNN, PROBE
 from counterpoint.evaluation.metric_types import wilson
 
@@ -34,14 +34,14 @@ def feature_tables(cases: Sequence[Case]) -> str:
             np.mean([case.is_named(FAULTS[name].found_as) for case in of]) >= 0.9 for name, of in faults.items()
         ]
         parts += [
-            markdown_table(head, rows, "llrlrll"),
+            TextTable(head, rows, "llrlrll").to_markdown(),
             f"All faults: {_share(sum(found), len(found))} named in the first {FIRST} findings; "
             f"{sum(is_enough)} of {len(is_enough)} faults in at least 90 % of their cases.",
         ]
         parts += [f"- {name}: {FAULTS[name].unknowable}." for name in faults if FAULTS[name].unknowable]
     if healthy := _by_name(done, FAMILIES):
         head = ["healthy features", "what they are", "sets", "severe", "misleading warning", "what was said"]
-        parts.append(markdown_table(head, [_healthy_row(name, of) for name, of in healthy.items()], "llrrrl"))
+        parts.append(TextTable(head, [_healthy_row(name, of) for name, of in healthy.items()], "llrrrl").to_markdown())
         severe, misled = ([_alarms(case)[place] for of in healthy.values() for case in of] for place in (0, 1))
         parts.append(
             f"All healthy sets: severe verdicts {_share(sum(severe), len(severe))}; misleading warnings "
@@ -59,17 +59,17 @@ def trained_tables(cases: Sequence[Case]) -> str:
         "its figure improves", "kNN, %", "probe, %",
     ]  # fmt: skip
     rows = [_trained_row(name, of) for name, of in faults.items()]
-    parts = [markdown_table(head, rows, "llrlrllrll")]
+    parts = [TextTable(head, rows, "llrlrllrll").to_markdown()]
     tried = [case for case in done if case.gain is not None]
     if tried:
         improved = [bool(case.is_improved) for case in tried]
         parts += [
             f"First remedies: {sum(improved)} of {len(improved)} improve their figure.",
-            markdown_table(
+            TextTable(
                 ["finding", "helped", "points", "changes"],
                 [_remedy_row(name, [case for case in tried if case.remedy == name]) for name in _remedies(tried)],
                 "lrrl",
-            ),
+            ).to_markdown(),
             "Helped: the mean accuracy of kNN and linear probe on pictures that no training saw is higher after the "
             "remedy; points: by how much on average.",
         ]

@@ -73,7 +73,7 @@ def test_the_record_names_every_file_with_its_hash_and_what_was_compared(exporte
     assert exported.format("folder").difference <= 1e-6
     assert len(exported.format("folder").sizes) == 3
     assert json.loads(json.dumps(exported.to_dict()))["path"] == str(folder)
-    for text in (str(exported), exported.table()):
+    for text in (str(exported), exported.table.to_markdown()):
         assert "model.safetensors" in text
 
 

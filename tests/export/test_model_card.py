@@ -9,7 +9,7 @@ import yaml
 
 import counterpoint as cp
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, packed_hits
-from counterpoint.core.terminal_text import as_code, as_text, markdown_table
+from counterpoint.core.terminal_text import TextTable, as_code, as_text
 from counterpoint.export.model_card import not_better, share
 
 EMPTY = ("more information needed", "[more", "todo", "n/a", "none were known")
@@ -86,7 +86,7 @@ def test_limits_tell_of_the_class_sizes(counts: list[int], words: str, run: cp.R
 def test_text_from_outside_ends_no_table_and_begins_no_link() -> None:
     assert as_text("a<img>[x](y)\n# z") == r"a\<img\>\[x\](y)\\n\# z"
     # Behind two backslashes a bar would end the cell.
-    assert markdown_table(["by"], [[as_text("knn on a|b")]], "l").endswith("\n| knn on a\\|b |")
+    assert TextTable(["by"], [[as_text("knn on a|b")]], "l").to_markdown().endswith("\n| knn on a\\|b |")
     assert as_code("a`b\n") == r"``a`b\n``"
     assert as_code("`a") == "`` `a ``"
     assert as_text("/vol/ada/photos") == "…/photos"

@@ -17,7 +17,7 @@ from torch import Tensor
 from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
-from counterpoint.core.terminal_text import aligned, shown_lines
+from counterpoint.core.terminal_text import TextTable, shown_lines
 from counterpoint.losses.build import build_loss
 from counterpoint.losses.class_level import ClassLevel, LogOfSum
 from counterpoint.losses.loss import Loss
@@ -81,8 +81,9 @@ def answer_run(flags: GeometryFlags) -> None:
     asked = "; ".join(f"{name} {value}" for name, value in optimum.question.items())
     ends = [f"risk {optimum.risk:.12g}, gap {found.geometry.duality_gap:.2g}: {optimum.status}", *optimum.notes]
     parts = [f"question: {asked}", *class_words(record)], ends
+    table = TextTable(head, cut, "l" + "r" * (len(head) - 1))
     first, last = ([textwrap.fill(words, TEXT_WIDTH) for words in part] for part in parts)
-    print(shown_lines("\n".join([*first, "", *aligned([head, *cut], "l" + "r" * (len(head) - 1)), *more, "", *last])))
+    print(shown_lines("\n".join([*first, "", *table.lines, *more, "", *last])))
 
 
 def _shares(flags: GeometryFlags) -> list[float]:

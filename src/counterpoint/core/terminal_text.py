@@ -3,9 +3,12 @@
 In a table no cell ends its column; as text in Markdown a name begins no link and no markup.
 """
 
+import csv
 import html
+import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 # Control characters drive the terminal (colours, titles, the clipboard), direction overrides turn a name around, others
 # are unseen or end a line; surrogates are bytes that are not UTF-8. Joiners stay: scripts and emoji use them.
@@ -40,15 +43,6 @@ def shown_lines(text: object) -> str:
     c
     """
     return "\n".join(map(shown, str(text).split("\n")))
-
-
-def preformatted(text: object) -> str:
-    """A record as a notebook shows it: its text, in columns.
-
-    >>> preformatted("a  <b>")
-    '<pre>a  &lt;b&gt;</pre>'
-    """
-    return f"<pre>{html.escape(shown_lines(text))}</pre>"
 
 
 def printable(text: str) -> str:
@@ -90,45 +84,80 @@ def _last_part(path: str) -> str:
     return "…/" + re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
-# A bar means something in tables alone, and `markdown_table` escapes it; :// makes a link of the text around it.
+# A bar means something in tables alone, and `TextTable` escapes it; :// makes a link of the text around it.
 _ACTIVE = re.compile(r"([\\`*_\[\]<>#&~$]|:(?=//))")
 
 
-def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Lines for a terminal: each column is as wide as its longest cell.
+@dataclass(frozen=True)
+class TextTable:
+    r"""A table for people: one record, printed and written in every form that is asked for.
 
-    Args:
-        rows: cells, the titles first.
-        sides: as those of ``markdown_table``.
-
-    >>> aligned([["name", "share"], ["cat", "50%"]], "lr")
-    ['name  share', 'cat     50%']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    fill = {"l": str.ljust, "r": str.rjust}
-    return [
-        "  ".join(fill[side](cell, width) for cell, width, side in zip(row, widths, sides, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: str, *, is_markdown: bool = False) -> str:
-    r"""A table without a line end behind it.
-
-    Args:
-        head: titles.
-        rows: cells.
+    Attributes:
+        head: titles of the columns.
+        rows: cells, which may come from outside.
         sides: ``l`` or ``r`` for each column, the side on which its cells are aligned.
-        is_markdown: titles and cells are Markdown already; else they are text that may come from outside.
 
-    >>> print(markdown_table(["name", "share"], [["<b>a|b", "50%"]], "lr"))
+    >>> table = TextTable(["name", "share"], [["<b>a|b", "50%"]], "lr")
+    >>> print(table)
+    name    share
+    <b>a|b    50%
+    >>> print(table.to_markdown())
     | name | share |
     |---|---:|
     | \<b\>a\|b | 50% |
+    >>> table.to_csv()
+    'name,share\n<b>a|b,50%\n'
     """
-    rule = "".join("---:|" if side == "r" else "---|" for side in sides)
-    first, *others = [cells if is_markdown else list(map(in_markdown, cells)) for cells in (head, *rows)]
-    return "\n".join([_markdown_line(first), f"|{rule}", *map(_markdown_line, others)])
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    sides: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines for a terminal, the titles first: each column is as wide as its longest cell."""
+        cells = [list(map(shown, row)) for row in (self.head, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        fill = {"l": str.ljust, "r": str.rjust}
+        return [
+            "  ".join(
+                fill[side](cell, width) for cell, width, side in zip(row, widths, self.sides, strict=True)
+            ).rstrip()
+            for row in cells
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def to_markdown(self, *, is_markdown: bool = False) -> str:
+        """Markdown without a line end behind it.
+
+        Args:
+            is_markdown: titles and cells are Markdown already; else they are text, of which no markup is made.
+        """
+        rule = "".join("---:|" if side == "r" else "---|" for side in self.sides)
+        first, *others = [row if is_markdown else list(map(in_markdown, row)) for row in (self.head, *self.rows)]
+        return "\n".join([_markdown_line(first), f"|{rule}", *map(_markdown_line, others)])
+
+    def to_csv(self) -> str:
+        """Comma-separated values, the titles first."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        head, *rows = (
+            "".join(f"<{tag}>{html.escape(shown(cell))}</{tag}>" for cell in row)
+            for tag, row in [("th", self.head), *(("td", row) for row in self.rows)]
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table>"
+
+
+class Printed:
+    """What a notebook shows as it is printed: its text, in columns."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(shown_lines(self))}</pre>"
 
 
 def in_markdown(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterpoint.core.run_records import EvaluationRow, Figure, Listed, Record, Text
-from counterpoint.core.terminal_text import preformatted
+from counterpoint.core.terminal_text import Printed
 from counterpoint.diagnostics import remedies
 from counterpoint.diagnostics.checks import (
     collapse_checks,
@@ -95,7 +95,7 @@ CATALOGUE: Mapping[str, Check] = {
 }
 
 
-class Findings(Record):
+class Findings(Record, Printed):
     """A diagnosis.
 
     Attributes:
@@ -151,9 +151,6 @@ class Findings(Record):
     def limits(self) -> str:
         """One line on missing input; empty without missing input."""
         return f"Not checked, as input was missing or too little: {', '.join(self.unjudged)}." if self.unjudged else ""
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in ``findings.json``."""

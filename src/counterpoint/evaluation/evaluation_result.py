@@ -20,7 +20,7 @@ from counterpoint.core.run_records import (
     corruption_means,
     read_record,
 )
-from counterpoint.core.terminal_text import aligned, preformatted, shown
+from counterpoint.core.terminal_text import Printed, TextTable, shown
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.engine.progress import Reporter
@@ -31,13 +31,12 @@ from counterpoint.methods.catalogue import CATALOGUE as METHODS
 CATALOGUE = loaded_metrics("evaluation")
 OWN_ONLY = "; evaluation.json is about the run's own samples and labels only"
 KNN, PROBE = "knn", "linear probe"
-LEAST_WIDTH = 15  # of the names of protocols in a table
 MOST_CORRUPTED = 4  # features in columns
 WIDTH = 100  # places of a line
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Printed):
     """All rows of one subject, and on which samples.
 
     Attributes:
@@ -94,26 +93,25 @@ class Evaluation:
         rest = f"; {split.num_unlabelled:,} samples without a label take no part" if split.num_unlabelled else ""
         return f"{shown(split.source)}: {counts} ({split.how}){rest}"
 
+    @property
+    def table(self) -> TextTable:
+        """A line for each figure; corruptions and curves have tables of their own."""
+        rows = [row for row in self.rows if not is_apart(row.protocol)]
+        cells = []
+        for row in rows:
+            written = metric_under(CATALOGUE, row.protocol).written
+            assert row.figure is not None
+            interval = " to ".join(written(end) for end in (row.low, row.high) if end is not None)
+            cells.append([row.features, row.protocol, written(row.figure), interval])
+        value = "accuracy" if all(row.accuracy is not None for row in rows) else "value"
+        return TextTable(["features", "protocol", value, "95 % interval"], cells, "llrl")
+
     def __str__(self) -> str:
-        lines = _listed([row for row in self.rows if not is_apart(row.protocol)])
         num_curves = sum("kept" in row.settings for row in self.rows)
         curves = ["", f"{num_curves} figures along curves: in JSON and in the report."] if num_curves else []
-        return "\n".join([*textwrap.wrap(self.samples, WIDTH), *lines, *corruption_lines(self.rows), *curves])
-
-    def _repr_html_(self) -> str:
-        return preformatted(self)
-
-
-def _listed(rows: Sequence[EvaluationRow]) -> list[str]:
-    names = "accuracy" if all(row.accuracy is not None for row in rows) else "value"
-    width = max([LEAST_WIDTH, *(len(row.protocol) + 2 for row in rows)])
-    lines = [f"{'features':<22}{'protocol':<{width}}{names:>9}   95 % interval"]
-    for row in rows:
-        written = metric_under(CATALOGUE, row.protocol).written
-        assert row.figure is not None
-        interval = " to ".join(written(end) for end in (row.low, row.high) if end is not None)
-        lines.append(f"{row.features:<21} {row.protocol:<{width}}{written(row.figure):>9}   {interval}".rstrip())
-    return lines
+        return "\n".join(
+            [*textwrap.wrap(self.samples, WIDTH), *self.table.lines, *corruption_lines(self.rows), *curves]
+        )
 
 
 def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:
@@ -126,7 +124,7 @@ def corruption_lines(rows: Sequence[EvaluationRow]) -> list[str]:
             [corruption, *(f"{means[name]:.1%}" if name in means else "" for name in features)]
             for corruption, means in by_corruption.items()
         ]
-        lines += aligned([["corruption", *features], *cells], "l" + "r" * len(features))
+        lines += TextTable(["corruption", *features], cells, "l" + "r" * len(features)).lines
     return lines
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoint.core.terminal_text import aligned, shown
+from counterpoint.core.terminal_text import Printed, TextTable, shown
 
 WIDTH = 100  # columns of the printed answer
 NAME_WIDTH, LABEL_WIDTH = 32, 12
@@ -85,7 +85,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class SearchAnswer:
+class SearchAnswer(Printed):
     """Hits of all queries. Printed as tables of at most 100 columns.
 
     Attributes:
@@ -136,7 +136,7 @@ class CopyGroup:
 
 
 @dataclass(frozen=True)
-class Copies:
+class Copies(Printed):
     """Groups of near-duplicates of a collection, the largest first.
 
     Attributes:
@@ -179,8 +179,8 @@ def _table(hits: Sequence[Hit]) -> list[str]:
     rows = [[shown(cell) for cell in hit.cells(rank)] for rank, hit in enumerate(hits, start=1)]
     used = [place for place in range(len(HEAD)) if any(row[place] != "-" for row in rows)]
     limits = {2: NAME_WIDTH, 3: LABEL_WIDTH}
-    cells = [[_cut(row[place], limits.get(place, WIDTH)) for place in used] for row in [list(HEAD), *rows]]
-    lines = aligned(cells, "".join(SIDES[place] for place in used))
+    head, *cells = ([_cut(row[place], limits.get(place, WIDTH)) for place in used] for row in [list(HEAD), *rows])
+    lines = TextTable(head, cells, "".join(SIDES[place] for place in used)).lines
     return [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in (f"  {each}" for each in lines)]
 
 

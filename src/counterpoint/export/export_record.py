@@ -8,7 +8,7 @@ from pydantic import Field
 
 from counterpoint.core.data_settings import Settings, option
 from counterpoint.core.run_records import Listed, Record
-from counterpoint.core.terminal_text import aligned, markdown_table, shown
+from counterpoint.core.terminal_text import Printed, TextTable, shown
 
 ALL = "all"
 FORMATS: Mapping[str, str] = {
@@ -67,7 +67,7 @@ class ExportedFormat(Record):
         return [self.name, self.files[0], size, difference, str(self.num_rows), f"{opset}{versions}"]
 
 
-class Exported(Record):
+class Exported(Record, Printed):
     """``export.json``: what was exported, from what, and each of its files.
 
     Attributes:
@@ -108,12 +108,12 @@ class Exported(Record):
         """Plain values, as in ``export.json``, with the folder."""
         return {"path": None if self.path is None else str(self.path), **self.model_dump(mode="json")}
 
-    def table(self) -> str:
-        """A line for each format, as Markdown."""
-        return markdown_table(HEAD, [each.cells() for each in self.formats], "llrrrl")
+    @property
+    def table(self) -> TextTable:
+        """A line for each format."""
+        return TextTable(HEAD, [each.cells() for each in self.formats], "llrrrl")
 
     def __str__(self) -> str:
-        lines = aligned([HEAD, *(each.cells() for each in self.formats)], "llllll")
         left_out = [f"Left out: {name}: {why}" for name, why in self.left_out.items()]
         title = f"{shown(self.run)} in {shown(self.path)}, compared with torch on samples of {shown(self.samples)}"
-        return "\n".join([title, *lines, SCALE, *left_out])
+        return "\n".join([title, *self.table.lines, SCALE, *left_out])

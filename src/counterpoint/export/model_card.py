@@ -20,7 +20,7 @@ from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, RunSt
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.table_columns import TableColumn
-from counterpoint.core.terminal_text import as_code, as_text, markdown_table, printable
+from counterpoint.core.terminal_text import TextTable, as_code, as_text, printable
 from counterpoint.diagnostics.findings import Findings, judged_anew
 from counterpoint.evaluation.trained_run import read_resolved
 from counterpoint.export.export_record import FORMATS, SCALE, Exported
@@ -96,7 +96,7 @@ def _environment() -> Environment:
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], sides: str) -> str:
     """A table of text from outside."""
     cells = [[as_text(UNKNOWN if cell is None else str(cell)) for cell in row] for row in rows]
-    return markdown_table(head, cells, sides, is_markdown=True)
+    return TextTable(head, cells, sides).to_markdown(is_markdown=True)
 
 
 def _judged(folder: RunFolder) -> tuple[EvaluationRecord | None, Findings | None]:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from counterpoint.core.paired_shares import Difference, compare_hits
 from counterpoint.core.stored_rows import row_slices
-from counterpoint.core.terminal_text import aligned
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.core.torch_state import own_draws
 from counterpoint.data.order import Split
@@ -206,23 +205,3 @@ class _Votes:
 
 def _evenly(rows: Tensor, at_most: int) -> Tensor:
     return rows[torch.linspace(0, len(rows) - 1, min(len(rows), at_most)).long()]
-
-
-def figures_table(figures: tuple[CodeFigures, ...]) -> str:
-    """The figures as a table."""
-    header = ["code", "k", "bytes", "R^2", "silent", "kNN", "minus sparse code"]
-    rows = [
-        [
-            each.code,
-            "" if each.k is None else str(each.k),
-            str(each.num_bytes),
-            "" if each.explained is None else f"{each.explained:.2f}",
-            "" if each.silent is None else f"{each.silent:.1%}",
-            "" if each.accuracy is None else f"{each.accuracy:.1%}",
-            ""
-            if each.behind is None
-            else f"{100 * each.behind.value:+.1f} ({100 * each.behind.low:+.1f} to {100 * each.behind.high:+.1f})",
-        ]
-        for each in figures
-    ]
-    return "\n".join(aligned([header, *rows], "lrrrrrr"))

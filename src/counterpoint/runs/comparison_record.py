@@ -1,7 +1,7 @@
 """What a comparison of runs found: records, and the same as a table of text or plain values."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from counterpoint.core.metric import Unit
 from counterpoint.core.paired_shares import LEVEL, POWER, Difference
 from counterpoint.core.run_records import EvaluationSplit
-from counterpoint.core.terminal_text import aligned, preformatted
+from counterpoint.core.terminal_text import Printed, TextTable
 
 WIDTH = 100  # columns of the text
 NO_TEST = "-"
@@ -91,7 +91,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Printed):
     """All differences of some sides, pair by pair.
 
     Attributes:
@@ -138,15 +138,21 @@ class Comparison:
     def __str__(self) -> str:
         blocks = [textwrap.fill(f"{self.queries}; 95 % intervals, shares in percent", WIDTH)]
         for first, second, rows in self.pairs():
-            tests = ["over samples", "p", *(["over seeds", "p"] if self.has_seeds else [])]
-            head = ["metric", "features", "A", "B", "A - B", *tests, "real"]
-            table = [[row.metric, row.features, *_cells(row, has_seeds=self.has_seeds)] for row in rows]
-            lines = aligned([head, *table], f"ll{'r' * (len(head) - 3)}l")
-            blocks.append("\n".join([f"A  {first}", f"B  {second}", *lines]))
+            blocks.append("\n".join([f"A  {first}", f"B  {second}", *self._table(rows).lines]))
         return "\n\n".join([*blocks, "\n".join(textwrap.fill(words, WIDTH) for words in self.remarks())])
 
-    def _repr_html_(self) -> str:
-        return preformatted(self)
+    @property
+    def table(self) -> TextTable:
+        """All rows, each with the names of its two sides."""
+        found = self._table(self.rows)
+        cells = [[row.first, row.second, *told] for row, told in zip(self.rows, found.rows, strict=True)]
+        return TextTable(["A is", "B is", *found.head], cells, f"ll{found.sides}")
+
+    def _table(self, rows: Sequence[Compared]) -> TextTable:
+        tests = ["over samples", "p", *(["over seeds", "p"] if self.has_seeds else [])]
+        head = ["metric", "features", "A", "B", "A - B", *tests, "real"]
+        cells = [[row.metric, row.features, *_cells(row, has_seeds=self.has_seeds)] for row in rows]
+        return TextTable(head, cells, f"ll{'r' * (len(head) - 3)}l")
 
     def remarks(self) -> list[str]:
         """What a reader must know about the table, a paragraph each."""

@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from counterpoint.core.data_settings import Auto, Count, Settings, option
 from counterpoint.core.errors import RunError
-from counterpoint.core.terminal_text import aligned
+from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.diagnostics.curvature.spectrum_records import LEVEL, Mass, OperatorSpectrum
 
 WIDTH = 100  # columns
@@ -54,7 +54,7 @@ class StepSpectrum:
 
 
 @dataclass(frozen=True)
-class HessianSpectrum:
+class HessianSpectrum(Printed):
     """The spectrum of the Hessian of a run's loss, at one state or along its checkpoints.
 
     Attributes:
@@ -104,8 +104,9 @@ class HessianSpectrum:
             place = ".".join(map(str, first["loc"]))
             raise RunError(f"{name}: {place}: {first['msg']}; `counterpoint spectrum` writes it again") from None
 
-    def __str__(self) -> str:
-        first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")
+    @property
+    def table(self) -> TextTable:
+        """The figures of each state."""
         cells = [
             (
                 f"{state.step:,}",
@@ -120,9 +121,12 @@ class HessianSpectrum:
             )
             for state in self.states
         ]
-        table = aligned([HEAD, *cells], "r" * len(HEAD))
+        return TextTable(HEAD, cells, "r" * len(HEAD))
+
+    def __str__(self) -> str:
+        first = textwrap.fill(f"Curvature of {self.name}: {self.claim()}", WIDTH, subsequent_indent="  ")
         sentences = [textwrap.fill(f"- {each}", WIDTH, subsequent_indent="  ") for each in self._sentences()]
-        return "\n".join([first, "", *table, "", *sentences])
+        return "\n".join([first, "", *self.table.lines, "", *sentences])
 
     def claim(self) -> str:
         """What the last state says of descent and of saddles, in words."""

@@ -13,6 +13,7 @@ from counterpoint.core.paired_shares import Difference
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.settings import TrainSettings
+from counterpoint.core.terminal_text import Printed
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.data.sources import joined
 from counterpoint.engine.progress import Reporter
@@ -37,7 +38,7 @@ LARS: Mapping[str, Any] = {"name": "lars", "weight_decay": 1e-4, "trust": 0.02, 
 
 
 @dataclass(frozen=True)
-class FineTuned:
+class FineTuned(Printed):
     """A fine-tuned encoder and its accuracies.
 
     Attributes:

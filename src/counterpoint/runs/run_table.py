@@ -18,7 +18,7 @@ from counterpoint.core.files import read_json, read_sealed
 from counterpoint.core.run_lock import holder_of, is_locked
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.core.rundir import RunFolder, open_run
-from counterpoint.core.terminal_text import aligned
+from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.diagnostics.findings import Findings, judged_anew
 
@@ -100,7 +100,7 @@ ALIASES = {"size": "bytes", "date": "started"}
 
 
 @dataclass(frozen=True)
-class RunTable:
+class RunTable(Printed):
     """The runs under a folder, in the order asked for."""
 
     folder: Path
@@ -110,28 +110,31 @@ class RunTable:
         """Plain values."""
         return {"folder": str(self.folder), "runs": [asdict(line) for line in self.lines]}
 
+    @property
+    def table(self) -> TextTable:
+        """A line for each run; an empty column takes no room."""
+        rows = [line.cells() for line in self.lines]
+        return _table([head for head in rows[0] if any(row[head] for row in rows)] if rows else [], rows)
+
     def __str__(self) -> str:
         if not self.lines:
             return f"no runs in {self.folder}"
-        rows = [line.cells() for line in self.lines]
-        # An empty column takes no room.
-        heads = [head for head in rows[0] if any(row[head] for row in rows)]
-        table = _table(heads, rows)
+        table, rows = self.table, [line.cells() for line in self.lines]
         width = shutil.get_terminal_size((10_000, 0)).columns  # other programs read whole lines
-        if max(map(len, table)) <= width:
-            return "\n".join(table)
-        heads = [head for head in heads if head != "verdict"]
+        if max(map(len, table.lines)) <= width:
+            return str(table)
+        heads = [head for head in table.head if head != "verdict"]
         for head in LEAST_ASKED:
-            if max(map(len, _table(heads, rows))) > width and head in heads:
+            if max(map(len, _table(heads, rows).lines)) > width and head in heads:
                 heads.remove(head)
-        first, *lines = _table(heads, rows)
+        first, *lines = _table(heads, rows).lines
         fill = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ").fill
         told = zip(lines, rows, strict=True)
         return "\n".join([first, *(text for line, row in told for text in (line, fill(row["verdict"])) if text)])
 
 
-def _table(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> list[str]:
-    return aligned([heads, *([row[head] for head in heads] for row in rows)], "l" * len(heads))
+def _table(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> TextTable:
+    return TextTable(heads, [[row[head] for head in heads] for row in rows], "l" * len(heads))
 
 
 def list_runs(folder: Path, *, sort: str = "name", reverse: bool = False) -> RunTable:

@@ -13,7 +13,7 @@ from counterpoint.core.metric import Metric, is_apart, metric_under
 from counterpoint.core.run import SeedRuns
 from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, EvaluationSplit, read_record
 from counterpoint.core.rundir import RunFolder
-from counterpoint.core.terminal_text import aligned, shown
+from counterpoint.core.terminal_text import Printed, TextTable, shown
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import CATALOGUE, corruption_lines
 from counterpoint.evaluation.metric_types import t_interval
@@ -67,7 +67,7 @@ class SeedRow:
 
 
 @dataclass(frozen=True)
-class SeedEvaluation:
+class SeedEvaluation(Printed):
     """The figures of several seeds, all on the same queries.
 
     Attributes:
@@ -93,12 +93,16 @@ class SeedEvaluation:
         counts = f"{split.num_queries} queries, {split.num_bank} labelled samples, {split.num_classes} classes"
         return f"{shown(self.name)}, seeds {seeds}, on {shown(split.source)}: {counts} ({split.how})"
 
-    def __str__(self) -> str:
-        # Under corruptions and along curves: means alone, in tables of their own.
-        apart = [row.mean_row for row in self.rows if is_apart(row.protocol)]
+    @property
+    def table(self) -> TextTable:
+        """Each figure over the seeds; corruptions and curves have tables of their own."""
         plain = [(row.features, row.protocol, *row.written) for row in self.rows if not is_apart(row.protocol)]
         titles = ("features", "protocol", "mean", "deviation", "95 % interval over seeds")
-        return "\n".join([self.samples, *aligned([titles, *plain], "llrrl"), *corruption_lines(apart)])
+        return TextTable(titles, plain, "llrrl")
+
+    def __str__(self) -> str:
+        apart = [row.mean_row for row in self.rows if is_apart(row.protocol)]
+        return "\n".join([self.samples, *self.table.lines, *corruption_lines(apart)])
 
 
 def evaluate_seeds(

@@ -15,7 +15,7 @@ from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.run import Run
-from counterpoint.core.terminal_text import aligned
+from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.diagnostics import alignment, spectra
@@ -97,7 +97,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Printed):
     """Encoders in the order in which they are likely best.
 
     Attributes:
@@ -141,7 +141,9 @@ class Selection:
         best = {ranker.judge: list(self.likely_best(ranker)) for ranker in self.rankers}
         return {"verdict": self.verdict, "likely_best": best, **asdict(self)}
 
-    def __str__(self) -> str:
+    @property
+    def table(self) -> TextTable:
+        """The figures of each candidate, the best first."""
         head = ["encoder", *(word for each in self.rankers for word in (each.name, "behind (95 % interval)")), "fault"]
         rows = []
         for each in self.candidates:
@@ -151,8 +153,10 @@ class Selection:
                 interval = f"{gap.behind:.3g} ({gap.low:+.3g} to {gap.high:+.3g})" if gap.behind else "-"
                 row += [f"{gap.value:.4g}", interval]
             rows.append([*row, each.faults[0] if each.faults else ""])
-        lines = aligned([head, *rows], f"l{'r' * (len(head) - 2)}l")
-        return "\n".join([self.verdict, "", *lines, "", *self._remarks()])
+        return TextTable(head, rows, f"l{'r' * (len(head) - 2)}l")
+
+    def __str__(self) -> str:
+        return "\n".join([self.verdict, "", *self.table.lines, "", *self._remarks()])
 
     def _remarks(self) -> Iterator[str]:
         labelled = f", {self.num_labelled:,} of them with their labels" if self.num_labelled else ""

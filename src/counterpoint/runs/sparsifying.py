@@ -16,6 +16,7 @@ from counterpoint.core.log_lines import append_line, log_hash
 from counterpoint.core.run import Run
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.sparse_files import check_sparse_file, write_sparse_rows
+from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.placement import place
@@ -23,7 +24,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.nn.sparse_code import SparseCode
 from counterpoint.nn.trained import save_encoder
 from counterpoint.runs.assembly import Assembled
-from counterpoint.runs.code_figures import SILENT_LIMIT, CodeFigures, code_figures, figures_table, sparse_rows
+from counterpoint.runs.code_figures import SILENT_LIMIT, CodeFigures, code_figures, sparse_rows
 from counterpoint.runs.code_subject import code_subject, features_of, views_of
 from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, new_run_id, try_assembly
@@ -39,7 +40,7 @@ RATE = 1e-3
 
 
 @dataclass(frozen=True)
-class Sparsified:
+class Sparsified(Printed):
     """A sparse code of features, and what it is worth.
 
     Attributes:
@@ -82,8 +83,28 @@ class Sparsified:
         figures = [each.to_dict() for each in self.figures]
         return {"run": str(self.run.path), "paired": self.paired, "verdict": self.verdict, "figures": figures}
 
+    @property
+    def table(self) -> TextTable:
+        """The figures of each code."""
+        head = ["code", "k", "bytes", "R^2", "silent", "kNN", "minus sparse code"]
+        rows = [
+            [
+                each.code,
+                "" if each.k is None else str(each.k),
+                str(each.num_bytes),
+                "" if each.explained is None else f"{each.explained:.2f}",
+                "" if each.silent is None else f"{each.silent:.1%}",
+                "" if each.accuracy is None else f"{each.accuracy:.1%}",
+                ""
+                if each.behind is None
+                else f"{100 * each.behind.value:+.1f} ({100 * each.behind.low:+.1f} to {100 * each.behind.high:+.1f})",
+            ]
+            for each in self.figures
+        ]
+        return TextTable(head, rows, "lrrrrrr")
+
     def __str__(self) -> str:
-        return f"{figures_table(self.figures)}\n\npairs: {self.paired}\n{self.verdict}"
+        return f"{self.table}\n\npairs: {self.paired}\n{self.verdict}"
 
 
 @usual_modes()

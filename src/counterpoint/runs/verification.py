@@ -15,7 +15,7 @@ from counterpoint.core.files import is_unchanged, read_sealed, run_named_in, sha
 from counterpoint.core.log_lines import read_lines
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.rundir import RUN, RunFolder
-from counterpoint.core.terminal_text import shown
+from counterpoint.core.terminal_text import Printed, shown
 from counterpoint.core.torch_state import only_training, usual_modes, with_threads
 from counterpoint.core.user_files import read_text
 from counterpoint.engine.checkpoint import Snapshot, list_checkpoints, load_checkpoint, read_memory, record_path
@@ -49,7 +49,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Printed):
     """What was verified about a run; printed as a table.
 
     Attributes:
