@@ -18,6 +18,7 @@ from counterpoint.diagnostics.evidence import (
     RAW_INPUT,
     REPRESENTATION,
     UNTRAINED,
+    AlteredInput,
     ClassRecord,
     ClassRow,
     ColourShortcut,
@@ -27,6 +28,7 @@ from counterpoint.diagnostics.evidence import (
     Lever,
     Measurements,
     OptimumRecord,
+    ToldApart,
 )
 from counterpoint.diagnostics.finding import LEVELS, Finding, Level
 from counterpoint.diagnostics.findings import (
@@ -38,7 +40,6 @@ from counterpoint.diagnostics.findings import (
 from counterpoint.diagnostics.measure import measure_place
 from counterpoint.diagnostics.pair_record import PairRecord
 from counterpoint.diagnostics.remedies import REMEDIES, advice
-from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 from counterpoint.report import run_record
 from hit_rows import hit_row
 

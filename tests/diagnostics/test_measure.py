@@ -15,7 +15,7 @@ from torch import Tensor
 from counterpoint.diagnostics import measure
 from counterpoint.diagnostics.crowding import clump_share
 from counterpoint.diagnostics.measure import CATALOGUE, measure_place
-from counterpoint.diagnostics.spectra import isotropic_rank
+from counterpoint.diagnostics.spectra import rank_ceiling
 from oracles import class_directions_oracle as directions
 from oracles import feature_measures as oracle
 from oracles import pair_oracle, rank_oracle
@@ -56,7 +56,7 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "num_samples": 9,
         "num_dims": 5,
         "effective_rank": oracle.effective_rank([max(0.0, float(value)) for value in spectrum[:4]]),
-        "rank_ceiling": isotropic_rank(9, 5, normalize=True),
+        "rank_ceiling": rank_ceiling(torch.empty(9, 5)),
         "uniformity": oracle.uniformity(z.numpy()),
         "sparsity": oracle.sparsity(z.numpy(), 1e-5),
         "feature_correlation": oracle.mean_column_cosine(z.numpy()),
@@ -86,7 +86,7 @@ def test_every_figure_is_that_of_its_loop(z: Tensor) -> None:
         "first_share": variances[0] / sum(variances),
         **{name: place.figures.figures[name] for name in OWN_TESTS},
     }
-    actual = place.figures.to_dict()
+    actual = place.figures.model_dump()
     assert set(actual.pop("intervals")) == {"positive_cosine"}  # of fewer samples no spectrum has one
     assert actual.keys() == expected.keys()
     assert actual.pop("rare_cosine") is expected.pop("rare_cosine") is None  # of three classes two are as frequent
@@ -103,7 +103,7 @@ def test_what_was_not_given_is_none(z: Tensor) -> None:
     for name in absent:
         assert getattr(place.figures, name) is None
     assert place.cosines is None
-    json.dumps(place.figures.to_dict(), allow_nan=False)
+    json.dumps(place.figures.model_dump(), allow_nan=False)
 
 
 def test_figures_that_do_not_exist_are_none_rather_than_nan() -> None:
@@ -112,7 +112,7 @@ def test_figures_that_do_not_exist_are_none_rather_than_nan() -> None:
     assert figures.feature_correlation is None
     assert figures.class_consistency is None
     assert (figures.dead_dims, figures.sparsity, figures.effective_rank) == (3, 1.0, 0.0)
-    json.dumps(figures.to_dict(), allow_nan=False)
+    json.dumps(figures.model_dump(), allow_nan=False)
 
 
 def test_the_threshold_decides_what_is_dead(z: Tensor) -> None:

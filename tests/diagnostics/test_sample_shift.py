@@ -15,9 +15,9 @@ from torch import Tensor
 
 import counterpoint as cp
 from counterpoint.data.order import split_source
+from counterpoint.diagnostics.evidence import ToldApart
 from counterpoint.diagnostics.label_agreement import left_out_fit
 from counterpoint.diagnostics.sample_shift import altered_input, matched_parts, picture_moments, told_apart
-from counterpoint.diagnostics.shift_record import ToldApart
 
 Pictures = NDArray[np.uint8]
 LABELS = np.arange(240) % 3

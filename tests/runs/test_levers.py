@@ -25,12 +25,12 @@ from counterpoint.diagnostics.evidence import (
     Evidence,
     HeldOutRecord,
     Measurements,
+    ToldApart,
 )
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE as CHECKS
 from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.pair_record import PairRecord
-from counterpoint.diagnostics.shift_record import ToldApart
 from counterpoint.engine.placement import Placement
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.active_settings import levers_of

@@ -81,17 +81,15 @@ def clump_share(z_ND: Tensor) -> float:
         return 0.0
     distance_NN = torch.cdist(unit_ND, unit_ND)
     typical = float(distance_NN[*torch.triu_indices(len(unit_ND), len(unit_ND), offset=1)].median())
-    tight_N, loose_N = (_group_sizes(distance_NN < share * typical) for share in (NEAR, APART))
+    sizes = []  # of the group that a chain of near ones joins to each sample, itself included
+    for share in (NEAR, APART):
+        rows, columns = (distance_NN < share * typical).nonzero().T.numpy()
+        graph = coo_array((np.ones(len(rows), bool), (rows, columns)), shape=distance_NN.shape)
+        group_N = torch.from_numpy(connected_components(graph, directed=False)[1]).long()
+        sizes.append(torch.bincount(group_N)[group_N])
+    tight_N, loose_N = sizes
     is_clumped_N = (tight_N == loose_N) & (tight_N >= max(2, LARGE * len(unit_ND))) & (tight_N < len(unit_ND))
     return float(is_clumped_N.double().mean())
-
-
-def _group_sizes(is_near_NN: Tensor) -> Tensor:
-    """For each sample how many are joined to it by a chain of near ones, itself included."""
-    rows, columns = is_near_NN.nonzero().T.numpy()
-    graph = coo_array((np.ones(len(rows), bool), (rows, columns)), shape=is_near_NN.shape)
-    group_N = torch.from_numpy(connected_components(graph, directed=False)[1]).long()
-    return torch.bincount(group_N)[group_N]
 
 
 def neighbour_counts(z_ND: Tensor, k: int = NUM_NEIGHBOURS) -> Tensor:

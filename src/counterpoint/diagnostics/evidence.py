@@ -9,7 +9,6 @@ from pydantic import ConfigDict, Field
 from counterpoint.core.errors import nearest
 from counterpoint.core.run_records import BASELINES, EvaluationRow, Figure, Listed, Record, Text
 from counterpoint.diagnostics.pair_record import PairRecord
-from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 
 # What a remedy may advise to change. Each names a setting or a step that only some runs have.
 Lever = Literal[
@@ -22,6 +21,8 @@ GREY_INPUT = "raw input without colour"  # votes of pictures whose channels were
 RAW_INPUT = BASELINES[-1]
 VIEWS = "views"
 TRAINING, HELD_OUT = "training", "held out"  # parts of a run's samples
+APART = 0.6  # area under the curve from which on parts are told apart; 0.5 by chance
+ERRORS = 4.0  # standard deviations of shuffled parts
 IMBALANCED = 2.0  # mean count of the frequent classes over that of the rare ones
 Matrix = Annotated[tuple[Annotated[tuple[Figure, ...], Listed], ...], Listed]
 
@@ -72,10 +73,6 @@ class Measurements(Record):
         low, high = self.intervals.get(name, (None, None))
         return {"low": low, "high": high}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as in ``findings.json``."""
-        return self.model_dump()
-
 
 class Concept(Record):
     """One dimension and the samples that activate it most. Its values are also items by their names.
@@ -118,6 +115,50 @@ class ColourShortcut(Record):
     overlap: Figure = None
     followed: Figure = None
     num_samples: int = 0
+
+
+class ToldApart(Record):
+    """How well a linear classifier tells held-out samples from as many training samples of the same classes.
+
+    Attributes:
+        auc: probability that it puts a held-out sample above a training sample, each left out of its fit.
+        chance: the same of parts that were shuffled within classes, in the mean.
+        error: standard deviation of that.
+        num_samples: of both parts.
+        has_classes: whether as many of each class were compared.
+    """
+
+    auc: Figure = None
+    chance: Figure = None
+    error: Figure = None
+    num_samples: int = 0
+    has_classes: bool = False
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether that is beyond chance, and enough to matter."""
+        if self.auc is None or self.chance is None or self.error is None:
+            return False
+        return self.auc >= APART and self.auc - self.chance >= ERRORS * self.error
+
+
+class AlteredInput(Record):
+    """Pictures that differ from those of training by one change; undoing it restores the distribution of channels.
+
+    Attributes:
+        change: what was done to them, in words; two where either explains it.
+        distance: from the statistics of training, in deviations of single pictures.
+        undone: the same after the change was undone.
+    """
+
+    change: Text = ""
+    distance: Figure = None
+    undone: Figure = None
+
+    @property
+    def sentence(self) -> str:
+        """What was found."""
+        return f"the pictures look like those of training, but {self.change}"
 
 
 class HeldOutRecord(Record):

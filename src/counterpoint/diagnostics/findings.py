@@ -16,7 +16,6 @@ from counterpoint.diagnostics.checks import (
     label_checks,
     pair_checks,
     quality_checks,
-    shift_checks,
     training_checks,
     value_checks,
 )
@@ -42,7 +41,7 @@ HANGING = INDENT + "  "
 # What is wrong with samples, then with the training, then what follows from it: of one level the first is named first.
 CATALOGUE: Mapping[str, Check] = {
     "not-finite": quality_checks.check_finite,
-    "altered-input": shift_checks.check_altered_input,
+    "altered-input": feature_checks.check_altered_input,
     "outliers": value_checks.check_outliers,
     "label-leak": label_checks.check_label_leak,
     "label-noise": label_checks.check_label_noise,
@@ -51,7 +50,7 @@ CATALOGUE: Mapping[str, Check] = {
     "near-copies": value_checks.check_near_copies,
     "false-negatives": pair_checks.check_false_negatives,
     "leakage": feature_checks.check_leakage,
-    "shift": shift_checks.check_shift,
+    "shift": feature_checks.check_shift,
     "heavy-tails": value_checks.check_heavy_tails,
     "scales": value_checks.check_scales,
     "saturated": value_checks.check_saturated,
@@ -158,7 +157,7 @@ class Findings(Record, Printed):
             "verdict": {"level": self.level, "sentence": self.verdict},
             "answer": self.answer,
             "findings": [finding.model_dump() for finding in self.findings],
-            "places": {name: figures.to_dict() for name, figures in self.places.items()},
+            "places": {name: figures.model_dump() for name, figures in self.places.items()},
             "concepts": [concept.written() for concept in self.concepts],
             "settings": dict(self.settings),
             "unjudged": list(self.unjudged),

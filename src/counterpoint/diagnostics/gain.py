@@ -91,7 +91,7 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
         return _beside_chance(found, chance)
     shared = by_name.pop() if len(by_name) == 1 else ""
     if all(gain.difference is None for gain in found):
-        what = _listed([_shares(gain, shared) for gain in found])
+        what = " and ".join([_shares(gain, shared) for gain in found])
         return (
             f"better than {shared or 'its baselines'}: not known, as it was not kept which queries were right, {what}"
         )
@@ -100,7 +100,9 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
         "no, worse": [gain for gain in found if gain.is_worse],
         "not told apart": [gain for gain in found if not gain.is_better and not gain.is_worse],
     }
-    parts = [f"{word} by {_listed([_shares(gain, shared) for gain in some])}" for word, some in groups.items() if some]
+    parts = [
+        f"{word} by " + " and ".join(_shares(gain, shared) for gain in some) for word, some in groups.items() if some
+    ]
     left = groups["not told apart"]
     closest = max(left, key=lambda gain: abs(gain.difference.value) if gain.difference else 0.0, default=None)
     needed = f" ({_needed(closest)})" if closest and len(left) == len(found) else ""
@@ -111,7 +113,7 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
 def _beside_chance(found: Sequence[Gain], chance: str) -> str:
     """The sentence where no baseline was measured."""
     above = [gain for gain in found if gain.is_above_chance]
-    words = _listed([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or found])
+    words = " and ".join([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or found])
     told = f"above chance by {words}" if above else f"at chance by {words}"
     return "; ".join(filter(None, [told, chance, "whether that is better than raw input was not measured"]))
 
@@ -139,10 +141,6 @@ def _needed(gain: Gain) -> str:
 def name_of(row: EvaluationRow) -> str:
     """The name of a baseline in a sentence."""
     return "the untrained encoder" if row.features == UNTRAINED_ENCODER else "raw input"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(words)
 
 
 def balanced(row: EvaluationRow) -> tuple[float, float]:

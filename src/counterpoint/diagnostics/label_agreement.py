@@ -77,8 +77,7 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
     """
     check_features(z_ND, "z")
     check_labels(labels_N, len(z_ND))
-    places = (labels_N >= 0).nonzero()[:, 0]
-    places = places[torch.linspace(0, len(places) - 1, min(len(places), MOST_COMPARED)).long()]
+    places = labelled_places(labels_N)
     numbers_C, label_N, count_C = labels_N[places].unique(return_inverse=True, return_counts=True)
     num, num_classes = len(places), len(numbers_C)
     chance = float((count_C / max(num, 1)).square().sum())
@@ -104,6 +103,12 @@ def label_agreement(z_ND: Tensor, labels_N: Tensor) -> LabelAgreement:
         accuracy,
         chance,
     )
+
+
+def labelled_places(labels_N: Tensor) -> Tensor:
+    """Positions of at most ``MOST_COMPARED`` samples with a label, evenly spaced."""
+    places = (labels_N >= 0).nonzero()[:, 0]
+    return places[torch.linspace(0, len(places) - 1, min(len(places), MOST_COMPARED)).long()]
 
 
 def nearest_votes(unit_ND: Tensor, label_N: Tensor, num_classes: int) -> Tensor:

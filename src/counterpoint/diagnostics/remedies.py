@@ -75,11 +75,6 @@ def _higher_rate(values: Values) -> Mapping[str, Any]:
     return {"optim.learning_rate": "auto" if rate < VERY_LOW_RATE else rate * FACTOR}
 
 
-def _usual_rate(values: Values) -> Mapping[str, Any]:
-    """Towards where trainings usually are."""
-    return _lower_rate(values) if values["optim.learning_rate"] > VERY_LOW_RATE else _higher_rate(values)
-
-
 def _lower_temperature(values: Values) -> Mapping[str, Any]:
     now = values["temperature"]
     return {"temperature": USUAL_TEMPERATURE if now > 2 * USUAL_TEMPERATURE else now / 2}
@@ -128,7 +123,11 @@ def _times(path: str, factor: float, least: int = 1) -> Callable[[Values], Mappi
 
 LOWER_RATE = Step("learning rate", "a lower learning rate (--optim.learning-rate)", _lower_rate)
 HIGHER_RATE = Step("learning rate", "a higher learning rate (--optim.learning-rate)", _higher_rate)
-OTHER_RATE = Step("learning rate", "a higher or lower learning rate (--optim.learning-rate)", _usual_rate)
+OTHER_RATE = Step(
+    "learning rate",
+    "a higher or lower learning rate (--optim.learning-rate)",
+    lambda values: (_lower_rate if values["optim.learning_rate"] > VERY_LOW_RATE else _higher_rate)(values),
+)
 LOWER_TEMPERATURE = Step("temperature", "a lower temperature (--temperature)", _lower_temperature)
 HIGHER_TEMPERATURE = Step("temperature", "a higher temperature (--temperature)", _higher_temperature)
 WEAKER_VIEWS = Step("views", "weaker views", _weaker_views)

@@ -9,8 +9,8 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from counterpoint.core.checks import check_features
+from counterpoint.diagnostics.evidence import AlteredInput, ToldApart
 from counterpoint.diagnostics.label_agreement import left_out_fit
-from counterpoint.diagnostics.shift_record import AlteredInput, ToldApart
 
 SHUFFLES = 100  # of the parts within classes
 FEWEST_OF_PART = 20

@@ -101,21 +101,16 @@ def effective_rank(spectrum_K: Tensor) -> float:
     return float(torch.exp(-torch.special.xlogy(p_K, p_K).sum()))
 
 
-def isotropic_rank(num_samples: int, num_dims: int, *, normalize: bool = False) -> float:
-    """Effective rank of isotropic Gaussian features of the same shape: the ceiling a finite sample can show.
+def rank_ceiling(z_ND: Tensor) -> float:
+    """The effective rank that isotropic Gaussian features of the same shape reach, at unit length.
 
     Drawn once with a fixed seed, from at most ``REFERENCE_SAMPLES`` samples.
     """
-    generator = torch.Generator().manual_seed(0)
+    num_samples, num_dims = z_ND.shape
     # More for many dimensions: a reference of fewer samples than dimensions would be too low.
     rows = min(num_samples, max(REFERENCE_SAMPLES, 2 * num_dims))
-    z_ND = torch.randn(rows, num_dims, generator=generator)
-    return effective_rank(covariance_spectrum(z_ND, normalize=normalize))
-
-
-def rank_ceiling(z_ND: Tensor) -> float:
-    """The effective rank that isotropic Gaussian features of the same shape reach, at unit length."""
-    return isotropic_rank(*z_ND.shape, normalize=True)
+    drawn_ND = torch.randn(rows, num_dims, generator=torch.Generator().manual_seed(0))
+    return effective_rank(covariance_spectrum(drawn_ND, normalize=True))
 
 
 def singular_values(z_ND: Tensor) -> Tensor:

@@ -27,8 +27,8 @@ from counterpoint.core.thread_parts import one_blas_thread, side_by_side
 from counterpoint.core.torch_state import own_draws, usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
+from counterpoint.diagnostics.evidence import AlteredInput
 from counterpoint.diagnostics.sample_shift import altered_input, picture_moments
-from counterpoint.diagnostics.shift_record import AlteredInput
 from counterpoint.evaluation.feature_tables import Tables, Write, key_of, stored_or_computed
 from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader

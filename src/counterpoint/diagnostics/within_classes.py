@@ -1,6 +1,6 @@
-"""Whether labels were written into the features: coordinates that reveal a label, while the others do not."""
+"""What features do within classes: two distant modes, as of two sources, and coordinates that give the label away."""
 
-# N compared samples with a label, D coordinates, C classes
+# N compared samples with a label, D features, R directions, C classes
 
 import math
 
@@ -10,15 +10,64 @@ from torch import Tensor
 from counterpoint.core.checks import check_features, check_labels
 from counterpoint.core.metric import unshown_metric
 from counterpoint.core.numerics import unit_rows
-from counterpoint.diagnostics.label_agreement import MOST_COMPARED, left_out_fit, nearest_votes
+from counterpoint.diagnostics.label_agreement import (
+    FAR,
+    HALF,
+    labelled_places,
+    left_out_fit,
+    nearest_votes,
+    two_halves,
+)
 
+FEWEST = 50  # samples with a label
+MOST_COMPONENTS = 3  # along which two modes are looked for
+BOTH = 0.8  # of the classes with enough samples have samples in both modes
+FEWEST_OF_CLASS = 10
 WRITTEN = 0.9999  # of a coordinate's variance that lies between classes: constant within each, as a written label is
 TOLD = 0.97  # of it, where nothing was written to the last bit
 OTHERS = 0.8  # of the variance of the other coordinates, in the median: a collapsed network has as much in all
 USUAL = 4.0  # times the median variance of coordinates: more has a principal component, which may tell classes well
 GAP = 3.0  # deviations within classes, between two classes that lie side by side along a coordinate
 ALONE = 0.9  # of the labels that the other coordinates tell, at most
-FEWEST = 50
+
+
+def hidden_modes(z_ND: Tensor, labels_N: Tensor) -> float:
+    """Share of the samples in the smaller of two modes that most classes have; 0 where there are none.
+
+    Looked for along the first three principal directions of what is left once the mean of each class was taken away:
+    two modes are further apart than five times their deviation, and most classes have samples in both.
+
+    >>> z, y = torch.randn(400, 8, generator=torch.manual_seed(0)), torch.arange(400) % 4
+    >>> hidden_modes(z, y)
+    0.0
+    >>> z[::3] += 6
+    >>> round(hidden_modes(z, y), 2)
+    0.33
+    """
+    check_features(z_ND, "z")
+    places = labelled_places(labels_N)
+    if len(places) < FEWEST:
+        return 0.0
+    label_N = labels_N[places].unique(return_inverse=True)[1]
+    count_C = torch.bincount(label_N)
+    _, rest_ND = _about_means(z_ND[places], label_N)
+    asked = (count_C >= FEWEST_OF_CLASS).nonzero()[:, 0]
+    if len(asked) < 2 or not bool(rest_ND.any()):
+        return 0.0
+    directions_DR = torch.svd_lowrank(rest_ND, min(2 * MOST_COMPONENTS, *rest_ND.shape), niter=4)[2]
+    for direction_D in directions_DR.T[:MOST_COMPONENTS]:
+        along_N1 = (rest_ND @ direction_D)[:, None]
+        is_first_N, means_21 = two_halves(along_N1)
+        share = float(is_first_N.double().mean())
+        if not HALF <= share <= 1 - HALF:
+            continue
+        parts = (along_N1[is_first_N], along_N1[~is_first_N])
+        deviation = math.sqrt(sum(float(part.var(correction=0)) for part in parts) / 2)
+        share_C = torch.zeros(len(count_C)).index_add_(0, label_N, is_first_N.float()) / count_C
+        is_both_C = (share_C[asked] > HALF / 2) & (share_C[asked] < 1 - HALF / 2)
+        if float((means_21[0] - means_21[1]).abs()) > FAR * deviation and float(is_both_C.float().mean()) >= BOTH:
+            return min(share, 1 - share)
+    return 0.0
 
 
 def leaked_dims(z_ND: Tensor, labels_N: Tensor) -> Tensor:
@@ -40,19 +89,15 @@ def leaked_dims(z_ND: Tensor, labels_N: Tensor) -> Tensor:
     """
     check_features(z_ND, "z")
     check_labels(labels_N, len(z_ND))
-    places = (labels_N >= 0).nonzero()[:, 0]
-    places = places[torch.linspace(0, len(places) - 1, min(len(places), MOST_COMPARED)).long()]
+    places = labelled_places(labels_N)
     label_N = labels_N[places].unique(return_inverse=True)[1]
     num, num_classes = len(places), int(label_N.max()) + 1 if len(places) else 0
     none = places[:0]
     if num < max(FEWEST, 2 * num_classes) or num_classes < 2 or z_ND.shape[1] < 2:
         return none
-    x_ND = z_ND[places].double()
-    x_ND -= x_ND.mean(dim=0)
-    count_C = torch.bincount(label_N).double()
-    means_CD = x_ND.new_zeros(num_classes, x_ND.shape[1]).index_add_(0, label_N, x_ND) / count_C[:, None]
+    x_ND, rest_ND = _about_means(z_ND[places], label_N)
     # Both without bias, so that many small classes explain nothing by chance.
-    within_D = (x_ND - means_CD[label_N]).square().sum(dim=0) / (num - num_classes)
+    within_D = rest_ND.square().sum(dim=0) / (num - num_classes)
     total_D = x_ND.square().sum(dim=0) / (num - 1)
     is_alive_D = total_D > 1e-20 * float(total_D.max())
     told_D = torch.where(is_alive_D, 1 - within_D / total_D, 0.0).clamp(min=0.0)
@@ -89,4 +134,16 @@ def _told_without(x_ND: Tensor, label_N: Tensor, leaks: Tensor, num_classes: int
     return max(float((each.argmax(dim=1) == label_N).double().mean()) for each in both)
 
 
-METRICS = (unshown_metric(name="leaked_dims", of=leaked_dims, at="z_ND labels_N", source="kaufman2012"),)
+def _about_means(z_ND: Tensor, label_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Samples less their mean, and less the mean of their class, float64."""
+    x_ND = z_ND.double()
+    x_ND = x_ND - x_ND.mean(dim=0)
+    count_C = torch.bincount(label_N)
+    means_CD = x_ND.new_zeros(len(count_C), x_ND.shape[1]).index_add_(0, label_N, x_ND) / count_C[:, None]
+    return x_ND, x_ND - means_CD[label_N]
+
+
+METRICS = (
+    unshown_metric(name="hidden_modes", of=hidden_modes, at="z_ND labels_N", source="ashman1994", unit="share"),
+    unshown_metric(name="leaked_dims", of=leaked_dims, at="z_ND labels_N", source="kaufman2012"),
+)
