@@ -116,7 +116,6 @@ class Entropy(_RowByRow):
     formula: ClassVar[str] = "exp(-c/tau) / (epsilon exp(-d_i^2/tau) + sum exp(-c/tau))"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
         check_weight(self.epsilon, "epsilon", hint=EPSILON_HINT)
 
@@ -163,7 +162,6 @@ class InversePower(_RowByRow):
     formula: ClassVar[str] = "(tau / (c + mu))^(1/gamma), mu such that the sum is 1"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
         check_positive(self.gamma, "gamma", hint="alphacl2022 uses 2")
 
@@ -209,7 +207,6 @@ class Square(_RowByRow):
     formula: ClassVar[str] = "max(mu - c, 0) / tau, mu such that the sum is 1"
 
     def __post_init__(self) -> None:
-        """Check the argument."""
         check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
 
     def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
@@ -260,7 +257,6 @@ class Direct(_RowByRow):
     formula: ClassVar[str] = "exp(-c^(p/2)/tau) / (sum exp(-c^(p/2)/tau) + epsilon K)"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
         check_positive(self.exponent, "exponent", hint="alphacl2022 uses 4")
         check_weight(self.epsilon, "epsilon", hint=EPSILON_HINT)
@@ -315,7 +311,6 @@ class FixedInverse(_RowByRow):
     formula: ClassVar[str] = "(c^(p/2) + tau)^-e / sum (c^(p/2) + tau)^-e"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_positive(self.temperature, "temperature", hint=TEMPERATURE_HINT)
         check_positive(self.power, "power", hint="the released code uses 1")
         check_positive(self.exponent, "exponent", hint="the released code uses 2")

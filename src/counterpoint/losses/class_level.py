@@ -6,7 +6,7 @@ loss hands out its record by ``Loss.class_level()``, whose docstring proves the 
 for that loss.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from counterpoint.core.errors import UsageError
 from counterpoint.kernels.contract import PairFunction
@@ -51,11 +51,6 @@ class LogOfSum:
     hardness: float = 0.0
     num_negatives: int | None = None
     supervised: bool = False
-
-    @property
-    def plain(self) -> "LogOfSum":
-        """The same without hardness: convex, and nowhere above."""
-        return replace(self, hardness=0.0)
 
 
 @dataclass(frozen=True)

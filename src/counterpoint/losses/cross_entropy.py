@@ -22,7 +22,34 @@ class ClassLoss(Loss):
     uses_labels = True
     why_no_class_level = "it compares vectors with the weights of classes, not with each other"
     class_weights: nn.Parameter
+    class_biases: nn.Parameter | None
     is_nonnegative = False  # features and weights pass through a ReLU
+
+    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
+        """Mean over both views; ``labels`` are required, ``part`` is ignored.
+
+        Args:
+            z0: embeddings of the first view, shape (n, d), n >= 2, d as the class weights; of any sign.
+            z1: embeddings of the second view, same samples in the same order.
+            labels: whole numbers (n,) from 0 to num_classes - 1.
+            part: ignored.
+
+        Returns:
+            Scalar tensor; float32 for half-precision inputs.
+
+        Raises:
+            TypeError: inputs are not floating point.
+            ValueError: as ``Loss.forward``; also labels missing or out of range (the first is named), or another
+                number of features or another device than the class weights.
+        """
+        # Checked before a ReLU, which would hide minus infinity.
+        both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
+        targets_N = self.targets(both_2ND, labels)
+        # The inputs decide the precision: float64 vectors meet float32 parameters.
+        weights_CD = self.class_weights.to(both_2ND.dtype)
+        biases_C = None if self.class_biases is None else self.class_biases.to(both_2ND.dtype)
+        logits_2NC = class_logits(both_2ND, weights_CD, biases_C, is_nonnegative=self.is_nonnegative)
+        return F.cross_entropy(logits_2NC, targets_N.repeat(2))
 
     def chance(self, n: int) -> float:
         """Loss when all classes are as likely; with balanced classes also the least when all vectors are alike."""
@@ -105,29 +132,6 @@ class CrossEntropy(ClassLoss):
         self.class_weights = nn.Parameter((2 * uniform_CD - 1) / math.sqrt(num_features))
         self.class_biases = nn.Parameter(uniform_CD.new_zeros(num_classes))
 
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """Mean over both views; ``labels`` are required, ``part`` is ignored.
-
-        Args:
-            z0: embeddings of the first view, shape (n, d), n >= 2, d as the class weights.
-            z1: embeddings of the second view, same samples in the same order.
-            labels: whole numbers (n,) from 0 to num_classes - 1.
-            part: ignored.
-
-        Returns:
-            Scalar tensor; float32 for half-precision inputs.
-
-        Raises:
-            TypeError: inputs are not floating point.
-            ValueError: as ``Loss.forward``; also labels missing or out of range (the first is named), or another
-                number of features or another device than the class weights.
-        """
-        both_2ND = torch.cat(prepare_views(z0, z1, labels, normalize=False))
-        targets_N = self.targets(both_2ND, labels)
-        # The inputs decide the precision: float64 vectors meet float32 parameters.
-        weights_CD, biases_C = self.class_weights.to(both_2ND.dtype), self.class_biases.to(both_2ND.dtype)
-        return F.cross_entropy(class_logits(both_2ND, weights_CD, biases_C), targets_N.repeat(2))
-
 
 class NonNegativeCrossEntropy(ClassLoss):
     r"""Non-negative cross-entropy (NCE): ReLU on features and on class weights, no bias.
@@ -174,15 +178,7 @@ class NonNegativeCrossEntropy(ClassLoss):
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.class_weights = nn.Parameter(_uniform(num_classes, num_features, generator) / math.sqrt(num_features))
-
-    def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
-        """See ``CrossEntropy.forward``; the vectors may have any sign, ReLU is applied here."""
-        # Checked before the ReLU, which would hide minus infinity.
-        z0, z1 = prepare_views(z0, z1, labels, normalize=False)
-        targets_N = self.targets(z0, labels)
-        weights_CD = self.class_weights.to(z0.dtype)
-        logits = class_logits(torch.cat([z0, z1]), weights_CD, is_nonnegative=True)
-        return F.cross_entropy(logits, targets_N.repeat(2))
+        self.class_biases = None
 
 
 def _uniform(num_classes: int, num_features: int, generator: torch.Generator | None) -> Tensor:

@@ -305,7 +305,10 @@ class RDMReg(SlicedLoss):
     @property
     def zero_share(self) -> float:
         """Expected share of zeros in a target's draw."""
-        return 0.5 * math.erfc(self.mu / math.sqrt(2)) if self.p == 2 else _laplace_below(-self.mu)
+        if self.p == 2:
+            return 0.5 * math.erfc(self.mu / math.sqrt(2))
+        tail = 0.5 * math.exp(-math.sqrt(2) * abs(self.mu))  # of Laplace's distribution of variance 1
+        return tail if self.mu > 0 else 1 - tail
 
     def _total(self, distance: Tensor, views: tuple[Tensor, ...], directions_DM: Tensor, step: int) -> Tensor:
         target_MN = sorted_slices(product(self.draw_target(views[0], step), directions_DM))
@@ -362,12 +365,6 @@ def normal_quantiles(like_ND: Tensor) -> Tensor:
     """Quantiles of a standard normal at (i - 1/2) / n, in the dtype and on the device of n samples."""
     levels_N = (torch.arange(len(like_ND), dtype=torch.float64, device=like_ND.device) + 0.5) / len(like_ND)
     return torch.special.ndtri(levels_N).to(like_ND.dtype)
-
-
-def _laplace_below(x: float) -> float:
-    """Share of a Laplace distribution of variance 1 below x."""
-    tail = 0.5 * math.exp(-math.sqrt(2) * abs(x))
-    return tail if x < 0 else 1 - tail
 
 
 CATALOGUE: Mapping[str, type[Loss]] = {"sigreg": SIGReg, "visreg": VISReg, "rdmreg": RDMReg}

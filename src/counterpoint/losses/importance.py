@@ -189,7 +189,6 @@ class OwnRule:
     formula: ClassVar[str] = "the user's own"
 
     def __post_init__(self) -> None:
-        """Check the function."""
         if not callable(self.function):
             raise TypeError(
                 f"function must be callable, got {type(self.function).__name__}; give f(cost, own) -> alpha"

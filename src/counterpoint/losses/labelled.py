@@ -69,10 +69,6 @@ class LabelledVectors:
         """Keep vectors of another label."""
         return PairMask(None, self.classes(), self.class_M)
 
-    def others(self) -> PairMask:
-        """Keep all vectors but the anchor itself."""
-        return PairMask(self.index_A[:, None])
-
     def check_other_label(self, loss: str) -> None:
         """Require two labels: with one, no anchor has a negative.
 

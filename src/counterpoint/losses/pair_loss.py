@@ -150,7 +150,17 @@ class PairLoss(ContrastiveLoss):
         self.phi, self.psi = user_phi(phi), user_psi(psi)
         self.pairing = pairing or Pairing()
         self.reduction: Reduction = reduction
-        self.card = card or _card(self)
+        self.card = card or LossCard(
+            name="PairLoss",
+            phi=self.phi.formula,
+            psi=self.psi.formula,
+            alpha="phi'(xi_i) psi'(d_i^2 - d_ij^2)",
+            negatives=self.pairing.explain(),
+            normalization=("unit vectors" if self.pairing.normalize else "vectors as they are")
+            + f"; {REDUCTIONS[reduction]}",
+            source="alphacl2022, Eq. 1",
+            fused="CPU",
+        )
         # The shortcut of small batches keeps exponentials of unit vectors, of both views against both.
         self._small: upper_pairs.SmallLoss | None = None
         of_log, slope = self.phi.of_log_sum, self.phi.slope_of_log_sum
@@ -346,18 +356,3 @@ def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
 
 def _slope(phi: Phi) -> float:
     return float(phi.of_sum(torch.ones((), dtype=torch.float64)))
-
-
-def _card(loss: PairLoss) -> LossCard:
-    """The card of a user's own pair of functions."""
-    return LossCard(
-        name="PairLoss",
-        phi=loss.phi.formula,
-        psi=loss.psi.formula,
-        alpha="phi'(xi_i) psi'(d_i^2 - d_ij^2)",
-        negatives=loss.pairing.explain(),
-        normalization=("unit vectors" if loss.pairing.normalize else "vectors as they are")
-        + f"; {REDUCTIONS[loss.reduction]}",
-        source="alphacl2022, Eq. 1",
-        fused="CPU",
-    )

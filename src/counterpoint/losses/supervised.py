@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.kernels import dense
-from counterpoint.kernels.contract import EXPONENTIAL
+from counterpoint.kernels.contract import EXPONENTIAL, PairMask
 from counterpoint.kernels.cpu.upper_pairs import supervised_loss
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import LogOfSum
@@ -239,7 +239,7 @@ def _vectors(z0: Tensor, z1: Tensor | None, labels: Tensor | None, part: Part | 
 
 def _repulsion(vectors: LabelledVectors, temperature: float) -> Tensor:
     """Softmax over all others, divided by the temperature, where labels differ; (a, m)."""
-    u_AM = dense.row_scores(vectors.scores(1.0 / temperature, vectors.others()))
+    u_AM = dense.row_scores(vectors.scores(1.0 / temperature, PairMask(vectors.index_A[:, None])))
     # Positives stay in the denominator: they are erased after the softmax.
     return torch.softmax(u_AM, dim=1).masked_fill(vectors.is_same(), 0.0) / temperature
 

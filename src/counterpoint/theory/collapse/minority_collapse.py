@@ -42,7 +42,6 @@ from counterpoint.theory.collapse.risk_setting import (
     complement_text,
     risk_setting,
     root_between,
-    share_text,
 )
 
 MAX_LOG_ODDS = 300.0  # the minorities then share 5e-131
@@ -119,7 +118,8 @@ def collapse_threshold(
     if (at_low >= 0) == (at_high >= 0):
         side = "merged" if at_low >= 0 else "apart"
         raise UsageError(
-            f"no crossing above a share of {share_text(1 / num_classes)}: the minority classes are {side} at any share"
+            f"no crossing above a share of {complement_text(1 - 1 / num_classes)}: the minority classes are {side} at "
+            "any share"
         )
     # one root is taken: the signs at the ends say that there is one, not that there is no other
     log_odds = root_between(
@@ -224,12 +224,3 @@ def one_majority(log_odds: float, num_classes: int) -> Tensor:
     minor = 1 / (1 + math.exp(log_odds)) / (num_classes - 1)
     major = 1 / (1 + math.exp(-log_odds))
     return torch.tensor([major] + [minor] * (num_classes - 1), dtype=torch.float64)
-
-
-def share_log_odds(share: float) -> float:
-    """Log-odds of a share in (0, 1).
-
-    >>> share_log_odds(0.5)
-    0.0
-    """
-    return math.log(share) - math.log1p(-share)

@@ -26,7 +26,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.collapse.minority_collapse import collapse_threshold, one_majority, share_log_odds
+from counterpoint.theory.collapse.minority_collapse import collapse_threshold, one_majority
 from counterpoint.theory.collapse.risk_setting import RiskSetting, checked_classes, complement_text, root_between
 from counterpoint.theory.geometry.class_risk import ClassRisk
 from counterpoint.theory.geometry.correlation_dual import certify
@@ -129,16 +129,23 @@ def phase_diagram(
       negatives         tau = 1
        infinite          0.9002
     """
-    num_classes, shares_T = checked_classes(num_classes), _checked_shares(shares)
+    num_classes = checked_classes(num_classes)
+    require_numbers(shares, "shares")
+    shares_T = torch.as_tensor(shares, dtype=torch.float64).flatten()
+    outside = [t for t in shares_T.tolist() if not 0 < t < 1]
+    if outside or not len(shares_T):
+        raise UsageError(
+            f"shares must be between 0 and 1, at least one, got {outside}; torch.linspace(0.05, 0.95, 19) will do"
+        )
     for name, values in (("num_negatives", num_negatives), ("temperatures", temperatures)):
         if not len(values):
             raise UsageError(f"{name} must name at least one value, got none; math.inf and 1.0 are the paper's limit")
     losses = [GeneralizedContrastive(temperature=tau) if loss is None else loss(tau) for tau in temperatures]
     cells = [
-        minority_optimum(RiskSetting(member, k, supervised).risk(one_majority(share_log_odds(t), num_classes)))
+        minority_optimum(RiskSetting(member, k, supervised).risk(one_majority(log_odds, num_classes)))
         for k in num_negatives
         for member in losses
-        for t in shares_T.tolist()
+        for log_odds in (math.log(share) - math.log1p(-share) for share in shares_T.tolist())
     ]
     thresholds = [
         collapse_threshold(num_classes, loss=member, num_negatives=k, supervised=supervised)
@@ -206,15 +213,3 @@ def curve(cosine: float, num_classes: int) -> Tensor:
     gram_CC = torch.full((num_classes, num_classes), between, dtype=torch.float64)
     gram_CC[0, :], gram_CC[:, 0] = cosine, cosine
     return gram_CC.fill_diagonal_(1.0)
-
-
-def _checked_shares(shares: Tensor | Sequence[float]) -> Tensor:
-    """Shares in float64."""
-    require_numbers(shares, "shares")
-    shares_T = torch.as_tensor(shares, dtype=torch.float64).flatten()
-    outside = [t for t in shares_T.tolist() if not 0 < t < 1]
-    if outside or not len(shares_T):
-        raise UsageError(
-            f"shares must be between 0 and 1, at least one, got {outside}; torch.linspace(0.05, 0.95, 19) will do"
-        )
-    return shares_T

@@ -108,19 +108,10 @@ def root_between(function: Callable[[float], float], low: float, high: float, *,
     return float(found.root)
 
 
-def share_text(share: float) -> str:
-    """A share in four digits, or its distance from 1 where they would all be nines.
-
-    >>> share_text(0.92919), share_text(1 - 2e-9)
-    ('0.9292', '1 - 2.0e-09')
-    """
-    return complement_text(1 - share)
-
-
 def complement_text(rest: float) -> str:
-    """``share_text`` of 1 - rest, which a float64 may not tell from 1.
+    """The share 1 - rest in four digits, or as its distance from 1 where they would all be nines.
 
-    >>> complement_text(3e-20)
-    '1 - 3.0e-20'
+    >>> complement_text(0.07081), complement_text(3e-20)
+    ('0.9292', '1 - 3.0e-20')
     """
     return f"{1 - rest:.4f}" if rest > 1e-4 or rest == 0 else f"1 - {rest:.1e}"

@@ -221,7 +221,7 @@ def _risk(record: ClassLevel, weights_CC: Tensor, anchor_weights_C: Tensor, k: f
     # Weights that grow with the terms raise their mean (Chebyshev's sum inequality): the risk without weights is
     # nowhere above.
     if record.hardness:
-        plain = _risk(record.plain, weights_CC, anchor_weights_C, k)
+        plain = _risk(replace(record, hardness=0.0), weights_CC, anchor_weights_C, k)
         rows = LogMeanRows(record, weights_CC) if math.isinf(k) else hard_sum_rows(record, weights_CC, int(k))
         return ClassRisk(record.name, anchor_weights_C, rows, is_convex=False, is_strictly_convex=False, lower=plain)
     if math.isinf(k):
@@ -268,7 +268,20 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
     Traceback (most recent call last):
     counterpoint.core.errors.UsageError: proportions must sum to 1, got 4; divided by their sum they are 0.5, 0.25, 0.25
     """
-    proportions_C = _real_numbers(proportions)
+    require_numbers(proportions, "proportions")
+    try:
+        if isinstance(proportions, Tensor):
+            proportions_C = proportions.detach()
+        else:
+            numbers_C = np.array(proportions, order="C")  # torch takes no views of negative strides
+            if numbers_C.dtype == object:
+                numbers_C = numbers_C.astype(np.float64)
+            proportions_C = torch.from_numpy(np.atleast_1d(numbers_C))
+        if proportions_C.is_complex():
+            raise TypeError("complex")  # in float64 they would lose their imaginary parts
+        proportions_C = proportions_C.double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"proportions must be real numbers, one per class, got {proportions!r}") from error
     if proportions_C.ndim != 1 or len(proportions_C) < 2:
         raise UsageError(f"proportions must be one per class for at least 2 classes, got {_few(proportions_C)}")
     if not bool(torch.isfinite(proportions_C).all()):
@@ -283,24 +296,6 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
         raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
     # proportions in float32 sum to 1 to about 1e-7 only
     return proportions_C / total
-
-
-def _real_numbers(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:
-    """As float64; complex numbers are refused, which would lose their imaginary parts."""
-    require_numbers(proportions, "proportions")
-    try:
-        if isinstance(proportions, Tensor):
-            proportions_C = proportions.detach()
-        else:
-            numbers_C = np.array(proportions, order="C")  # torch takes no views of negative strides
-            if numbers_C.dtype == object:
-                numbers_C = numbers_C.astype(np.float64)
-            proportions_C = torch.from_numpy(np.atleast_1d(numbers_C))
-        if proportions_C.is_complex():
-            raise TypeError("complex")
-        return proportions_C.double()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"proportions must be real numbers, one per class, got {proportions!r}") from error
 
 
 def _few(values: Tensor) -> str:

@@ -21,13 +21,15 @@ all nodes; where the series would be long, every node takes its own exponentials
 # B rows of a block, C classes, Q nodes, M basis functions of x
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from counterpoint.theory.geometry.risk_rows import RowsAt
 
 KEPT_NUMBERS = 1 << 26  # values of the basis that are kept for products with the Hessian: 512 MiB
 BLOCK_NUMBERS = 1 << 20  # values of the basis that are computed at a time: 8 MiB
@@ -41,26 +43,6 @@ POWER_CEILING = 1000  # of k, for a mean close to 1 that is rounded there
 EPSILON = 2.0**-52
 LEAST = 1e-300
 FAINTEST = -350.0  # squares of exponentials above it are normal numbers; processors are slow at others
-
-
-RowHessian = Callable[[Tensor], Tensor]  # the Hessian of a function of each row, times that row of a direction (C, C)
-
-
-@dataclass(frozen=True)
-class LogSumAt:
-    """The expected logarithm of each row, and its derivatives for the entries of that row.
-
-    Attributes:
-        value_C: the expectation.
-        slope_CC: first derivatives.
-        diagonal_CC: second derivatives, each for one entry.
-        hessian: all second derivatives.
-    """
-
-    value_C: Tensor
-    slope_CC: Tensor
-    diagonal_CC: Tensor
-    hessian: RowHessian
 
 
 @dataclass(frozen=True)
@@ -84,7 +66,12 @@ class LogSumIntegral:
     @cached_property
     def nodes(self) -> Tensor:
         """Values of s."""
-        return integration_nodes(self.num_terms, self.epsilon, self.low, self.high)
+        # From where the integrand begins to where it has vanished.
+        first = BEGINNING / (self.epsilon + self.num_terms * self.high)
+        last = VANISHED / (self.epsilon + self.num_terms * self.low)
+        # steps are equal in log s
+        num_nodes = max(1, math.ceil(math.log(last / first) / STEP))
+        return torch.exp(math.log(first) + STEP * torch.arange(num_nodes + 1, dtype=torch.float64))
 
     @cached_property
     def node_weights(self) -> Tensor:
@@ -101,13 +88,13 @@ class LogSumIntegral:
         """The expectation for each row, (C,)."""
         return torch.cat([self._block(rows, x_CC).value_B for rows in self._blocks(x_CC)])
 
-    def at(self, x_CC: Tensor) -> LogSumAt:
+    def at(self, x_CC: Tensor) -> RowsAt:
         """The expectation and its derivatives for each row, x (C, C)."""
         is_kept = x_CC.numel() * self.basis.coefficients_QM.shape[1] <= KEPT_NUMBERS
         blocks = list(self._blocks(x_CC))
         parts = [self._derivatives(self._block(rows, x_CC), is_kept) for rows in blocks]
         hessians = [(part.hessian, rows) for part, rows in zip(parts, blocks, strict=True)]
-        return LogSumAt(
+        return RowsAt(
             torch.cat([part.value_C for part in parts]),
             torch.cat([part.slope_CC for part in parts]),
             torch.cat([part.diagonal_CC for part in parts]),
@@ -134,7 +121,7 @@ class LogSumIntegral:
         value_B = at_mean_B + bracket_BQ @ self.node_weights
         return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
 
-    def _derivatives(self, block: "_Block", is_kept: bool) -> LogSumAt:
+    def _derivatives(self, block: "_Block", is_kept: bool) -> RowsAt:
         """First and second derivatives of some rows; the sum's mean enters by two numbers for each row."""
         k, s_Q, w_Q = self.num_terms, self.nodes, self.node_weights
         kr_BC, total_B1 = k * self.weights_CC[block.rows], self.epsilon + block.mean_B1
@@ -161,7 +148,7 @@ class LogSumIntegral:
             joint_BC = combined(values_BMC, (pairs_BQ * dot_BQ) @ basis.coefficients_QM)
             return own_BC * direction_BC + kr_BC * (second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
 
-        return LogSumAt(block.value_B, slope_BC, diagonal_BC, times)
+        return RowsAt(block.value_B, slope_BC, diagonal_BC, times)
 
 
 @dataclass(frozen=True)
@@ -289,11 +276,3 @@ def series_length(half_width: float) -> int:
     # ive is I_n(z) exp(-z) and does not overflow
     sizes = 2 * ive(np.arange(4 * LONGEST_SERIES), half_width)
     return int(np.count_nonzero(sizes > NEGLIGIBLE))
-
-
-def integration_nodes(num_terms: int, epsilon: float, low: float, high: float) -> Tensor:
-    """Values of s for a sum of k terms between two bounds, from where the integrand begins to where it has vanished."""
-    first, last = BEGINNING / (epsilon + num_terms * high), VANISHED / (epsilon + num_terms * low)
-    # steps are equal in log s
-    num_nodes = max(1, math.ceil(math.log(last / first) / STEP))
-    return torch.exp(math.log(first) + STEP * torch.arange(num_nodes + 1, dtype=torch.float64))

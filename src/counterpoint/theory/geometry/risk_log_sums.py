@@ -16,8 +16,8 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.losses.class_level import LogOfSum
-from counterpoint.theory.geometry.negatives_integral import LogSumAt, LogSumIntegral
-from counterpoint.theory.geometry.risk_rows import RowsAt, gap_length_slope
+from counterpoint.theory.geometry.negatives_integral import LogSumIntegral
+from counterpoint.theory.geometry.risk_rows import RowsAt
 
 STEEPEST = 340.0  # e^(-2 * 340) is a number of float64
 
@@ -48,7 +48,7 @@ class ExpectedLog:
         """For each row, (C,)."""
         return self.sign * self.integral.value(self._terms(gram_CC, 0))
 
-    def at(self, gram_CC: Tensor) -> LogSumAt:
+    def at(self, gram_CC: Tensor) -> RowsAt:
         """With derivatives for cosines, by the chain rule."""
         x_CC, first_CC, second_CC = (self._terms(gram_CC, order) for order in range(3))
         at, sign = self.integral.at(x_CC), self.sign
@@ -60,7 +60,7 @@ class ExpectedLog:
         def times(direction_CC: Tensor) -> Tensor:
             return sign * (first_CC * inner(first_CC * direction_CC) + bend_CC * direction_CC)
 
-        return LogSumAt(sign * at.value_C, sign * at.slope_CC * first_CC, sign * diagonal_CC, times)
+        return RowsAt(sign * at.value_C, sign * at.slope_CC * first_CC, sign * diagonal_CC, times)
 
     def _terms(self, gram_CC: Tensor, order: int) -> Tensor:
         """Derivative of this order of x(a)."""
@@ -97,7 +97,7 @@ class LogSumRows:
         def times(direction_CC: Tensor) -> Tensor:
             return factor * torch.stack([hessian(direction_CC) for hessian in hessians]).sum(0)
 
-        return RowsAt(factor * value_C, slope_CC, diagonal_CC, times, gap_length_slope(slope_CC))
+        return RowsAt(factor * value_C, slope_CC, diagonal_CC, times)
 
 
 def log_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> LogSumRows:

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from counterpoint.kernels.contract import softplus
 from counterpoint.losses.class_level import LogOfSum, Separable
-from counterpoint.theory.geometry.negatives_integral import RowHessian
 
 
 @dataclass(frozen=True)
@@ -51,25 +50,29 @@ class RowsAt:
         value_C: F_i.
         slope_CC: derivative of F_i for a_ij.
         diagonal_CC: second derivative of F_i for a_ij.
-        hessian: all second derivatives.
-        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class.
+        hessian: all second derivatives: of each row, times that row of a direction (C, C).
+        length_slope_C: derivative of F_i for |mu_i|^2, positives being independent given their class; None where all
+            terms are gaps a_ij - |mu_i|^2.
     """
 
     value_C: Tensor
     slope_CC: Tensor
     diagonal_CC: Tensor
-    hessian: RowHessian
-    length_slope_C: Tensor
+    hessian: Callable[[Tensor], Tensor]
+    length_slope_C: Tensor | None = None
 
     def weighed(self, weights_C: Tensor) -> RiskAt:
         """The risk: rows by the weights of their anchors, and of each derivative what a symmetric matrix sees."""
-        weights_C1, hessian = weights_C[:, None], self.hessian
+        weights_C1, hessian, length_slope_C = weights_C[:, None], self.hessian, self.length_slope_C
+        # A gap has the positive's length in every term; that of a colliding class is 0 at any length.
+        if length_slope_C is None:
+            length_slope_C = self.slope_CC.diagonal() - self.slope_CC.sum(1)
         return RiskAt(
             float(weights_C @ self.value_C),
             _between_classes(weights_C1 * self.slope_CC),
             lambda direction_CC: _between_classes(weights_C1 * hessian(_between_classes(direction_CC))),
             _between_classes(weights_C1 * self.diagonal_CC),
-            weights_C * self.length_slope_C,
+            weights_C * length_slope_C,
         )
 
 
@@ -114,12 +117,8 @@ class SeparableRows:
         weight_CC = self.factor * record.scale * self.weights_CC
         slope_CC = weight_CC * record.repel.slope(u_CC)
         curvature_CC = weight_CC * record.scale * record.repel.curvature(u_CC)
-        if record.is_gap:
-            # a gap has the positive's length in every term
-            length_slope_C = gap_length_slope(slope_CC)
-        else:
-            # scores of positives and of collisions are |mu_i|^2 itself
-            length_slope_C = self.attract * record.attract_slope + slope_CC.diagonal()
+        # without gaps scores of positives and of collisions are |mu_i|^2 itself
+        length_slope_C = None if record.is_gap else self.attract * record.attract_slope + slope_CC.diagonal()
         return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, curvature_CC.mul, length_slope_C)
 
     def _scores(self, gram_CC: Tensor) -> Tensor:
@@ -152,11 +151,11 @@ class LogMeanRows:
 
     def value(self, gram_CC: Tensor) -> Tensor:
         """See ``Rows``."""
-        record, u_CC = self.record, log_terms(self.record, gram_CC)
+        record = self.record
         # l_i, the logarithm of the expectation
-        level_C = self._tilted(u_CC, 1 + record.hardness).logsumexp(1)
+        level_C = self._tilted(gram_CC, 1 + record.hardness).logsumexp(1)
         if record.hardness:
-            level_C = level_C - self._tilted(u_CC, record.hardness).logsumexp(1)
+            level_C = level_C - self._tilted(gram_CC, record.hardness).logsumexp(1)
         if not self.epsilon:
             return record.factor * level_C
         offset = math.log(self.epsilon)
@@ -169,12 +168,12 @@ class LogMeanRows:
         The Hessian of a row is, up to a factor and with t = p - q,
         :math:`\mathrm{diag}((1 + \beta) p - \beta q) - p p^\top + q q^\top + (1 - \mathrm{share})\, t t^\top`.
         """
-        record, beta, u_CC = self.record, self.record.hardness, log_terms(self.record, gram_CC)
-        sharp_CC = self._tilted(u_CC, 1 + beta)
+        record, beta = self.record, self.record.hardness
+        sharp_CC = self._tilted(gram_CC, 1 + beta)
         p_CC, level_C = (1 + beta) * sharp_CC.softmax(1), sharp_CC.logsumexp(1)
         q_CC = torch.zeros_like(p_CC)
         if beta:
-            blunt_CC = self._tilted(u_CC, beta)
+            blunt_CC = self._tilted(gram_CC, beta)
             q_CC, level_C = beta * blunt_CC.softmax(1), level_C - blunt_CC.logsumexp(1)
         # share of the negatives in epsilon + e^l: the derivative of softplus
         share_C1 = torch.ones_like(level_C)[:, None]
@@ -192,22 +191,13 @@ class LogMeanRows:
             return bent(direction_CC, lambda x_CC, v_CC: (x_CC * v_CC).sum(1, keepdim=True))
 
         diagonal_CC = bent(torch.ones_like(p_CC), torch.mul)
-        return RowsAt(self.value(gram_CC), slope_CC, diagonal_CC, times, gap_length_slope(slope_CC))
+        return RowsAt(self.value(gram_CC), slope_CC, diagonal_CC, times)
 
-    def _tilted(self, u_CC: Tensor, power: float) -> Tensor:
-        """Add log r to a power of the terms."""
+    def _tilted(self, gram_CC: Tensor, power: float) -> Tensor:
+        """Logarithms of a power of the terms, times r."""
+        u_CC = self.record.scale * (gram_CC - 1) + self.record.margin
         # log 0 = -inf for classes that are not negatives: their shares become 0
         return self.weights_CC.log() + power * u_CC
-
-
-def log_terms(record: LogOfSum, gram_CC: Tensor) -> Tensor:
-    """u, the exponents of the terms, for classes met as negatives."""
-    return record.scale * (gram_CC - 1) + record.margin
-
-
-def gap_length_slope(slope_CC: Tensor) -> Tensor:
-    """Slope for |mu_i|^2 where all terms are gaps a_ij - |mu_i|^2: a colliding class has the gap 0 at any length."""
-    return slope_CC.diagonal() - slope_CC.sum(1)
 
 
 def _between_classes(matrix_CC: Tensor) -> Tensor:
