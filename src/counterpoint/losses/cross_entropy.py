@@ -22,7 +22,6 @@ class ClassLoss(Loss):
     uses_labels = True
     why_no_class_level = "it compares vectors with the weights of classes, not with each other"
     class_weights: nn.Parameter
-    class_biases: nn.Parameter | None
     is_nonnegative = False  # features and weights pass through a ReLU
 
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:
@@ -47,7 +46,8 @@ class ClassLoss(Loss):
         targets_N = self.targets(both_2ND, labels)
         # The inputs decide the precision: float64 vectors meet float32 parameters.
         weights_CD = self.class_weights.to(both_2ND.dtype)
-        biases_C = None if self.class_biases is None else self.class_biases.to(both_2ND.dtype)
+        biases_C: Tensor | None = getattr(self, "class_biases", None)
+        biases_C = None if biases_C is None else biases_C.to(both_2ND.dtype)
         logits_2NC = class_logits(both_2ND, weights_CD, biases_C, is_nonnegative=self.is_nonnegative)
         return F.cross_entropy(logits_2NC, targets_N.repeat(2))
 
@@ -178,7 +178,6 @@ class NonNegativeCrossEntropy(ClassLoss):
     def __init__(self, num_classes: int, num_features: int, *, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.class_weights = nn.Parameter(_uniform(num_classes, num_features, generator) / math.sqrt(num_features))
-        self.class_biases = None
 
 
 def _uniform(num_classes: int, num_features: int, generator: torch.Generator | None) -> Tensor:
