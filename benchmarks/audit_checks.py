@@ -25,7 +25,6 @@ from counterpoint.audit.audited_data import collect
 from counterpoint.audit.class_cues import class_cues
 from counterpoint.audit.picture_pass import PictureStatistics, Seen, look_through
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.metric_types import wilson
 
 SEED = 1
@@ -191,7 +190,7 @@ def plant_pictures(files: list[Path], each: int, rng: np.random.Generator) -> di
 
 def cue_rows(folder: Path, num_classes: int, rng: np.random.Generator) -> None:
     """Each cue in one class at a time, of so many classes."""
-    collection = collect(folder, SourceSettings(), progress=Reporter(quiet=True).bar)
+    collection = collect(folder, SourceSettings())
     seen, labels_N = look_through(collection, collection.blocks), collection.labels_N
     assert labels_N is not None
     chosen = rng.permutation(len(collection.class_names))[:num_classes]
@@ -220,7 +219,7 @@ def changed_alone(folder: Path, names: list[str], change: Change) -> Seen:
             path = Path(place) / "one" / f"{number:05}.jpg"
             path.parent.mkdir(exist_ok=True)
             write(path, change(Image.open(folder / name).convert("RGB"), np.random.default_rng(number)), "JPEG")
-        collection = collect(place, SourceSettings(), progress=Reporter(quiet=True).bar)
+        collection = collect(place, SourceSettings())
         return look_through(collection, collection.blocks)
 
 

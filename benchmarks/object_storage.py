@@ -112,7 +112,7 @@ def opened(folder: Path, number: int) -> tuple[int, AuditedData]:
     os.environ["COUNTERPOINT_CACHE"] = str(folder)
     store = SimulatedStore(number, FOLDER_ROWS)
     addresses._file_system = lambda root: (store, "simulated")  # pyright: ignore[reportAttributeAccessIssue]
-    return before, collect(PLACE, SourceSettings(), progress=Reporter(quiet=True).bar)
+    return before, collect(PLACE, SourceSettings())
 
 
 def pass_over(state: tuple[int, AuditedData], piece: int) -> int:

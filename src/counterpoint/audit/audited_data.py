@@ -122,7 +122,7 @@ class AuditedData:
 
 
 def collect(
-    data: Any, settings: SourceSettings, *, labels: Any = None, against: Any = None, progress: Progress
+    data: Any, settings: SourceSettings, *, labels: Any = None, against: Any = None, quiet: bool = True
 ) -> AuditedData:
     """Find everything, and decode nothing that lies in files.
 
@@ -131,12 +131,13 @@ def collect(
         settings: labels, split and columns.
         labels: one per sample, for arrays.
         against: other data to compare with.
-        progress: shows how far data in memory have been read.
+        quiet: do not show how far data in memory have been read.
 
     Raises:
         UsageError: no such data, pictures against vectors, or vectors against others of another length.
         DataError: no sample at all, or a file that is none of the known forms.
     """
+    progress = Reporter(quiet=quiet).bar
     # Nothing is refused: how many pictures are bad is what an audit tells.
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
     with glance(), with_missing():
@@ -146,8 +147,12 @@ def collect(
             source = _with_folder_labels(_open(data, part, labels, progress), part)
             opened.append((WHOLE if split == "auto" else split, source))
         if against is not None:
-            whole = lenient.model_copy(update={"split": "auto"})
-            opened.append((AGAINST, _open_against(against, whole, opened[0][1], progress)))
+            whole, plan = lenient.model_copy(update={"split": "auto"}), opened[0][1].table
+            path = as_path(against) if isinstance(against, str | Path) else None
+            if path is not None and plan is not None and is_columns(path):  # by one plan equal rows are equal numbers
+                opened.append((AGAINST, open_columns(path, whole, progress, plan=plan)))
+            else:
+                opened.append((AGAINST, open_source(against, whole, progress=progress)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
@@ -174,14 +179,6 @@ def _open(data: Any, settings: SourceSettings, labels: Any, progress: Progress) 
     return open_source(data, settings, labels=labels, progress=progress)
 
 
-def _open_against(against: Any, settings: SourceSettings, source: Source, progress: Progress) -> Source:
-    """What a source is compared with; a table by the source's columns, so that equal rows are equal numbers."""
-    path = as_path(against) if isinstance(against, str | Path) else None
-    if path is not None and source.table is not None and is_columns(path):
-        return open_columns(path, settings, progress, plan=source.table)
-    return open_source(against, settings, progress=progress)
-
-
 def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:
     """The classes that training takes from folders, where only files that cannot be read lie beside these."""
     store = source.store
@@ -205,7 +202,6 @@ def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:
 
 
 def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
-    """The parts to open: all of a folder's, unless one is asked for."""
     if settings.split != "auto" or not isinstance(data, str | Path):
         return [settings.split]
     path = as_path(data)

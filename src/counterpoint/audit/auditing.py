@@ -79,28 +79,45 @@ def audit(
     if isinstance(labels, str | Path):
         labels, source = None, {**source, "labels": str(labels)}
     settings = build(SourceSettings, {"drop_columns": UNUSABLE, **source}, "source")  # told, and not refused
-    given = partial(_collected, data, settings, labels, against)
+    given = partial(collect, data, settings, labels=labels, against=against)
     collection = given(quiet=quiet)
     if collection.kind != "images" and (engine is not HERE or pieces is not None):
         raise UsageError("--engine ray and --pieces are for pictures; vectors are audited by one process as a whole")
     seen = None
     if collection.kind == "images":
-        kept = None if pieces is None else make_shards(as_path(pieces), _plan_of(collection))
-        seen = _seen(collection, partial(given, quiet=True), engine, kept, reporter)
+        kept = None
+        if pieces is not None:
+            versions = {"counterpoint": __version__, "torch": torch.__version__, "Pillow": PIL.__version__}
+            plan = TablePlan(
+                num_rows=len(collection.blocks),
+                shard_rows=PIECE,
+                layer="looks",
+                encoder="audit",
+                data=collection.content_hash,
+                software=", ".join(f"{name} {own}" for name, own in versions.items()),
+                has_labels=False,
+            )
+            kept = make_shards(as_path(pieces), plan)
+        seen = _seen(collection, given, engine, kept, reporter)
     found = _of_vectors(collection) if seen is None else _of_pictures(collection, seen)
+    columns = [
+        Observation(
+            code="columns",
+            title="how the columns of the table are taken",
+            text=f"{told}.",
+            remedy="--source.label-column NAME and --source.drop-columns NAME,NAME choose otherwise",
+            count=1,
+        )
+        for told in collection.columns
+    ]
     return found.model_copy(
         update={
-            "observations": (*found.observations, *map(_of_columns, collection.columns)),
+            "observations": (*found.observations, *columns),
             "name": _name_of(data),
             "against": "" if against is None else _name_of(against),
             "seconds": round(time.perf_counter() - started, 2),
         }
     )
-
-
-def _collected(data: Any, settings: SourceSettings, labels: Any, against: Any, *, quiet: bool) -> AuditedData:
-    """The samples; workers call it, too."""
-    return collect(data, settings, labels=labels, against=against, progress=Reporter(quiet=quiet).bar)
 
 
 def _seen(
@@ -147,22 +164,7 @@ def _look(collection: AuditedData, piece: int, *, size: int, listing: bytes, kep
     return None
 
 
-def _plan_of(collection: AuditedData) -> TablePlan:
-    """What kept pieces are of: their rows are blocks."""
-    versions = {"counterpoint": __version__, "torch": torch.__version__, "Pillow": PIL.__version__}
-    return TablePlan(
-        num_rows=len(collection.blocks),
-        shard_rows=PIECE,
-        layer="looks",
-        encoder="audit",
-        data=collection.content_hash,
-        software=", ".join(f"{name} {own}" for name, own in versions.items()),
-        has_labels=False,
-    )
-
-
 def _read(kept: ShardFolder | None, piece: int) -> Seen:
-    """A piece that a folder keeps."""
     assert kept is not None
     if complaint := kept.complaint(piece):
         raise RunError(f"{complaint}; run the command again, on machines that share this folder")
@@ -173,34 +175,18 @@ def _of_pictures(collection: AuditedData, seen: Seen) -> Audit:
     evidence = of_pictures(collection, seen)
     found = _judged(evidence, PICTURE_CHECKS)
     headers = [seen.headers[place] for place in evidence.good]
+    bad = [part for part, header in zip(collection.part_of, seen.headers, strict=True) if header.reason]
     known = {
         "num_bytes": sum(header.num_bytes for header in seen.headers) or None,
-        "bad": dict(
-            Counter(
-                collection.shares[part].name
-                for part, header in zip(collection.part_of, seen.headers, strict=True)
-                if header.reason
-            )
-        ),
+        "bad": dict(Counter(collection.shares[part].name for part in bad)),
         "formats": dict(Counter(header.format for header in headers)),
         "modes": dict(Counter(header.mode for header in headers)),
         "widths": _quantiles([header.width for header in headers]),
         "heights": _quantiles([header.height for header in headers]),
         "grey_share": float((seen.looks.colourfulness_N[evidence.good] < GREY).mean()) if headers else None,
     }
-    pictures = {"cues": evidence.cues, "pictures": _thumbnails(evidence, found.observations)}
+    pictures = {"cues": evidence.cues[0], "pictures": _thumbnails(evidence, found.observations)}
     return found.model_copy(update={"passport": found.passport.model_copy(update=known), **pictures})
-
-
-def _of_columns(told: str) -> Observation:
-    return Observation(
-        code="columns",
-        level="note",
-        title="how the columns of the table are taken",
-        text=f"{told}.",
-        remedy="--source.label-column NAME and --source.drop-columns NAME,NAME choose otherwise",
-        count=1,
-    )
 
 
 def _name_of(data: Any) -> str:
@@ -208,8 +194,15 @@ def _name_of(data: Any) -> str:
 
 
 def _of_vectors(collection: AuditedData) -> Audit:
-    found = _judged(vector_evidence(collection), VECTOR_CHECKS)
-    shape = {"shape": collection.held.shape[1:]}
+    values_ND = np.ascontiguousarray(collection.held)
+    is_good_N = np.asarray(np.isfinite(values_ND).all(1))
+    digests = tuple(
+        hashlib.sha256(row.tobytes()).digest()[:16] if is_good else b""
+        for row, is_good in zip(values_ND, is_good_N, strict=True)
+    )
+    evidence = SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
+    found = _judged(evidence, VECTOR_CHECKS)
+    shape = {"shape": values_ND.shape[1:]}
     return found.model_copy(update={"passport": found.passport.model_copy(update=shape)})
 
 
@@ -253,17 +246,6 @@ def _thumbnails(evidence: SetEvidence, observations: Iterable[Observation]) -> d
             image.save(stream, "JPEG", quality=80)
             found[name] = f"data:image/jpeg;base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
     return found
-
-
-def vector_evidence(collection: AuditedData) -> SetEvidence:
-    """Evidence of a collection of vectors."""
-    values_ND = np.ascontiguousarray(collection.held)
-    is_good_N = np.asarray(np.isfinite(values_ND).all(1))
-    digests = tuple(
-        hashlib.sha256(row.tobytes()).digest()[:16] if is_good else b""
-        for row, is_good in zip(values_ND, is_good_N, strict=True)
-    )
-    return SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
 
 
 def check_finite(evidence: SetEvidence) -> Observation | None:

@@ -145,20 +145,16 @@ def cue_numbers(seen: Seen, ids: np.ndarray) -> Mapping[str, np.ndarray]:
     looks, headers = seen.looks, [seen.headers[place] for place in ids]
     formats = sorted({header.format for header in headers})
     modes = sorted({header.mode for header in headers})
-
-    def of_files(numbers: Sequence[Sequence[float]]) -> np.ndarray:
-        return np.array(numbers, np.float64)
-
     return {
         "colours": np.concatenate([looks.colour_N6[ids], looks.histogram_NK[ids]], axis=1),
         "border": np.concatenate([looks.border_N6[ids], looks.frame_N4[ids]], axis=1),
         "darkness": np.stack([looks.colour_N6[ids, :3].mean(1), looks.range_N[ids]], axis=1),
         "blur": looks.sharpness_N[ids, None],
         "position": looks.place_N4[ids],
-        "resolution": of_files([(h.width, h.height, h.width / max(h.height, 1)) for h in headers]),
-        "file format": of_files([(formats.index(h.format), modes.index(h.mode)) for h in headers]),
-        "JPEG quality": of_files([(h.quality,) for h in headers]),
-        "file size": of_files([(h.num_bytes / max(h.width * h.height, 1),) for h in headers]),
+        "resolution": np.array([(h.width, h.height, h.width / max(h.height, 1)) for h in headers], float),
+        "file format": np.array([(formats.index(h.format), modes.index(h.mode)) for h in headers], float),
+        "JPEG quality": np.array([(h.quality,) for h in headers], float),
+        "file size": np.array([(h.num_bytes / max(h.width * h.height, 1),) for h in headers], float),
     }
 
 

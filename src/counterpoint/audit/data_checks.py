@@ -60,7 +60,6 @@ def check_blank(evidence: SetEvidence) -> Observation | None:
         np.flatnonzero(evidence.is_blank_N).tolist(),
         "nothing to see, hardly more than one colour",
         code="blank",
-        level="warning",
         text="All of them look alike, so that each repels copies of itself in a contrastive loss.",
         remedy="leave them out with --source.exclude FILE (`counterpoint recommend` writes that file)",
     )
@@ -73,7 +72,6 @@ def check_cut(evidence: SetEvidence) -> Observation | None:
         np.flatnonzero((cut_N >= CUT_SHORT) & evidence.is_good_N & ~evidence.is_blank_N).tolist(),
         "grey below some row",
         code="cut-short",
-        level="warning",
         text="A truncated file was decoded and saved again: the rest of the picture is lost.",
         remedy="copy the pictures again from their source, or list them in a file for --source.exclude",
     )
@@ -90,7 +88,6 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
         np.flatnonzero(is_noise_N).tolist(),
         "noise: neighbouring pixels have nothing in common",
         code="noise",
-        level="warning",
         text="A damaged sensor, file or conversion leaves such pictures; they show nothing to learn.",
         remedy="look at them, and list them in a file for --source.exclude",
     )
@@ -98,7 +95,7 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
 
 def check_confined(evidence: SetEvidence) -> Observation | None:
     """One class that a cue without content distinguishes from all others."""
-    sure = evidence.class_cues
+    _, sure = evidence.cues
     if not sure:
         return None
     return Observation(
@@ -153,14 +150,11 @@ def check_names(evidence: SetEvidence) -> Observation | None:
 
 def check_same(evidence: SetEvidence) -> Observation | None:
     """Samples with the same content."""
-    words = "copies with equal pixels" if evidence.seen else "copies, number by number"
-    extra = [at for group in evidence.equal for at in group[1:]]
     return evidence.observed(
-        extra,
-        words,
+        [at for group in evidence.equal for at in group[1:]],
+        "copies with equal pixels" if evidence.seen else "copies, number by number",
         f" ({amount(len(evidence.equal), 'group')})",
         code="same-pixels",
-        level="warning",
         text="A copy counts twice in every figure, and in a contrastive loss a picture repels its own copy.",
         remedy=REMOVE,
         groups=evidence.copies(evidence.equal),
@@ -175,7 +169,6 @@ def check_near(evidence: SetEvidence) -> Observation | None:
         "nearly the same as another, compressed, resized, cropped, turned, mirrored, framed or marked",
         f" ({amount(len(pairs), 'pair')})",
         code="near-copies",
-        level="warning",
         text="A contrastive loss pushes copies apart though they are one picture, and tests on them say too much. "
         "Some pairs may be different things of one kind: nothing is left out automatically.",
         remedy="look at the pairs; `counterpoint recommend --drop-near-copies` leaves one of each out",
@@ -306,8 +299,9 @@ def check_classes(evidence: SetEvidence) -> Observation | None:
 def check_cues(evidence: SetEvidence) -> Observation | None:
     """Classes that can be predicted without the content of the pictures."""
     # Better than chance, and any clear effect of files, half of the way to certainty by others.
-    least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in evidence.cues}
-    strong = [cue for cue in evidence.cues if (cue.low or 0.0) > (cue.majority or 0.0) and cue.skill >= least[cue.name]]
+    cues, _ = evidence.cues
+    least = {cue.name: FILE_SKILL if cue.name in FILE_CUES else COLOUR_SKILL for cue in cues}
+    strong = [cue for cue in cues if (cue.low or 0.0) > (cue.majority or 0.0) and cue.skill >= least[cue.name]]
     if not strong:
         return None
     first = max(strong, key=lambda cue: cue.skill)

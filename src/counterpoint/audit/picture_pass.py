@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -126,9 +126,9 @@ def look_through(
 
     def work(block: Block) -> Seen:
         content, rows = collection.shares[block[0]].content, slice(block[1], block[1] + BLOCK)
-        headers, looks = _files(content, rows) if isinstance(content, FileStore) else _arrays(content[rows])
+        seen = _files(content, rows) if isinstance(content, FileStore) else _arrays(content[rows])
         advance()
-        return Seen(tuple(headers), looks)
+        return seen
 
     return end_to_end(side_by_side(work, blocks))
 
@@ -181,7 +181,9 @@ def thumbnail(content: FileStore | Tensor, place: int, side: int) -> Image.Image
         image = Image.fromarray(pixels_CHW[0] if len(pixels_CHW) == 1 else pixels_CHW.transpose(1, 2, 0)).convert("RGB")
     else:
         try:
-            image = decode(content.read(content.images[place]), lambda picture: picture.copy(), _asks_for(2 * side))
+            image = decode(
+                content.read(content.images[place]), lambda picture: picture.copy(), partial(_ask_for, 2 * side)
+            )
         except (OSError, ValueError):
             return None
     image.thumbnail((side, side))
@@ -194,11 +196,11 @@ def pixel_digest(content: FileStore, place: int) -> bytes:
     return decode(read, lambda picture: hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest()[:16])
 
 
-def _files(content: FileStore, rows: slice) -> tuple[list[PictureHeader], PictureStatistics]:
+def _files(content: FileStore, rows: slice) -> Seen:
     images = content.images[rows]
     pixels_BTT3 = np.zeros((len(images), 2 * SIDE, 2 * SIDE, 3), np.uint8)
-    headers = [_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images)]
-    return headers, looks_of(pixels_BTT3)
+    headers = tuple(_file(image, content.read, pixels_BTT3[place]) for place, image in enumerate(images))
+    return Seen(headers, looks_of(pixels_BTT3))
 
 
 def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
@@ -206,8 +208,13 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
     known: dict[str, Any] = {}
 
     def before(opened: Image.Image) -> None:
-        known.update(_told(opened))
-        _asks_for(DRAFT)(opened)
+        # A JPEG that more pictures follow, as phones write it, is a JPEG to those who look at it.
+        kind, tables = "JPEG" if opened.format == "MPO" else opened.format, getattr(opened, "quantization", None)
+        has_alpha = "transparency" in opened.info and "A" not in opened.mode
+        known["format"], known["mode"] = kind or "", opened.mode + (" with alpha" if has_alpha else "")
+        known["width"], known["height"] = opened.size[::-1] if orientation(opened) > 4 else opened.size
+        known["quality"] = jpeg_quality(tables) if kind == "JPEG" and tables else 0
+        _ask_for(DRAFT, opened)
 
     def use(picture: Image.Image) -> None:
         small = picture.resize(pixels_TT3.shape[:2], Image.Resampling.BOX, reducing_gap=2.0)
@@ -225,21 +232,6 @@ def _file(image: Located, read: Read, pixels_TT3: np.ndarray) -> PictureHeader:
         digest = known.get("digest", b"")
         return PictureHeader(reason, known.get("format", "none"), num_bytes=num_bytes, digest=digest)
     return PictureHeader(num_bytes=num_bytes, **known)
-
-
-def _told(image: Image.Image) -> dict[str, Any]:
-    """What the header of an opened image says."""
-    tables = getattr(image, "quantization", None)
-    # A JPEG that more pictures follow, as phones write it, is a JPEG to those who look at it.
-    kind = "JPEG" if image.format == "MPO" else image.format
-    width, height = image.size[::-1] if orientation(image) > 4 else image.size
-    return {
-        "format": kind or "",
-        "mode": image.mode + (" with alpha" if "transparency" in image.info and "A" not in image.mode else ""),
-        "width": width,
-        "height": height,
-        "quality": jpeg_quality(tables) if kind == "JPEG" and tables else 0,
-    }
 
 
 def jpeg_quality(tables: dict[int, Any]) -> int:
@@ -262,23 +254,17 @@ def _usual_table() -> tuple[int, ...]:
     return tuple(Image.open(stream).quantization[0])  # type: ignore[attr-defined]
 
 
-def _asks_for(side: int) -> Callable[[Image.Image], object]:
-    """Asks a JPEG's decoder for the smallest scale with at least this many pixels."""
-    return lambda image: image.draft(None, (side, side))  # type: ignore[arg-type]
+def _ask_for(side: int, image: Image.Image) -> None:
+    """Ask a JPEG's decoder for the smallest scale with at least this many pixels."""
+    image.draft(None, (side, side))  # type: ignore[arg-type]
 
 
-def _arrays(samples_BCHW: Tensor) -> tuple[list[PictureHeader], PictureStatistics]:
+def _arrays(samples_BCHW: Tensor) -> Seen:
     channels, height, width = samples_BCHW.shape[1:]
-    headers = [
-        PictureHeader(
-            mode="L" if channels == 1 else "RGB",
-            width=width,
-            height=height,
-            digest=hashlib.sha256(sample.contiguous().numpy().tobytes()).digest()[:16],
-        )
-        for sample in samples_BCHW
-    ]
-    return headers, looks_of(array_pixels(samples_BCHW))
+    known: dict[str, Any] = {"mode": "L" if channels == 1 else "RGB", "width": width, "height": height}
+    digests = [hashlib.sha256(each.contiguous().numpy().tobytes()).digest()[:16] for each in samples_BCHW]
+    headers = tuple(PictureHeader(**known, digest=digest) for digest in digests)
+    return Seen(headers, looks_of(array_pixels(samples_BCHW)))
 
 
 def array_pixels(samples_BCHW: Tensor) -> np.ndarray:

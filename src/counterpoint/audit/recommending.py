@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from textwrap import fill
@@ -126,15 +125,12 @@ class Recommendation(Record):
         return "\n".join(rows)
 
 
-@dataclass
-class Draft:
+class Draft(list[ConfigLine]):
     """Lines that are known so far, in their order."""
-
-    lines: list[ConfigLine] = field(default_factory=list)
 
     def put(self, path: str, value: Any, reason: str, confidence: str, basis: str) -> None:
         """Add a line."""
-        self.lines.append(ConfigLine(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
+        self.append(ConfigLine(path=path, value=value, reason=reason, confidence=confidence, basis=basis))
 
 
 @usual_modes()
@@ -231,9 +227,9 @@ def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> No
 def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing:
     """Time candidates, the fastest first, while there is time; the most capable one that has its updates within it."""
     # The list of samples to leave out is not written yet; a few samples more change no step's time.
-    known = {line.path: line.value for line in draft.lines if line.path != EXCLUDE}
+    asked = {line.path: line.value for line in draft if line.path != EXCLUDE}
     candidates = [
-        {**known, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
+        {**asked, "encoder": encoder, **({} if side is None else {"source.image_size": side})}
         for encoder, side in reversed(_candidates(found))
     ]
     tried = list[Timing]()
@@ -244,27 +240,22 @@ def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) ->
     for each in tried:
         reporter.say(f"{_name(each)}: {each.step_seconds * 1e3:,.0f} ms per step")
     timing = next((each for each in reversed(tried) if each.fits(minutes)), tried[0])
-    _about_encoder(draft, found, timing, [each for each in tried if not each.fits(minutes)], minutes)
+    known = timing.resolution.settings
+    reason = (
+        f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples here ({timing.num_steps} timed)"
+    )
+    if slow := [each for each in tried if not each.fits(minutes)]:
+        reason += f"; too slow for {minutes:g} minutes: {', '.join(map(_name, slow))}"
+    draft.put("encoder", known.encoder, reason, "high", "measured here")
+    if _is_resized(found):
+        reason = f"the median short side is {_short_side(found):g} px; smaller is faster"
+        draft.put("source.image_size", int(known.source.image_size), reason, "medium", "measured here")
     return timing
 
 
 def _name(timing: Timing) -> str:
-    """Encoder and size of pictures."""
     known = timing.resolution.settings
     return known.encoder + (f" at {side} px" if isinstance(side := known.source.image_size, int) else "")
-
-
-def _about_encoder(draft: Draft, found: Audit, timing: Timing, slow: Sequence[Timing], minutes: float) -> None:
-    known = timing.resolution.settings
-    taken = f"{timing.step_seconds * 1e3:,.0f} ms per step of {known.batch_size} samples"
-    reason = f"{taken} here ({timing.num_steps} timed)"
-    if slow:
-        reason += f"; too slow for {minutes:g} minutes: {', '.join(map(_name, slow))}"
-    draft.put("encoder", known.encoder, reason, "high", "measured here")
-    if _is_resized(found):
-        reason = f"the median short side is {_short_side(found):g} px"
-        side = int(known.source.image_size)
-        draft.put("source.image_size", side, f"{reason}; smaller is faster", "medium", "measured here")
 
 
 def _candidates(found: Audit) -> list[tuple[str, int | None]]:
@@ -334,7 +325,7 @@ def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:
         reason = f"{reason}: more than {epochs} epochs seldom pay"
     draft.put("epochs", epochs, reason, "high" if not is_short else "medium", "measured here")
     return Recommendation(
-        lines=tuple(draft.lines),
+        lines=tuple(draft),
         minutes=minutes,
         seconds=round(seconds, 1),
         low=round(low, 1),

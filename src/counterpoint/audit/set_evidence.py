@@ -136,43 +136,35 @@ class SetEvidence:
         return found
 
     @cached_property
-    def _told(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
-        labels_N, names = self.collection.labels_N, self.collection.class_names
-        return (
-            ((), ()) if labels_N is None or self.seen is None else class_cues(self.seen, labels_N, self.unique, names)
-        )
-
-    @property
-    def cues(self) -> tuple[Cue, ...]:
-        """Cues of the classes of pictures, for data with classes."""
-        return self._told[0]
-
-    @property
-    def class_cues(self) -> tuple[ClassCue, ...]:
-        """Cues that separate a single class from the rest."""
-        return self._told[1]
+    def cues(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
+        """A warning, unless told otherwise, that counts samples in its title and names them; None of no samples."""
+        labels_N = self.collection.labels_N
+        if labels_N is None or self.seen is None:
+            return (), ()
+        return class_cues(self.seen, labels_N, self.unique, self.collection.class_names)
 
     def named(self, places: Iterable[int]) -> tuple[str, ...]:
         """Names of some samples, as many as a record keeps."""
         return tuple(self.names[place] for place in list(places)[:MOST_NAMED])
 
     def observed(self, places: Sequence[int], words: str, more: str = "", **rest: Any) -> Observation | None:
-        """An observation that counts samples in its title and names them; None of no samples."""
+        """A warning, if nothing else is said, that counts samples in its title and names them; None of no samples."""
         if not places:
             return None
         title = f"{words}: {amount(len(places), self.noun)}{more}"
-        return Observation(title=title, count=len(places), names=self.named(places), **rest)
+        known = {"level": "warning", "count": len(places), "names": self.named(places)}
+        return Observation(title=title, **{**known, **rest})
 
     def copies(self, groups: Sequence[Sequence[int]]) -> tuple[DuplicateGroup, ...]:
         """Groups of copies as records, as many as a record keeps."""
-        return tuple(self._group(group) for group in groups[:MOST_GROUPS])
+        place_of = {tuple(pair): place for place, pair in enumerate(self.near.pairs_P2.tolist())}
+        return tuple(self._group(group[:MOST_NAMED], place_of.get(tuple(group))) for group in groups[:MOST_GROUPS])
 
-    def _group(self, places: Sequence[int]) -> DuplicateGroup:
+    def _group(self, kept: Sequence[int], pair: int | None) -> DuplicateGroup:
+        """A group, and its place among the near copies if it is a pair of these."""
         collection = self.collection
-        kept = list(places)[:MOST_NAMED]
         parts = [collection.shares[part].name for part in collection.part_of[kept]]
         numbers = [] if collection.labels_N is None else collection.labels_N[kept]
-        pair = self._pair_of.get(tuple(kept))
         return DuplicateGroup(
             names=self.named(kept),
             splits=tuple(parts) if len(collection.shares) > 1 else (),
@@ -181,11 +173,6 @@ class SetEvidence:
             is_equal=pair is None,
             turn="" if pair is None else self.near.turns[pair],
         )
-
-    @cached_property
-    def _pair_of(self) -> dict[tuple[int, ...], int]:
-        """Place of each pair among the near copies."""
-        return {tuple(pair): place for place, pair in enumerate(self.near.pairs_P2.tolist())}
 
 
 def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:

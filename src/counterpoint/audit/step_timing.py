@@ -88,16 +88,15 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
     begun, share = time.perf_counter(), SHARE_FOR_TIMING * 60 * minutes
     opened: dict[Any, tuple[Source, float]] = {}
     for asked in candidates:
-        side = asked.get("source.image_size")
+        side, settings = asked.get("source.image_size"), build(TrainSettings, nest(asked), "recommendation")
         if side not in opened:
             started = time.perf_counter()
-            settings = build(TrainSettings, nest(asked), "recommendation")
             source = open_source(settings.data, settings.source, progress=Reporter(quiet=True).bar)
             opened = {side: (source, time.perf_counter() - started)}  # the last alone is kept
         source, opening = opened[side]
         hopeless, seconds = HOPELESS * 60 * minutes / FEWEST_UPDATES, min(MOST_SECONDS, share / 8)
         try:
-            timing = time_steps(asked, source, opening=opening, hopeless=hopeless, seconds=seconds)
+            timing = _time_steps(settings, source, opening, hopeless, seconds)
         except (TrainingError, MemoryError, torch.OutOfMemoryError):
             if asked is candidates[0]:
                 raise
@@ -107,22 +106,9 @@ def timings(candidates: Sequence[dict[str, Any]], minutes: float) -> Iterator[Ti
             return
 
 
-def time_steps(asked: dict[str, Any], source: Source, *, opening: float, hopeless: float, seconds: float) -> Timing:
-    """Take some steps of a run as ``train`` takes them; nothing is written.
-
-    Args:
-        asked: settings by dotted path.
-        source: the data, at the size that is asked for.
-        opening: seconds that opening the data took.
-        hopeless: seconds of a step beyond which one is enough to know.
-        seconds: after which no further step is timed, once there are enough.
-
-    Raises:
-        UsageError: the settings do not go together.
-        DataError: too few samples.
-    """
+def _time_steps(settings: TrainSettings, source: Source, opening: float, hopeless: float, seconds: float) -> Timing:
+    """Take some steps as ``train`` does, one where it is hopelessly long, and for some seconds; nothing is written."""
     started = time.perf_counter()
-    settings = build(TrainSettings, nest(asked), "recommendation")
     placement = place(settings.engine.device, settings.engine.precision)
     assembled = assemble(resolve_holdout(settings, source), source, placement, Given())
     job = training_job(assembled, RunFolder(Path(os.devnull)))

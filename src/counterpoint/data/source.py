@@ -1,7 +1,6 @@
 """Samples with what is known about them, which every opener of data returns, and the records that name the openers."""
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -126,12 +125,6 @@ def choose_split(name: str, splits: tuple[str, ...], asked: str) -> str:
         known = ", ".join(splits)
         raise UsageError(f"source.split of {name} must be one of {known}, got {asked!r}{nearest(asked, splits)}")
     return asked
-
-
-def root_folder(settings: SourceSettings) -> Path:
-    """Folder of the named sets."""
-    # Unlike Path.expanduser, leaves unknown users alone.
-    return Path(os.path.expanduser(settings.root))
 
 
 def source_side(shape: tuple[int, ...]) -> int:

@@ -20,6 +20,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line, gone, nearest
 from counterpoint.core.stored_rows import taken
 from counterpoint.core.user_files import open_regular, read_text
+from counterpoint.data.formats.indexed_images import Listing
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.formats.listed_pictures import open_listed, pictures_in
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, fingerprint, memory_source
@@ -77,7 +78,7 @@ def _open_all(data: Any, settings: SourceSettings, labels: Any, progress: Progre
         if not path.is_dir():
             open_regular(path).close()  # also before the forms look inside
         elif isinstance(path, Address) and len(path.files) > MOST_FILES:
-            return open_listed(path, pictures_in(path), settings, progress)
+            return open_listed(path, pictures_in(path), Listing(()), settings, progress)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     for form in _forms_by_name(path):

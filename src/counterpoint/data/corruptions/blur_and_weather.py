@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoint.core.array_layout import MAX_PIXEL, to_bytes, to_unit_float
 from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws, Strength, plasma
 from counterpoint.data.views.colour import to_grey
-from counterpoint.data.views.spatial import affine, affine_maps, gaussian_blur
+from counterpoint.data.views.spatial import affine, affine_maps, blurred
 
 ANGLE = 45.0  # degrees to either side of the horizontal at which a camera moves
 FALL = (-135.0, -45.0)  # degrees along which snow falls
@@ -24,11 +24,7 @@ ICE_DECAY = (1.3, 1.6)  # of the crystals and of the veil below them
 def defocus_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
     """Mean over a disc, smoothed: (radius, sigma of the Gaussian that softens the disc's edge) in pixels."""
     radius, sigma = (value * strength.scale for value in strength.values)
-    return _soft(_disc_mean(images_BCHW, radius), sigma)
-
-
-def _disc_mean(images_BCHW: Tensor, radius: float) -> Tensor:
-    """Mean over x^2 + y^2 <= radius^2, edges mirrored, in [0, 1]."""
+    # The mean over x^2 + y^2 <= radius^2, edges mirrored, in [0, 1].
     height, width = images_BCHW.shape[2:]
     reach = min(int(radius), height - 1, width - 1)
     padded = F.pad(images_BCHW.float(), (reach,) * 4, mode="reflect")
@@ -41,12 +37,7 @@ def _disc_mean(images_BCHW: Tensor, radius: float) -> Tensor:
         rows = running[:, :, reach + row : reach + row + height]
         total += rows[..., reach + half + 1 : reach + half + 1 + width] - rows[..., reach - half : reach - half + width]
         num_pixels += 2 * half + 1
-    return total / (num_pixels * MAX_PIXEL)
-
-
-def _soft(images_BCHW: Tensor, sigma: float) -> Tensor:
-    """The same Gaussian blur for all images."""
-    return gaussian_blur(images_BCHW, torch.full((len(images_BCHW),), sigma), sigma) if sigma > 0 else images_BCHW
+    return blurred(total / (num_pixels * MAX_PIXEL), sigma)
 
 
 def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> Tensor:
@@ -56,7 +47,7 @@ def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
     published with it, and so does this. Differs from it where the reach is above 1: all pixels are replaced at once.
     """
     sigma, reach = strength.values[0] * strength.scale, max(1, round(strength.values[1] * strength.scale))
-    images, (height, width) = to_bytes(_soft(to_unit_float(images_BCHW), sigma)), images_BCHW.shape[2:]
+    images, (height, width) = to_bytes(blurred(to_unit_float(images_BCHW), sigma)), images_BCHW.shape[2:]
     for place in range(int(strength.values[2])):
         # Each pixel is that at a drawn distance of -reach to reach - 1 along both axes, edges held.
         drawn_B2HW = draws.uniform(place, 2 * height * width).view(-1, 2, height, width)
@@ -64,7 +55,7 @@ def glass_blur(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) 
         row_BHW = (torch.arange(height)[:, None] + away_B2HW[:, 0]).clamp_(0, height - 1)
         column_BHW = (torch.arange(width) + away_B2HW[:, 1]).clamp_(0, width - 1)
         images = _picked(images, row_BHW * width + column_BHW)
-    return _soft(to_unit_float(images), sigma)
+    return blurred(to_unit_float(images), sigma)
 
 
 def _picked(images_BCHW: Tensor, pixel_BHW: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_unit_float
 from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength
-from counterpoint.data.views.spatial import gaussian_blur
+from counterpoint.data.views.spatial import blurred
 
 ELASTIC_SIDE = 244  # for 224, as the code of hendrycks2019 has it
 
@@ -79,9 +79,7 @@ def elastic(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> 
     y_B, x_B = _affine_places(corners * (2.0 * draws.uniform(0, 6) - 1.0), height, width)
     images = _looked_up(to_unit_float(images_BCHW), x_B, y_B)
     field = 2.0 * draws.uniform(1, 2 * height * width).view(-1, 2, height, width) - 1.0
-    if sigma > 0:
-        field = gaussian_blur(field, torch.full((len(field),), sigma), sigma)
-    shift_B2HW = amount * field
+    shift_B2HW = amount * blurred(field, sigma)
     rows_H1, columns_W = torch.arange(height)[:, None], torch.arange(width)
     return _looked_up(images, columns_W + shift_B2HW[:, 0], rows_H1 + shift_B2HW[:, 1])
 

@@ -30,15 +30,17 @@ MAX_CLASSES = 1 << 20  # each has a name
 
 
 def open_array_file(path: Path, settings: SourceSettings, progress: Progress) -> Source:
-    """Open a ``.npy`` (samples), or a ``.npz`` with samples or a pair, perhaps with labels, by the arrays' names.
+    """Open a ``.npy`` (samples) or a ``.npz``: a pack, samples or a pair, perhaps with labels, by the arrays' names.
 
     Raises:
-        DataError: damaged, pickled, or without a known key.
+        DataError: damaged, pickled, or without a known key; or a pack that ``_open_packed`` refuses.
     """
     refuse_split(str(path), settings.split)
     if path.suffix.lower() == ".npy":
         return _from_arrays(path, {SAMPLE_KEYS[0]: read_npy(path)}, settings)
     keys = npz_keys(path)
+    if set(PACK_KEYS) <= set(keys):
+        return _open_packed(path, settings, progress)
     pair = next((pair for pair in KEY_PAIRS if set(pair) <= set(keys)), None)
     sample_keys = pair or [name for name in SAMPLE_KEYS if name in keys][:1]
     if not sample_keys:
@@ -50,7 +52,6 @@ def open_array_file(path: Path, settings: SourceSettings, progress: Progress) ->
 
 
 def _from_arrays(path: Path, arrays: Mapping[str, np.ndarray], settings: SourceSettings) -> Source:
-    """Source from the arrays of a file: samples first, then perhaps labels."""
     samples = to_samples(next(iter(arrays.values())), name=str(path))
     source = memory_source(str(path), samples, _labels(arrays, len(samples), settings))
     factors = arrays.get("factors")
@@ -97,14 +98,13 @@ def _paired(path: Path, keys: tuple[str, str], arrays: Mapping[str, np.ndarray],
     )
 
 
-def open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
+def _open_packed(path: Path, settings: SourceSettings, progress: Progress) -> Source:
     """Open a pack; its images are dealt with as those of a folder are.
 
     Raises:
         DataError: damaged; offsets that do not rise from 0 to the pack's length; labels that do not fit; or more bad
             images than allowed.
     """
-    refuse_split(str(path), settings.split)
     arrays = read_npz(path, (*PACK_KEYS, "labels"))
     content, offsets = arrays["jpeg"], arrays["offsets"]
     if content.dtype != np.uint8 or content.ndim != 1:
@@ -165,13 +165,6 @@ def _class_names(path: Path, numbers: np.ndarray | None) -> tuple[str, ...]:
 
 
 FORMS = (
-    FileForm(
-        "an archive",
-        (".npz",),
-        open_packed,
-        fits=lambda path: set(PACK_KEYS) <= set(npz_keys(path)),
-        reads=("max_bad", "altered"),
-    ),
     FileForm("an array file", (".npy",), open_array_file),
     FileForm("an archive", (".npz",), open_array_file, reads=("max_bad", "altered")),
 )

@@ -19,7 +19,7 @@ from counterpoint.core.errors import DataError, UsageError, nearest
 from counterpoint.data.formats.image_files import has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
-from counterpoint.data.formats.listed_pictures import Members, open_listed
+from counterpoint.data.formats.listed_pictures import open_listed
 from counterpoint.data.formats.numeric_tables import ARROW_SUFFIXES, LABEL_NAMES, READS, open_columns
 from counterpoint.data.manifest import stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, memory_source, refuse_split
@@ -57,11 +57,11 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     if not len(file):
         raise DataError(f"no rows in {path}")
     variant = f"table {table.samples} {table.label}"
+    how = Listing((), read=table, label=table.numbered, variant=variant)
     if isinstance(path, Address) and len(file) > MOST_FILES:
         variant = f"{variant} {[(str(each), stamp_of(each)) for each in shards or [path]]}"
-        return open_listed(path, table.images(), settings, progress, Members(variant, table, table.numbered))
-    listing = Listing(list(table.images()), read=table, label=table.numbered, variant=variant)
-    source = open_listing(str(path), listing, settings, progress)
+        return open_listed(path, table.images(), replace(how, variant=variant), settings, progress)
+    source = open_listing(str(path), replace(how, images=list(table.images())), settings, progress)
     if isinstance(source.store, MemoryStore) or file.chunk_bytes < SLOW_CHUNK_BYTES:
         return source
     note = f"a sample takes unpacking a row group of {file.chunk_bytes >> 20} MiB; an uncompressed .arrow would not"
@@ -169,15 +169,9 @@ def find_tables(folder: Path) -> list[Path]:
 FORMS = (
     FileForm(
         "a table",
-        (FOLDER,),
+        (FOLDER, *ARROW_SUFFIXES),
         open_table,
-        lambda folder: bool(find_tables(folder)),
+        lambda path: not path.is_dir() or bool(find_tables(path)),
         ("image_column", "max_bad", "altered", *READS),
-    ),
-    FileForm(
-        "a table",
-        ARROW_SUFFIXES,
-        open_table,
-        reads=("image_column", "max_bad", "altered", *READS),
     ),
 )

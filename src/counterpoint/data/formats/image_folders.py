@@ -19,7 +19,6 @@ from counterpoint.data.source import (
     Source,
     choose_split,
     refuse_split,
-    root_folder,
 )
 from counterpoint.data.stores import Located
 
@@ -63,7 +62,7 @@ def open_tiny_imagenet(settings: SourceSettings, progress: Progress) -> Source:
     Raises:
         DataError: it is missing (the text says how to get it) or not laid out as published.
     """
-    path = root_folder(settings) / TINY_FOLDER
+    path = Path(os.path.expanduser(settings.root)) / TINY_FOLDER
     if not has_splits(path):
         raise DataError(
             f"{path / 'train'} is missing; get tiny-imagenet once from cs231n.stanford.edu/tiny-imagenet-200.zip and "
@@ -103,7 +102,6 @@ def _find(path: Path, split: str) -> Listing:
 
 
 def _name_in(folder: Path, file: Path) -> str:
-    """What a file of a folder is called everywhere."""
     return shown_name(file.relative_to(folder).as_posix())
 
 
@@ -115,8 +113,6 @@ def open_folder(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     """
     refuse_split(str(path), settings.split)
     files, others = list_files(path)
-    if not files:
-        raise DataError(f"no images in {path} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
     images = [Located(_name_in(path, file), file) for file in files]
     # The file of labels may lie in the folder; it is no file that was left out. Not Path.resolve: links may go round.
     labels = os.path.realpath(settings.labels)

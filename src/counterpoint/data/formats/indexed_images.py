@@ -22,6 +22,7 @@ from counterpoint.core.numerics import holding
 from counterpoint.data.formats.image_files import (
     ENCODED,
     MAX_ENCODED_BYTES,
+    SUFFIXES,
     ImageSize,
     Skipped,
     decode,
@@ -120,7 +121,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     """
     images = listing.images
     if not images:
-        raise DataError(f"no images in {name}")
+        raise DataError(f"no images in {name} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
     if _IS_GLANCE.get():
         return _unread(name, listing, settings)
     path = manifest_path(name, [image.path for image in images], listing.variant)
@@ -163,7 +164,6 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
 
 
 def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
-    """A source of pictures of which none was read yet."""
     images, side, notes = listing.images, settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = choose_side(images, known_samples(images, None), listing.read)
@@ -263,22 +263,17 @@ def choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[in
     sizes = [size for size in map_files(size_of, images, lambda: None, 0) if size is not None]
     median = int(np.median([min(size.height, size.width) for size in sizes])) if sizes else LARGEST_AUTO_SIDE
     side = max(8, min(LARGEST_AUTO_SIDE, median // 8 * 8))
-    return (
-        side,
-        f"the median short side is {median} px; at most {LARGEST_AUTO_SIDE} by default, so that a laptop can train",
-    )
+    reason = f"the median short side is {median} px; at most {LARGEST_AUTO_SIDE} by default, so that a laptop can train"
+    return side, reason
 
 
 def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_bad: float) -> None:
-    share = len(bad) / num_images
-    if len(bad) < num_images and share <= max_bad:
-        return
-    remedy = (
+    share, remedy = len(bad) / num_images, "nothing is left to train on"
+    if len(bad) < num_images:
+        if share <= max_bad:
+            return
         # Rounded up, so that the share named is always enough.
-        f"allow them with --source.max-bad {min(1.0, np.ceil(share * 100) / 100):g}"
-        if len(bad) < num_images
-        else "nothing is left to train on"
-    )
+        remedy = f"allow them with --source.max-bad {min(1.0, np.ceil(share * 100) / 100):g}"
     first = "; ".join(f"{item.name} ({item.reason})" for item in bad[:NUM_NAMED])
     more = f"; and {len(bad) - NUM_NAMED} more" if len(bad) > NUM_NAMED else ""
     raise DataError(

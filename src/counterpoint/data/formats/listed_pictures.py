@@ -6,7 +6,7 @@ looked at before it is fetched, and none of their names stays in memory.
 
 # N samples
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,31 +20,16 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.files import seal_of, write_atomically
 from counterpoint.data.formats.image_files import SUFFIXES
-from counterpoint.data.formats.indexed_images import Known, choose_side
-from counterpoint.data.formats.labels import Labels, labels_as_asked, labels_from_folders, own_labels
+from counterpoint.data.formats.indexed_images import Known, Listing, choose_side
+from counterpoint.data.formats.labels import Labels, labels_as_asked, labels_from_folders
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.source import Progress, Source, fingerprint, refuse_split, source_of
-from counterpoint.data.stores import FileStore, Located, Read, read_bytes
+from counterpoint.data.stores import FileStore, Located
 
 COLUMNS = {"name": "string", "size": "int64", "time": "int64"}
 MEMBER_COLUMNS = {**COLUMNS, "file": "string", "offset": "int64", "length": "int64", "label": "string"}
 NUM_MEASURED = 200  # pictures whose sizes decide to which side all are brought
 NOTE = "source.listing"
-
-
-@dataclass(frozen=True)
-class Members:
-    """How pictures within shards are dealt with.
-
-    Attributes:
-        variant: settings on which places and labels depend.
-        read: gets a picture's bytes.
-        number: labels of pictures.
-    """
-
-    variant: str
-    read: Read = read_bytes
-    number: Callable[[Sequence[Located]], Labels | None] = own_labels
 
 
 @dataclass(frozen=True)
@@ -74,48 +59,49 @@ class ListedPictures(Sequence[Located]):
 
 
 def open_listed(
-    place: Address,
-    images: Iterable[Located],
-    settings: SourceSettings,
-    progress: Progress,
-    members: Members | None = None,
+    place: Address, images: Iterable[Located], how: Listing, settings: SourceSettings, progress: Progress
 ) -> Source:
     """Open pictures at an address; their listing stays in the cache until ``altered`` is reindex.
 
     Args:
         place: a folder, or a shard.
         images: all of them; looked through where there is no listing.
+        how: to deal with them; with a variant where they lie within shards, without one where each is an object.
         settings: labels, size, what to do with altered ones.
         progress: shows that they are listed.
-        members: how to deal with them where they lie within shards; None where each is an object.
 
     Raises:
         DataError: no pictures; or, of a fetch, one that is gone or cannot be decoded.
         StoreError: the store refuses; or, of a fetch, an object changed.
     """
     refuse_split(str(place), settings.split)
-    variant = f"{NOTE} {members.variant}" if members else NOTE
-    path = manifest_path(str(place), (), variant).with_suffix(PARQUET_SUFFIX)
+    path = manifest_path(str(place), (), f"{NOTE} {how.variant}".rstrip()).with_suffix(PARQUET_SUFFIX)
     if settings.altered == "reindex" or not path.exists():
         with progress(f"listing {place}", 1) as advance:
-            write_listing(place, images, path, MEMBER_COLUMNS if members else COLUMNS)
+            write_listing(place, images, path, MEMBER_COLUMNS if how.variant else COLUMNS)
             advance()
     table = TableFile(path)
     pictures, names = ListedPictures(place, table), TextColumn(table, "name")
     if not pictures:
         raise DataError(f"no images in {place} (looked at any depth for {', '.join(sorted(SUFFIXES))})")
     notes = {NOTE: f"{len(pictures):,} pictures as they were listed; list them again with --source.altered reindex"}
-    side, read = settings.image_size, members.read if members else read_bytes
+    side = settings.image_size
     if side == "auto":
         some = [pictures[row] for row in range(0, len(pictures), -(-len(pictures) // NUM_MEASURED))]
-        side, notes["source.image_size"] = choose_side(some, Known({}, {}, {}), read)
+        side, notes["source.image_size"] = choose_side(some, Known({}, {}, {}), how.read)
 
     def rule() -> Labels | None:
-        return _labels_of(table, members.number) if members else labels_from_folders(names)
+        if not how.variant:
+            return labels_from_folders(names)
+        # Labels of all samples, from those of the distinct ones.
+        places = dict[str | None, int]()
+        place_N = np.fromiter((places.setdefault(label, len(places)) for label in table.each("label")), np.int64)
+        own = how.label([Located("", Path(), label=label) for label in places])
+        return None if own is None else Labels(own.numbers[place_N], own.class_names)
 
     labels = labels_as_asked(settings.labels, names, rule)
     content = fingerprint([b"%d\0" % side, seal_of(path).sha256.encode()], labels)
-    store = FileStore(pictures, (), side, read)
+    store = FileStore(pictures, (), side, how.read)
     return source_of(str(place), store, (3, side, side), labels, sample_names=names, fingerprint=content, notes=notes)
 
 
@@ -151,11 +137,3 @@ def write_listing(place: Address, images: Iterable[Located], path: Path, columns
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: write_groups(temporary, columns, groups()))
-
-
-def _labels_of(table: TableFile, number: Callable[[Sequence[Located]], Labels | None]) -> Labels | None:
-    """Labels of all samples, from those of the distinct ones."""
-    places = dict[str | None, int]()
-    place_N = np.fromiter((places.setdefault(label, len(places)) for label in table.each("label")), np.int64)
-    labels = number([Located("", Path(), label=label) for label in places])
-    return None if labels is None else Labels(labels.numbers[place_N], labels.class_names)

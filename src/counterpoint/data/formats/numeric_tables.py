@@ -11,7 +11,7 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, nearest
-from counterpoint.core.table_columns import ColumnPlan, Columns, Values, plan_of, plan_of_run, read_columns, some
+from counterpoint.core.table_columns import ColumnPlan, Values, plan_of, plan_of_run, read_columns, some
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
 from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
@@ -42,7 +42,16 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, pl
     names = [str(number) for number in range(num_rows)] if own is None else list(map(str, table.pop(own)))
     if plan is None and settings.columns != "auto":
         plan = plan_of_run(settings.columns)
-    label = _label_column(path, table, settings, may_lack=plan is not None)
+    label = settings.label_column
+    if label == "auto":
+        label = next((name for name in table if name.lower() in LABEL_NAMES), None)
+    elif label not in table:
+        if plan is None:
+            known = some(list(table))
+            raise UsageError(
+                f"source.label_column: {path} has no column {label!r}{nearest(label, table)} (columns: {known})"
+            )
+        label = None  # other rows of a table may lack it
     values = None if label is None else table.pop(label)
     dropped = list[str]()
     if plan is None:
@@ -53,10 +62,13 @@ def open_columns(path: Path, settings: SourceSettings, progress: Progress, *, pl
     )
     if label is not None and settings.labels != "auto":  # they are elsewhere, or not wanted
         dropped = [*dropped, label]
-    of_labels = _of(label) if settings.labels == "auto" else ""
-    said = "; ".join(filter(None, [_told(plan), filled, f"left out: {some(dropped)}" if dropped else "", of_labels]))
+    of_labels = f"labels: {label}" if label is not None else "no column of labels (--source.label-column NAME)"
+    said = [_told(plan), filled, f"left out: {some(dropped)}" if dropped else ""]
+    said += [of_labels] if settings.labels == "auto" else []
     source = memory_source(str(path), to_samples(rows_ND, "vectors", name=str(path)), labels, table=plan)
-    return replace(source, sample_names=tuple(names), notes={**source.notes, "source.columns": said})
+    return replace(
+        source, sample_names=tuple(names), notes={**source.notes, "source.columns": "; ".join(filter(None, said))}
+    )
 
 
 def is_columns(path: Path) -> bool:
@@ -73,30 +85,11 @@ def is_columns(path: Path) -> bool:
 
 
 def _told(plan: ColumnPlan) -> str:
-    """What the columns are."""
     one_hot = [f"{each.name} {len(each.categories)}" for each in plan.columns if each.median is None]
     numeric = len(plan.columns) - len(one_hot)
     words = [f"{numeric:,} of numbers"] if numeric else []
     words += [f"{len(one_hot):,} of categories, one-hot ({some(one_hot)})"] if one_hot else []
     return f"{len(plan.columns):,} columns as {plan.width:,} numbers: {', '.join(words)}"
-
-
-def _of(label: str | None) -> str:
-    return "no column of labels (--source.label-column NAME)" if label is None else f"labels: {label}"
-
-
-def _label_column(path: Path, table: Columns, settings: SourceSettings, *, may_lack: bool) -> str | None:
-    """The column of labels: the one asked for, else one with a usual name; other rows of a table may lack it."""
-    asked = settings.label_column
-    if asked == "auto":
-        return next((name for name in table if name.lower() in LABEL_NAMES), None)
-    if asked in table:
-        return asked
-    if may_lack:
-        return None
-    raise UsageError(
-        f"source.label_column: {path} has no column {asked!r}{nearest(asked, table)} (columns: {some(list(table))})"
-    )
 
 
 def _labels(cells: Sequence[Any], name: str) -> Labels | None:

@@ -19,7 +19,7 @@ from counterpoint.core.errors import DataError
 from counterpoint.core.user_files import length, open_regular
 from counterpoint.data.formats.image_files import SUFFIXES, has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
-from counterpoint.data.formats.listed_pictures import Members, open_listed
+from counterpoint.data.formats.listed_pictures import open_listed
 from counterpoint.data.manifest import Manifest, Remark, manifest_path, read_manifest, stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, refuse_split
 from counterpoint.data.stores import Located, read_bytes
@@ -64,7 +64,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if isinstance(path, Address) and sum(stamp_of(file)[0] for file in files) > MOST_BYTES:
         scanned = (scan_shard(file, _prefix(path, file), settings.label_column) for file in files)
         images = (image for layout in scanned for image in layout.images)
-        return open_listed(path, images, settings, progress, Members(variant))
+        return open_listed(path, images, Listing((), variant=variant), settings, progress)
     cached = read_manifest(manifest_path(str(path), files, variant))
     earlier = _unchanged_layouts(cached.manifest)
     layouts: list[ShardLayout] = []
@@ -85,7 +85,6 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
 
 
 def _prefix(path: Path, file: Path) -> str:
-    """What stands before the names of a shard's members."""
     return "" if file == path else f"{file.relative_to(path).as_posix()}/"
 
 
@@ -176,17 +175,6 @@ def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:
     return Located(name, path, header.offset_data, header.size)
 
 
-def split_key(name: str) -> tuple[str, str]:
-    """Key and extension of a member, parted at the first dot of its base name.
-
-    >>> split_key("train.v2/cat.left.jpg")
-    ('train.v2/cat', 'left.jpg')
-    """
-    folder, slash, base = name.rpartition("/")
-    stem, _, suffix = base.partition(".")
-    return folder + slash + stem, suffix
-
-
 def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
     """Walk a shard's headers and gather its members into samples.
 
@@ -202,8 +190,11 @@ def scan_shard(path: Path, prefix: str, label_field: str) -> ShardLayout:
             if isinstance(found, Remark):
                 remarks.append(found)
                 continue
-            key, suffix = split_key(found.name)
-            if key.endswith("/") or not key:  # a hidden one: a/.DS_Store
+            # Parted at the first dot of the base name: train.v2/cat.left.jpg is left.jpg of train.v2/cat.
+            folder, slash, base = found.name.rpartition("/")
+            stem, _, suffix = base.partition(".")
+            key = folder + slash + stem
+            if not stem:  # a hidden one: a/.DS_Store
                 continue
             if suffix in samples[key]:
                 reason = "a second member of this name; the first is taken"
@@ -246,11 +237,11 @@ def _read_label(member: Located, label_field: str) -> str | None:
 
 FORMS = (
     FileForm("tar shards", (".tar",), open_shards, reads=("label_column", "max_bad", "altered")),
+    # And no image: an archive beside the images it held is not a shard.
     FileForm(
         "an image folder",
         (FOLDER,),
         open_shards,
-        # And no image: an archive beside the images it held is not a shard.
         lambda folder: not has_images(folder) and bool(find_shards(folder)),
         ("max_bad", "altered"),
     ),

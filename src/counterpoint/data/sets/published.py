@@ -28,7 +28,6 @@ from counterpoint.data.source import (
     fixed_labels,
     memory_source,
     refuse_split,
-    root_folder,
     source_of,
 )
 from counterpoint.data.stores import JoinedStore, MemoryStore
@@ -127,7 +126,7 @@ class PublishedSet:
         # A choice that was made for the user is recorded; the user's own is a setting.
         notes = {"source.split": f"{split}, the first part of the set"} if settings.split == "auto" else {}
         with progress(f"reading {self.name}, {split}", 1) as advance:
-            root = root_folder(settings)
+            root = Path(os.path.expanduser(settings.root))  # unlike Path.expanduser, leaves unknown users alone
             hint = (
                 f'get {self.name} once with python -c "from torchvision.datasets import *; '
                 f'{self.call.replace("ROOT", repr(str(root)))}", or name the folder that has it with --source.root'

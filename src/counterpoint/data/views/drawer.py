@@ -185,18 +185,15 @@ class ViewDrawer:
             return None
         local = replace(self, plan=replace(plan, crop_scale=plan.local_scale, local_crops=0))
         size = plan.local_size((samples.shape[2], samples.shape[3]))
-        mean, std = self._moments(samples)
-
-        def finish(views: Tensor) -> Tensor:
-            return views.sub_(mean).div_(std)
-
         numbers = [torch.full_like(ids_B, 2 + number) for number in range(plan.local_crops)]
-        return torch.stack([local.draw(samples, ids_B, epoch, view_B, finish, size) for view_B in numbers])
+        return torch.stack([local._ready_views(samples, ids_B, epoch, view_B, size) for view_B in numbers])
 
-    def _ready_views(self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+    def _ready_views(
+        self, samples: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor, size: tuple[int, int] | None = None
+    ) -> Tensor:
         """Views, standardised in place."""
         mean, std = self._moments(samples)
-        return self.draw(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std))
+        return self.draw(samples, ids_B, epoch, view_B, lambda views: views.sub_(mean).div_(std), size)
 
     def _moments(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation, shaped and placed to meet samples."""

@@ -203,6 +203,11 @@ def gaussian_blur(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float) ->
     return _blur_axis(_blur_axis(images_BCHW, sigma_B, largest_sigma, 2), sigma_B, largest_sigma, 3)
 
 
+def blurred(images_BCHW: Tensor, sigma: float) -> Tensor:
+    """The same Gaussian blur for all images; none where sigma is 0."""
+    return gaussian_blur(images_BCHW, torch.full((len(images_BCHW),), sigma), sigma) if sigma > 0 else images_BCHW
+
+
 def _blur_axis(images_BCHW: Tensor, sigma_B: Tensor, largest_sigma: float, axis: int) -> Tensor:
     """Weighted sum of shifted copies, those at equal distance together."""
     size = images_BCHW.shape[axis]
