@@ -137,7 +137,7 @@ class SetEvidence:
 
     @cached_property
     def cues(self) -> tuple[tuple[Cue, ...], tuple[ClassCue, ...]]:
-        """A warning, unless told otherwise, that counts samples in its title and names them; None of no samples."""
+        """Cues of the classes of pictures, for data with classes, and those that separate one from the rest."""
         labels_N = self.collection.labels_N
         if labels_N is None or self.seen is None:
             return (), ()

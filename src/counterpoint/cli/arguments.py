@@ -33,7 +33,6 @@ READ = tuple(f"source.{name}" for name in ("labels", "split", "root", "image_col
 CHOOSING = tuple(f"source.{name}" for name in PartSettings.model_fields)
 Names = Annotated[tuple[str, ...], Strict(False)]  # a list will do
 PROCESS = "process"  # the engine that is this process alone
-Json = Annotated[bool, Field(description="print JSON for scripts", json_schema_extra={"flag": "--json"})]
 
 
 class VerbFlags(Settings):
@@ -42,7 +41,13 @@ class VerbFlags(Settings):
     quiet: bool = option("show no progress", False, flag="-q --quiet")
 
 
-class RunFlags(VerbFlags):
+class JsonFlags(VerbFlags):
+    """Settings of a verb that prints what it found."""
+
+    as_json: bool = option("print JSON for scripts", False, flag="--json")
+
+
+class RunFlags(JsonFlags):
     """Settings of a verb for one run."""
 
     run: str = option("run folder", ..., place="RUN")
@@ -220,22 +225,18 @@ def _read_settings(namespace: argparse.Namespace, paths: Collection[str]) -> dic
     if config is not None:
         build(TrainSettings, from_file, config)
     texts = {path: getattr(namespace, path, None) for path in paths}
-    texts |= dict(_assignment(text, paths) for text in namespace.set or ())
+    for text in namespace.set or ():
+        path, sign, value = text.partition("=")
+        path = path.strip().replace("-", "_")
+        if not sign:
+            raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
+        if path not in paths:
+            raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, paths)}")
+        texts[path] = value
     flags = {path: _value(path, fields[path], text) for path, text in texts.items() if text is not None}
     asked = merge(from_file, nest(flags))
     build(TrainSettings, with_recipe(asked), "command line")
     return asked
-
-
-def _assignment(text: str, paths: Collection[str]) -> tuple[str, str]:
-    """Path and value of ``--set path=value``."""
-    path, sign, value = text.partition("=")
-    path = path.strip().replace("-", "_")
-    if not sign:
-        raise UsageError(f"--set takes NAME=VALUE, such as --set optim.name=sgd, got {text!r}")
-    if path not in paths:
-        raise UsageError(gone(path) or f"command line: unknown setting {path!r}{nearest(path, paths)}")
-    return path, value
 
 
 def _value(path: str, field: FieldInfo, text: Any) -> Any:

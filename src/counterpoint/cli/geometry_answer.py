@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from counterpoint.cli.geometry_flags import GeometryFlags
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import finite_or_null
 from counterpoint.core.terminal_text import TextTable, shown_lines
@@ -27,6 +26,9 @@ from counterpoint.theory.collapse.rebalancing import rebalance
 from counterpoint.theory.geometry.class_risk import PAPER
 from counterpoint.theory.geometry.optimal_geometry import optimal_geometry
 
+if TYPE_CHECKING:
+    from counterpoint.cli.verbs.geometry_verb import GeometryFlags
+
 PAPER_LOSS = "generalized-contrastive"  # the paper's InfoNCE, at any temperature
 MOST_NEGATIVES = 10**12  # the integral over the negatives is exact up to here, and the limit no longer differs
 TEXT_WIDTH = 110
@@ -36,7 +38,7 @@ NUM_SHARES = 17
 LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equal classes
 
 
-def answer_shares(flags: GeometryFlags) -> None:
+def answer_shares(flags: "GeometryFlags") -> None:
     """Solve for the shares of classes, and print."""
     shares = _shares(flags)
     loss = None if flags.loss is None and not _loss_options(flags) else _built(flags)
@@ -63,7 +65,7 @@ def answer_shares(flags: GeometryFlags) -> None:
     print(shown_lines("\n".join(map(str, [*texts, *(f"\n{each}" for each in found.values())]))))
 
 
-def answer_run(flags: GeometryFlags) -> None:
+def answer_run(flags: "GeometryFlags") -> None:
     """Measure the classes of a run, solve for those that its loss would have, and print both."""
     from counterpoint.report.sections.classes_section import class_rows, class_words  # deferred: shares have no table
     from counterpoint.runs.class_comparison import compare_classes  # deferred: loads scikit-learn, which shares do not
@@ -86,7 +88,7 @@ def answer_run(flags: GeometryFlags) -> None:
     print(shown_lines("\n".join([*first, "", *table.lines, *more, "", *last])))
 
 
-def _shares(flags: GeometryFlags) -> list[float]:
+def _shares(flags: "GeometryFlags") -> list[float]:
     """Read shares such as 0.25 or 1/4, and divide them by their sum where that is asked for."""
     try:
         shares = [float(Fraction(text)) if "/" in text else float(text) for text in flags.shares]
@@ -108,21 +110,21 @@ def _negatives(text: str | None) -> float | None:
     return int(text)
 
 
-def _loss_options(flags: GeometryFlags) -> dict[str, Any]:
+def _loss_options(flags: "GeometryFlags") -> dict[str, Any]:
     """Arguments of the loss; --temperature is one of them."""
     if flags.temperature is not None and "temperature" in flags.loss_options:
         raise UsageError("temperature is given twice, by --temperature and in --loss-options; leave out one")
     return {**flags.loss_options, **({} if flags.temperature is None else {"temperature": flags.temperature})}
 
 
-def _built(flags: GeometryFlags, **above: float) -> Loss:
+def _built(flags: "GeometryFlags", **above: float) -> Loss:
     try:
         return build_loss(flags.loss or PAPER_LOSS, {}, {**_loss_options(flags), **above})
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UsageError(str(error)) from error
 
 
-def _phases(flags: GeometryFlags, num_classes: int, asked: Mapping[str, Any]) -> PhaseDiagram:
+def _phases(flags: "GeometryFlags", num_classes: int, asked: Mapping[str, Any]) -> PhaseDiagram:
     """The diagram of as many classes, with the negatives and the temperature that were given among the usual ones."""
     options, record = _loss_options(flags), PAPER if asked["loss"] is None else asked["loss"].class_level()
     temperatures = [options["temperature"]] if "temperature" in options else []
@@ -139,7 +141,7 @@ def _phases(flags: GeometryFlags, num_classes: int, asked: Mapping[str, Any]) ->
     )
 
 
-def _words(flags: GeometryFlags, record: ClassLevel, negatives: float) -> dict[str, str]:
+def _words(flags: "GeometryFlags", record: ClassLevel, negatives: float) -> dict[str, str]:
     """The question in words: the loss with what was given of it, and what else was asked of the embedding."""
     how_many = "infinitely many" if math.isinf(negatives) else f"{negatives:.0f}"
     whose = "other classes" if flags.supervised or record.supervised else "any class"

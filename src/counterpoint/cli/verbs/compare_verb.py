@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, Names, VerbFlags, given, option
+from counterpoint.cli.arguments import JsonFlags, Names, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run, seed_folders
 
@@ -18,13 +18,12 @@ examples:
   counterpoint compare runs/ncl resnet18.json"""
 
 
-class CompareFlags(VerbFlags):
+class CompareFlags(JsonFlags):
     """What is compared."""
 
     runs: Names = option("evaluated run folders, folders of seeds, or files written by evaluate", ..., place="RUN")
     metrics: Names = option("of the evaluations, separated by commas", ())
     features: Names = option("such as representation,embedding", ())
-    as_json: Json = False
 
 
 def run(flags: CompareFlags) -> None:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, Json, SubjectFlags, array_or_name, given, option, subject_from
+from counterpoint.cli.arguments import CHOOSING, JsonFlags, SubjectFlags, array_or_name, given, option, subject_from
 from counterpoint.cli.outputs import Level, health_code, print_found
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
@@ -28,7 +28,7 @@ examples:
 SETTINGS = CHOOSING
 
 
-class DiagnoseFlags(SubjectFlags, LookSettings):
+class DiagnoseFlags(JsonFlags, SubjectFlags, LookSettings):
     """The subject, and the output."""
 
     data: str | None = option(
@@ -43,7 +43,6 @@ class DiagnoseFlags(SubjectFlags, LookSettings):
         "of a run: also write the config that the first finding asks for (default RUN-fixed.yaml)",
         alone="",
     )
-    as_json: Json = False
 
 
 def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:

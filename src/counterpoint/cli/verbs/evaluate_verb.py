@@ -6,7 +6,7 @@ from typing import Any
 from counterpoint.cli.arguments import (
     CHOOSING,
     EncodingFlags,
-    Json,
+    JsonFlags,
     SubjectFlags,
     engine_from,
     given,
@@ -40,7 +40,7 @@ SETTINGS = CHOOSING
 SAMPLES = ("data", "labels", "test_data", "test_labels")
 
 
-class EvaluateFlags(EncodingFlags, SubjectFlags, EvaluationSettings):
+class EvaluateFlags(JsonFlags, EncodingFlags, SubjectFlags, EvaluationSettings):
     """Which samples are taken, and where the results go."""
 
     data: str | None = option("other labelled data (default: the run's own)")
@@ -48,7 +48,6 @@ class EvaluateFlags(EncodingFlags, SubjectFlags, EvaluationSettings):
     test_data: str | None = option("separate queries; all of --data is then the bank")
     test_labels: str | None = option("file with labels for them")
     out: str | None = option("where the record goes (.json; default: the run folder; without a run nowhere)")
-    as_json: Json = False
 
 
 def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:

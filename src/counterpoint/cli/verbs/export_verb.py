@@ -4,7 +4,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
+from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
 from counterpoint.export.export_record import ALL, FORMATS, ExportSettings
@@ -37,7 +37,6 @@ class ExportFlags(RunFlags, ExportSettings):
     push_to_hub: str | None = option("OWNER/NAME of the Hugging Face Hub that the folder is then uploaded to")
     private: bool = option("with --push-to-hub: a new repository is private", False)
     overwrite: bool = option("replace an existing export", False)
-    as_json: Json = False
 
 
 def run(flags: ExportFlags) -> None:

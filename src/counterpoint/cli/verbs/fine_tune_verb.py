@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from counterpoint.cli.arguments import Json, VerbFlags, option
+from counterpoint.cli.arguments import JsonFlags, option
 from counterpoint.cli.outputs import print_folder, print_found
 from counterpoint.core.errors import UsageError
 
@@ -23,7 +23,7 @@ SETTINGS += ("views", "projector", "optim", "engine")
 OFTEN = ("source.label_share",)
 
 
-class FineTuneFlags(VerbFlags):
+class FineTuneFlags(JsonFlags):
     """What is trained further, and its queries."""
 
     run: str | None = option("run folder, or anything that --init of train accepts", place="RUN")
@@ -32,7 +32,6 @@ class FineTuneFlags(VerbFlags):
     test_labels: str | None = option("file with labels for them: .csv (file,label) or .npy")
     config: str | None = option("YAML file with any setting of training; flags win over it")
     overwrite: bool = option("replace the run in --out if there is one", False)
-    as_json: Json = False
 
 
 def run(flags: FineTuneFlags, settings: dict[str, Any]) -> None:

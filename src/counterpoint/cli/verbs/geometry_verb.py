@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.geometry_flags import GeometryFlags
+from counterpoint.cli.arguments import JsonFlags, Names, option
 from counterpoint.core.errors import UsageError
 from counterpoint.core.rundir import open_run
 
@@ -21,22 +21,37 @@ examples:
 OF_RUN = {"run", "tolerance", "as_json", "quiet"}
 
 
+class GeometryFlags(JsonFlags):
+    """The question."""
+
+    shares: Names = option("share of each class: 0.25 or 1/4; with --normalize also counts", (), place="SHARE")
+    run: str | None = option(
+        "instead of shares: a labelled run, whose classes are compared with the optimum of its loss, "
+        "temperature, negatives and class counts",
+    )
+    normalize: bool = option("divide the shares by their sum", False)
+    negatives: str | None = option("of each anchor, a number or inf (default: the loss's own number, else inf)")
+    supervised: bool = option("negatives are of other classes only", False)
+    loss: str | None = option("of `counterpoint list losses` (default: the paper's)")
+    temperature: float | None = option("of the loss (default: the loss's own)")
+    loss_options: dict[str, bool | int | float | str | None] = option(
+        "further arguments of the loss, such as {margin: 0.5} for triplet",
+        {},
+    )
+    dimension: int | None = option("of the embedding; below classes - 1 nothing can be certified")
+    nonnegative: bool = option("the embedding has no negative entries", False)
+    tolerance: float = option("relative duality gap to stop at", 1e-8)
+    threshold: bool = option("also the share of one majority class above which the others, all equal, merge", False)
+    rebalance: bool = option("also how to sample the classes, or weigh their anchors, to get the simplex back", False)
+    deviation: float | None = option(
+        "with --rebalance: distance of a cosine from the simplex's that it may leave (0.05)",
+    )
+    phase_diagram: bool = option("also from which share on minorities merge, by negatives and temperature", False)
+
+
 def run(flags: GeometryFlags) -> None:
     """Solve and print; with a run, measure first."""
-    _check_together(flags)
-    if flags.run is not None:
-        open_run(Path(flags.run))  # before torch is loaded
-    from counterpoint.cli.geometry_answer import answer_run, answer_shares  # deferred: loads torch
-
-    (answer_shares if flags.run is None else answer_run)(flags)
-
-
-def _check_together(flags: GeometryFlags) -> None:
-    """Require shares or a run, and nothing beside them that has no effect.
-
-    Raises:
-        UsageError: both or neither, or a flag that goes with something else.
-    """
+    # Shares or a run, and nothing beside them that has no effect.
     if (flags.run is None) == (not flags.shares):
         raise UsageError("give a SHARE for each class, such as 0.5 0.25 0.25, or --run RUN, and one of them only")
     given = flags.model_fields_set
@@ -48,3 +63,8 @@ def _check_together(flags: GeometryFlags) -> None:
     if limits and plans:
         plan = f"--{plans[0].replace('_', '-')}"
         raise UsageError(f"{plan} is about embeddings of any sign and of enough dimensions; leave out --{limits[0]}")
+    if flags.run is not None:
+        open_run(Path(flags.run))  # before torch is loaded
+    from counterpoint.cli.geometry_answer import answer_run, answer_shares  # deferred: loads torch
+
+    (answer_shares if flags.run is None else answer_run)(flags)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from counterpoint.cli.arguments import Json, VerbFlags, described_settings, option
+from counterpoint.cli.arguments import JsonFlags, described_settings, option
 from counterpoint.core.catalogues import PACKAGE, held
 from counterpoint.core.errors import UsageError, gone, unknown_name
 from counterpoint.core.metric import described_metrics
@@ -34,7 +34,7 @@ examples:
   counterpoint list recipes --json"""
 
 
-class ListFlags(VerbFlags):
+class ListFlags(JsonFlags):
     """What is listed."""
 
     what: str | None = option(
@@ -42,7 +42,6 @@ class ListFlags(VerbFlags):
         place="WHAT",
     )
     name: str | None = option("of a recipe: all its settings", place="NAME")
-    as_json: Json = False
 
 
 def run(flags: ListFlags) -> None:
@@ -65,16 +64,15 @@ def run(flags: ListFlags) -> None:
         )
         return
     for title in titles:
-        is_short = flags.what is None and title in LONG
-        print(f"{title}:", f"  counterpoint list {title}" if is_short else _columns(LISTS[title]()), sep="\n")
-
-
-def _columns(rows: Mapping[str, str]) -> str:
-    """Names on the left and their sentences beside them, as wide as the terminal; other programs read whole lines."""
-    width = shutil.get_terminal_size((10_000, 0)).columns
-    first = min(max(map(len, rows)) + 4, width // 2)
-    fill = textwrap.TextWrapper(width, subsequent_indent=" " * first, break_on_hyphens=False).fill
-    return "\n".join(fill(f"  {name:<{first - 2}}{sentence}") for name, sentence in rows.items())
+        print(f"{title}:")
+        if flags.what is None and title in LONG:
+            print(f"  counterpoint list {title}")
+            continue
+        # Names on the left and their sentences beside them, as wide as the terminal; other programs read whole lines.
+        rows, width = LISTS[title](), shutil.get_terminal_size((10_000, 0)).columns
+        first = min(max(map(len, rows)) + 4, width // 2)
+        fill = textwrap.TextWrapper(width, subsequent_indent=" " * first, break_on_hyphens=False).fill
+        print("\n".join(fill(f"  {name:<{first - 2}}{sentence}") for name, sentence in rows.items()))
 
 
 def _encoders() -> Mapping[str, str]:
@@ -90,13 +88,11 @@ def _encoders() -> Mapping[str, str]:
 
 
 def _losses() -> Mapping[str, str]:
-    """Those of the catalogue, those that are used most first."""
     sentences = {name: text.replace("``", "") for name, text in catalogue_sentences("losses").items()}
     return {name: sentences[name] for name in (*USED_MOST, *(name for name in sentences if name not in USED_MOST))}
 
 
 def _views() -> Mapping[str, str]:
-    """The presets, with what each changes."""
     neutral, presets = vars(PRESETS["none"]), {name: vars(plan) for name, plan in PRESETS.items()}
     changes = {
         name: [f"{key.replace('_', '-')} {value}" for key, value in plan.items() if value != neutral[key]]
@@ -132,14 +128,11 @@ def catalogue_sentences(place: str, name: str = "CATALOGUE") -> Mapping[str, str
         entries: Any = catalogue.value
         for key, value in zip(entries.keys, entries.values, strict=True):
             documented = defined.get(value.id) if isinstance(value, ast.Name) else None
-            text = _first_text(value) if documented is None else ast.get_docstring(documented)
+            constants = (node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
+            first = next((each for each in constants if isinstance(each, str)), "")
+            text = first if documented is None else ast.get_docstring(documented)
             sentences[ast.literal_eval(key)] = str(text).splitlines()[0]
     return sentences
-
-
-def _first_text(value: ast.AST) -> str:
-    constants = (node.value for node in ast.walk(value) if isinstance(node, ast.Constant))
-    return next(constant for constant in constants if isinstance(constant, str))
 
 
 LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from counterpoint.cli.arguments import READ, Json, VerbFlags, option
+from counterpoint.cli.arguments import READ, JsonFlags, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.files import check_new_file
 from counterpoint.core.terminal_text import shown
@@ -20,7 +20,7 @@ examples:
 SETTINGS = READ
 
 
-class RecommendFlags(VerbFlags):
+class RecommendFlags(JsonFlags):
     """The data, the goal, and the file for the configuration."""
 
     data: str = option("a folder, a file, or a named set, as `train --data` takes them", ..., place="DATA")
@@ -34,7 +34,6 @@ class RecommendFlags(VerbFlags):
     minutes: float = option("how long training may take here", 10.0)
     out: str = option("config to write", "recommended.yaml")
     overwrite: bool = option("replace the config if it exists", False)
-    as_json: Json = False
 
 
 def run(flags: RecommendFlags, settings: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, RunFlags, option
+from counterpoint.cli.arguments import RunFlags, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.rundir import RunFolder, open_run
 
@@ -19,7 +19,6 @@ examples:
 class ResumeFlags(RunFlags):
     """How a run continues."""
 
-    as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 

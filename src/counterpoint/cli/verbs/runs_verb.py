@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, VerbFlags, option
+from counterpoint.cli.arguments import JsonFlags, option
 from counterpoint.cli.outputs import print_found
 
 PLACE, SUMMARY = 65, "list runs, sorted"
@@ -15,13 +15,12 @@ examples:
   counterpoint runs experiments --json"""
 
 
-class RunsFlags(VerbFlags):
+class RunsFlags(JsonFlags):
     """Which runs are listed."""
 
     folder: str = option("folder that holds them", "runs", place="FOLDER")
     sort: str = option("column to sort by, such as knn, epochs, size, date", "name")
     reverse: bool = option("the largest first", False, flag="-r --reverse")
-    as_json: Json = False
 
 
 def run(flags: RunsFlags) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, EngineFlags, Json, Names, RunFlags, engine_from, given, option
+from counterpoint.cli.arguments import CHOOSING, EngineFlags, Names, RunFlags, engine_from, given, option
 from counterpoint.cli.outputs import page_writer, print_found
 from counterpoint.core.data_settings import LookSettings
 from counterpoint.core.errors import UsageError
@@ -37,7 +37,6 @@ class SearchFlags(EngineFlags, RunFlags, LookSettings):
         "with --duplicates: compare embeddings in so many k-means buckets, for rows too many to compare all"
     )
     out: str | None = option("an HTML page with pictures")
-    as_json: Json = False
 
 
 def run(flags: SearchFlags, settings: dict[str, Any]) -> None:

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from counterpoint.cli.arguments import CHOOSING, EncodingFlags, Json, Names, array_or_name, engine_from, given, option
+from counterpoint.cli.arguments import (
+    CHOOSING,
+    EncodingFlags,
+    JsonFlags,
+    Names,
+    array_or_name,
+    engine_from,
+    given,
+    option,
+)
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.data_settings import LookSettings
 
@@ -21,13 +30,12 @@ examples:
 SETTINGS = CHOOSING
 
 
-class SelectFlags(EncodingFlags, LookSettings):
+class SelectFlags(JsonFlags, EncodingFlags, LookSettings):
     """What is ranked, and on which samples."""
 
     runs: Names = option("run folders, or RUN@STEP for a checkpoint", ..., place="RUN")
     data: str | None = option("samples for all (default: the runs' own)")
     labels: str | None = option("file with labels for some of them: .csv (file,label) or .npy (-1: none)")
-    as_json: Json = False
 
 
 def run(flags: SelectFlags, settings: dict[str, Any]) -> None:

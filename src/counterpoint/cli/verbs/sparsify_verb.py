@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import Json, Names, VerbFlags, option
+from counterpoint.cli.arguments import JsonFlags, Names, option
 from counterpoint.cli.outputs import print_folder, print_found
 from counterpoint.core.data_settings import Count
 from counterpoint.core.errors import UsageError
@@ -27,7 +27,7 @@ examples:
 SETTINGS = ("data", "out", "encoder", "init", "epochs", "batch_size", "temperature", "seed", "source", "views", "optim")
 
 
-class SparsifyFlags(VerbFlags):
+class SparsifyFlags(JsonFlags):
     """What is made sparse, and how much of it stays."""
 
     subject: str | None = option("run folder, or features in a file (.npy, .parquet, ...)", place="RUN|FILE")
@@ -37,7 +37,6 @@ class SparsifyFlags(VerbFlags):
     supervised: bool = option("pairs are samples of one class, by --labels or those of the data", False)
     codes: str | None = option("file for the codes of all samples: sparse rows of SciPy (.npz), or lists (.parquet)")
     overwrite: bool = option("replace the run in --out if there is one", False)
-    as_json: Json = False
 
 
 def run(flags: SparsifyFlags, settings: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, RunFlags, array_or_name, given, option
+from counterpoint.cli.arguments import RunFlags, array_or_name, given, option
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
 from counterpoint.runs.curvature_record import CurvatureSettings
@@ -24,7 +24,6 @@ class SpectrumFlags(RunFlags, CurvatureSettings):
 
     data: str | None = option("the run's own samples, if they have moved or were an array")
     labels: str | None = option("file with labels that go with them: .npy")
-    as_json: Json = False
 
 
 def run(flags: SpectrumFlags) -> None:

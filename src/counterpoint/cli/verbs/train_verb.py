@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from counterpoint.cli.arguments import Json, VerbFlags, given, option
+from counterpoint.cli.arguments import JsonFlags, given, option
 from counterpoint.cli.outputs import print_trained
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
@@ -36,7 +36,7 @@ OFTEN = (
 )  # fmt: skip
 
 
-class TrainFlags(LaunchSettings, VerbFlags):
+class TrainFlags(LaunchSettings, JsonFlags):
     """How training begins."""
 
     config: str | None = option("YAML file with any of the settings below; flags win over it")
@@ -45,14 +45,17 @@ class TrainFlags(LaunchSettings, VerbFlags):
     seeds: int | None = option(
         "number of runs to train, with --seed and the seeds after it, in seed-* folders of --out"
     )
-    as_json: Json = False
     diagnosis: bool = option("say at the end whether the features are good, as `counterpoint diagnose` does", True)
 
 
 def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
     """Train, say whether the features are good, and name the run folder."""
     if flags.launch is not None:
-        _launch(flags, settings)
+        if flags.overwrite:
+            raise UsageError("a launched run is never replaced, as its job may begin again; choose another --out")
+        words = () if flags.seeds is None else ("--seeds", str(flags.seeds))
+        job = launch(flags, settings, (*words, *(() if flags.diagnosis else ("--no-diagnosis",))))
+        print(f"job {job.job_id}: {shown(job.paths.stderr)}")
         return
     if given(flags, LaunchSettings):
         raise UsageError("--nodes, --per-node and --minutes go with --launch slurm (or local)")
@@ -63,12 +66,3 @@ def run(flags: TrainFlags, settings: dict[str, Any]) -> None:
     how = given(flags, TrainFlags, but=("config", "diagnosis", "as_json", "quiet"))
     trained = train_from(settings, Given(), reporter=Reporter(quiet=flags.quiet), **how)
     print_trained(trained, judged=flags.diagnosis and (flags.as_json or not flags.quiet), as_json=flags.as_json)
-
-
-def _launch(flags: TrainFlags, settings: dict[str, Any]) -> None:
-    """Queue the training, and name the job and its log."""
-    if flags.overwrite:
-        raise UsageError("a launched run is never replaced, as its job may begin again; choose another --out")
-    words = () if flags.seeds is None else ("--seeds", str(flags.seeds))
-    job = launch(flags, settings, (*words, *(() if flags.diagnosis else ("--no-diagnosis",))))
-    print(f"job {job.job_id}: {shown(job.paths.stderr)}")

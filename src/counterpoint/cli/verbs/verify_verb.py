@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from counterpoint.cli.arguments import Json, RunFlags
+from counterpoint.cli.arguments import RunFlags
 from counterpoint.cli.outputs import print_found
 from counterpoint.core.rundir import open_run
 
@@ -18,13 +18,7 @@ examples:
   counterpoint verify runs/ncl --json"""
 
 
-class VerifyFlags(RunFlags):
-    """Which run is verified."""
-
-    as_json: Json = False
-
-
-def run(flags: VerifyFlags) -> int:
+def run(flags: RunFlags) -> int:
     """Verify, and print what was found."""
     open_run(Path(flags.run), may_be_mixed=True)
     from counterpoint.runs.verification import verify  # deferred: loads torch
