@@ -19,7 +19,9 @@ def test_the_graph_brings_pictures_to_the_size_as_the_encoders_card_says(
     encoder = make_encoder("convnet", (3, 8, 8))
     encoder.card = replace(encoder.card, resizing=resizing)
     images = torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8)
-    assert_close(ServedNetwork(encoder, "both")._sized(images.permute(0, 2, 3, 1)), encoder.fitted(images))
+    with torch.no_grad():
+        (found,) = ServedNetwork(encoder, "representation")(images.permute(0, 2, 3, 1))
+    assert_close(found, encoder.both(images)[0])
 
 
 @pytest.mark.parametrize("nonnegative", ["none", "relu", "relu-gelu", "softplus", "sigmoid"])

@@ -111,14 +111,10 @@ def _batches(samples: Tensor) -> Iterator[tuple[Tensor, list[int]]]:
     if samples.ndim == 4:
         height, width = samples.shape[2:]
         for new_height, new_width in ((height * 3 // 2 + 1, width * 2 + 3), (height * 2 // 3, width * 3 // 4)):
-            yield _other_size(samples[:2], max(new_height, 2), max(new_width, 2)), [0, 1]
-
-
-def _other_size(images_NCHW: Tensor, height: int, width: int) -> Tensor:
-    """The same pictures with rows and columns doubled or left out."""
-    rows = torch.arange(height) * images_NCHW.shape[2] // height
-    columns = torch.arange(width) * images_NCHW.shape[3] // width
-    return images_NCHW[:, :, rows][:, :, :, columns].contiguous()
+            # The same pictures with rows and columns doubled or left out.
+            rows = torch.arange(max(new_height, 2)) * height // max(new_height, 2)
+            columns = torch.arange(max(new_width, 2)) * width // max(new_width, 2)
+            yield samples[:2][:, :, rows][:, :, :, columns].contiguous(), [0, 1]
 
 
 @dataclass(frozen=True)
@@ -177,7 +173,13 @@ def export(
     References:
         ``docs/export.md``.
     """
-    asked, names = build(ExportSettings, settings, "export"), _formats(to)
+    asked = build(ExportSettings, settings, "export")
+    names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
+    for name in names:
+        if name not in (*FORMATS, ALL):
+            raise UsageError(gone(name)) if gone(name) else unknown_name("format", str(name), [*FORMATS, ALL])
+    if not names:
+        raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
     known, target, reporter = as_run(run), Path(out), Reporter(quiet=quiet)
     earlier = check_target(target, overwrite=overwrite)
     load_encoder(known.folder, known.encoder)  # before data are read: an unfinished run says so
@@ -195,9 +197,8 @@ def export(
         work = _Work(encoder, network, folder, samples, sample_names)
         formats, left_out = _write_all(work, names, reporter, skips=ALL in names)
         if known.folder.second.encoder_card.exists():
-            left_out["second"] = (
-                "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
-            )
+            second = "the encoder of the second kind of sample; cp.load(run, second=True) opens it in the run"
+            left_out["second"] = second
         record = Exported(
             run=known.path.resolve().name,
             checkpoint=asked.checkpoint,
@@ -219,25 +220,9 @@ def export(
     return record.model_copy(update={"path": target})
 
 
-def _formats(to: str | Sequence[str]) -> tuple[str, ...]:
-    """The requested formats.
-
-    Raises:
-        UsageError: none, or an unknown one.
-    """
-    names = tuple(name.strip() for name in to.split(",")) if isinstance(to, str) else tuple(to)
-    for name in names:
-        if name not in (*FORMATS, ALL):
-            raise UsageError(gone(name)) if gone(name) else unknown_name("format", str(name), [*FORMATS, ALL])
-    if not names:
-        raise UsageError(f"to names no format (known: {', '.join(FORMATS)}, {ALL})")
-    return names
-
-
 def _write_all(
     work: _Work, names: Sequence[str], reporter: Reporter, *, skips: bool
 ) -> tuple[list[ExportedFormat], dict[str, str]]:
-    """Every requested format, and what could not be made."""
     chosen = list(FORMATS) if skips else [name for name in FORMATS if name in names]
     if "folder" in chosen and "safetensors" not in chosen:
         chosen.insert(chosen.index("folder"), "safetensors")  # the folder's weights

@@ -27,29 +27,26 @@ def push_to_hub(folder: str | Path, repository: str, *, private: bool = False, a
     if not (place / EXPORT_RECORD).is_file():
         raise RunError(f"{place} is not an export; write one with: counterpoint export RUN --to folder --out {place}")
     hashes = read_sealed(place / EXPORT_RECORD, must_be_sealed=True)["sha256s"]
-    altered = [name for name, digest in hashes.items() if not _is_as_written(place / name, digest)]
+    altered = [
+        name
+        for name, digest in hashes.items()
+        if not (path := place / name).is_file() or path.is_symlink() or sha256_of(path) != digest
+    ]
     added = set(files_in(place)) - {EXPORT_RECORD, *hashes}
     if changed := ", ".join([*altered, *sorted(added)]):
         raise RunError(f"{place} was changed since it was exported ({changed}); export again")
-    hub = _hub() if api is None else api
+    if api is None:
+        try:
+            from huggingface_hub import HfApi  # deferred: an extra
+        except ImportError:
+            raise UsageError("the hub needs huggingface_hub: pip install huggingface_hub") from None
+        api = HfApi()
     try:
-        hub.create_repo(repository, private=private, exist_ok=True)
+        api.create_repo(repository, private=private, exist_ok=True)
         ours = [EXPORT_RECORD, *hashes]
-        done = hub.upload_folder(
+        done = api.upload_folder(
             repo_id=repository, folder_path=place, commit_message="Upload an encoder", allow_patterns=ours
         )
     except Exception as error:  # the hub's library raises those of several others
         raise RunError(f"the hub refused {repository}: {first_line(error)}") from None
     return str(done)
-
-
-def _is_as_written(path: Path, digest: str) -> bool:
-    return path.is_file() and not path.is_symlink() and sha256_of(path) == digest
-
-
-def _hub() -> Any:
-    try:
-        from huggingface_hub import HfApi  # deferred: an extra
-    except ImportError:
-        raise UsageError("the hub needs huggingface_hub: pip install huggingface_hub") from None
-    return HfApi()

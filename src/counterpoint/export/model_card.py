@@ -73,14 +73,10 @@ def model_card(folder: RunFolder, encoder: Encoder, exported: Exported, licence:
     records = {"status": status, "settings": settings, "card": card, "evaluation": evaluation, "findings": findings}
     further = {"encoder": encoder, "exported": exported, "licence": licence, "formats": formats, "is_images": is_images}
     template = files("counterpoint.export").joinpath(TEMPLATE).read_text(encoding="utf-8")
-    return _environment().from_string(template).render(**records, **values, **further)
-
-
-def _environment() -> Environment:
-    """Jinja with what writes text from outside."""
     environment = Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined, autoescape=False
     )
+    # What writes text from outside.
     environment.filters |= {
         "text": as_text,
         "code": as_code,
@@ -90,11 +86,10 @@ def _environment() -> Environment:
         "rounded": lambda numbers: [float(f"{number:.6g}") for number in numbers],
     }
     environment.globals["table"] = _table
-    return environment
+    return environment.from_string(template).render(**records, **values, **further)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], sides: str) -> str:
-    """A table of text from outside."""
     cells = [[as_text(UNKNOWN if cell is None else str(cell)) for cell in row] for row in rows]
     return TextTable(head, cells, sides).to_markdown(is_markdown=True)
 
@@ -112,7 +107,6 @@ def _judged(folder: RunFolder) -> tuple[EvaluationRecord | None, Findings | None
 
 
 def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
-    """The settings that train it again."""
     optim, values = settings.optim, settings.model_dump()
     return [
         ["method", settings.method],
@@ -132,7 +126,6 @@ def _settings(status: RunStatus, settings: TrainSettings) -> list[list[Any]]:
 
 
 def _column(column: TableColumn) -> list[str]:
-    """How a column of a table becomes numbers."""
     scales = (column.median, column.mean, column.deviation)
     numbers = ["" if column.median is None else f"{number:.9g}" for number in scales]
     indicator = "yes" if column.has_missing else "no"

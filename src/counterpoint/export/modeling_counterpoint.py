@@ -177,7 +177,8 @@ def _built(plan: dict[str, Any]) -> nn.Module:
     """The module that a plan describes."""
     kind, rest = plan["type"], {name: value for name, value in plan.items() if name != "type"}
     if kind in TORCH_LAYERS:
-        return getattr(nn, kind)(**{name: _tupled(value) for name, value in rest.items()})
+        tupled = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}
+        return getattr(nn, kind)(**tupled)
     if kind == "chain":
         chain = nn.Sequential()
         for name, part in rest["parts"].items():
@@ -186,8 +187,3 @@ def _built(plan: dict[str, Any]) -> nn.Module:
     if kind == "block":
         return Block(_built(rest["residual"]), _built(rest["shortcut"]))
     return {"mean": Mean, "low-rank": LowRank, "diagonal": Diagonal}[kind](**rest)
-
-
-def _tupled(value: Any) -> Any:
-    """What JSON made a list of."""
-    return tuple(value) if isinstance(value, list) else value

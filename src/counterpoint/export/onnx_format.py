@@ -64,18 +64,14 @@ class ServedNetwork(nn.Module):
 
     def forward(self, samples: Tensor) -> tuple[Tensor, ...]:
         """Outputs for pictures (n, h, w, c), uint8, or vectors (n, d), float32."""
-        r = self.backbone((self._sized(samples) - self.mean) / self.std)
+        if self.is_images:  # as floats in [0, 1] of the network's size
+            _, height, width = self.in_shape
+            samples = resized(samples.permute(0, 3, 1, 2), (height, width), self.resizing).to(torch.float32) / MAX_PIXEL
+        r = self.backbone((samples - self.mean) / self.std)
         if self.outputs == (REPRESENTATION,):
             return (r,)
         z = self.output_map(self.projector(r))
         return (r, z) if len(self.outputs) > 1 else (z,)
-
-    def _sized(self, samples: Tensor) -> Tensor:
-        """Pictures as floats in [0, 1] of the network's size; vectors as they are."""
-        if not self.is_images:
-            return samples
-        _, height, width = self.in_shape
-        return resized(samples.permute(0, 3, 1, 2), (height, width), self.resizing).to(torch.float32) / MAX_PIXEL
 
     def described(self) -> Mapping[str, str]:
         """What the graph takes and returns, in words."""
@@ -88,7 +84,6 @@ class ServedNetwork(nn.Module):
 
 
 ONNX_FILE = "model.onnx"
-INSTALL = "install them with: pip install onnx onnxruntime onnxscript"
 OPSET = 18  # version of ONNX's operators
 # Whether torch exports pictures of any size: 2.6 and 2.7 do not, 2.11 does; those between were not tried.
 FOLLOWS_SIZES = TorchVersion(torch.__version__) >= TorchVersion("2.8")
@@ -103,7 +98,8 @@ def onnx_versions() -> dict[str, str]:
     try:
         return {name: version(name) for name in ("onnx", "onnxscript", "onnxruntime")}
     except ImportError as error:
-        raise UsageError(f"ONNX needs onnx, onnxscript and onnxruntime ({first_line(error)}); {INSTALL}") from None
+        remedy = "install them with: pip install onnx onnxruntime onnxscript"
+        raise UsageError(f"ONNX needs onnx, onnxscript and onnxruntime ({first_line(error)}); {remedy}") from None
 
 
 def write_onnx(network: ServedNetwork, path: Path) -> Answer:
@@ -120,9 +116,8 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
     try:
         with _silent(), torch.no_grad():
             program = _program_of(network)
-            written: Any = torch.onnx.export(
-                program, dynamo=True, verbose=False, opset_version=OPSET, optimize=True, **names
-            )
+            how = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
+            written: Any = torch.onnx.export(program, **how, **names)
             _describe(written.model, network)
             written.save(str(path))
     except OSError:

@@ -1,6 +1,6 @@
 """The formats that hold weights: the encoder as ``cp.load`` reads it, and a folder that other programs load."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -48,7 +48,7 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
     """Write ``config.json`` and the loader beside the weights, and open them by that loader.
 
     Raises:
-        UsageError: a module that the configuration cannot describe.
+        UsageError: a module that the configuration cannot describe, or a loader that cannot be run.
     """
     card = encoder.card
     config = {
@@ -64,28 +64,20 @@ def write_folder(encoder: Encoder, folder: Path) -> Answer:
     }
     write_json(folder / CONFIG_FILE, {"counterpoint": config})
     write_text(folder / LOADER_FILE, files("counterpoint.export").joinpath(LOADER_FILE).read_text(encoding="utf-8"))
-    opened = _loader_of(folder).from_pretrained(folder)
+    # The class in the file that was written, as another program has it.
+    loader = ModuleType("exported_modeling_counterpoint")
+    try:
+        # An import would leave a `__pycache__`, with the path of this machine, in the exported folder.
+        exec(compile((folder / LOADER_FILE).read_bytes(), LOADER_FILE, "exec"), loader.__dict__)
+    except Exception as error:
+        raise UsageError(f"the loader cannot be imported: {first_line(error)}") from None
+    opened = loader.CounterpointEncoder.from_pretrained(folder)
 
     def answer(samples: Tensor) -> Mapping[str, Tensor]:
         with torch.no_grad():
             return opened(samples)._asdict()
 
     return answer
-
-
-def _loader_of(folder: Path) -> Any:
-    """The class in the file that was written, as another program has it.
-
-    Raises:
-        UsageError: the file cannot be run.
-    """
-    module = ModuleType("exported_modeling_counterpoint")
-    try:
-        # An import would leave a `__pycache__`, with the path of this machine, in the exported folder.
-        exec(compile((folder / LOADER_FILE).read_bytes(), LOADER_FILE, "exec"), module.__dict__)
-    except Exception as error:
-        raise UsageError(f"the loader cannot be imported: {first_line(error)}") from None
-    return module.CounterpointEncoder
 
 
 Plan = dict[str, Any]
@@ -101,11 +93,7 @@ ARGUMENTS: Mapping[type[nn.Module], tuple[str, ...]] = {
     nn.Flatten: ("start_dim", "end_dim"),
     nn.GELU: ("approximate",),
     nn.LeakyReLU: ("negative_slope",),
-    nn.ReLU: (),
-    nn.SiLU: (),
-    nn.Tanh: (),
-    nn.Sigmoid: (),
-    nn.Identity: (),
+    **dict.fromkeys((nn.ReLU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity), ()),
 }
 WITH_BIAS = (nn.Conv2d, nn.Linear)
 
@@ -139,10 +127,10 @@ def _chain(children: Mapping[str, nn.Module], place: str) -> Plan:
     return {"type": "chain", "parts": {name: plan_of(child, f"{place}.{name}") for name, child in children.items()}}
 
 
-def _resnet(module: ResNet, place: str) -> Plan:
-    """Stem, blocks, and the average over space."""
-    chain = _chain({"stem": module.stem, "blocks": module.blocks}, place)
-    chain["parts"]["mean"] = {"type": "mean", "axes": [2, 3]}
+def _averaged(children: Mapping[str, nn.Module], place: str, axes: Sequence[int]) -> Plan:
+    """A network whose maps or tokens are averaged."""
+    chain = _chain(children, place)
+    chain["parts"]["mean"] = {"type": "mean", "axes": list(axes)}
     return chain
 
 
@@ -151,15 +139,10 @@ def _block(module: ResidualBlock, place: str) -> Plan:
     return {"type": "block", **{name: plan_of(part, f"{place}.{name}") for name, part in parts.items()}}
 
 
-def _pooled(body: Plan, axes: tuple[int, ...]) -> Plan:
-    """A network whose maps or tokens are averaged."""
-    return {"type": "chain", "parts": {"body": body, "mean": {"type": "mean", "axes": list(axes)}}}
-
-
 JOINS: Mapping[type[nn.Module], Callable[[Any, str], Plan]] = {
-    ResNet: _resnet,
+    ResNet: lambda module, place: _averaged({"stem": module.stem, "blocks": module.blocks}, place, (2, 3)),
     ResidualBlock: _block,
-    Pooled: lambda module, place: _pooled(plan_of(module.body, f"{place}.body"), module.axes),
+    Pooled: lambda module, place: _averaged({"body": module.body}, place, module.axes),
     LowRank: lambda module, _: {"type": "low-rank", "shape": list(module.rows_RD.shape)},
     Diagonal: lambda module, _: {"type": "diagonal", "width": len(module.scale_D)},
 }
