@@ -280,7 +280,20 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
     (70, 70, 7)
     """
     if settings.class_counts != "none":
-        return _explicit(sizes, tuple(settings.class_counts), settings, class_names)
+        counts = tuple(settings.class_counts)
+        if settings.imbalance != "none":
+            raise UsageError("source.class_counts and source.imbalance exclude each other; leave one of them at none")
+        if len(counts) != len(sizes):
+            raise UsageError(
+                f"source.class_counts must have one number for each of the {len(sizes)} classes, got {len(counts)}"
+            )
+        for name, size, count in zip(class_names, sizes, counts, strict=True):
+            if count > size:
+                raise UsageError(
+                    f"source.class_counts asks for {count} samples of class {name!r}, which has {size} for training; "
+                    "ask for at most that, or hold out fewer with source.holdout"
+                )
+        return counts
     if settings.imbalance == "none":
         return tuple(sizes)
     num_classes, ratio = len(sizes), settings.imbalance_ratio
@@ -302,23 +315,5 @@ def class_counts_for(sizes: Sequence[int], settings: SourceSettings, class_names
             raise UsageError(
                 f"source.imbalance_ratio {settings.imbalance_ratio:g} leaves no sample of class {name!r}, which has "
                 f"{size} for training; with these data the ratio can be at most about {math.floor(largest)}"
-            )
-    return counts
-
-
-def _explicit(
-    sizes: Sequence[int], counts: tuple[int, ...], settings: SourceSettings, class_names: Sequence[str]
-) -> tuple[int, ...]:
-    if settings.imbalance != "none":
-        raise UsageError("source.class_counts and source.imbalance exclude each other; leave one of them at none")
-    if len(counts) != len(sizes):
-        raise UsageError(
-            f"source.class_counts must have one number for each of the {len(sizes)} classes, got {len(counts)}"
-        )
-    for name, size, count in zip(class_names, sizes, counts, strict=True):
-        if count > size:
-            raise UsageError(
-                f"source.class_counts asks for {count} samples of class {name!r}, which has {size} for training; ask "
-                f"for at most that, or hold out fewer with source.holdout"
             )
     return counts

@@ -76,23 +76,19 @@ def elastic(images_BCHW: Tensor, strength: Strength, draws: CorruptionDraws) -> 
     amount, sigma, corners = (value * strength.scale for value in strength.values)
     amount *= strength.scale  # shifts are amount / sigma on average, and lengths, too
     height, width = images_BCHW.shape[2:]
-    y_B, x_B = _affine_places(corners * (2.0 * draws.uniform(0, 6) - 1.0), height, width)
-    images = _looked_up(to_unit_float(images_BCHW), x_B, y_B)
+    # Three points about the middle are shifted: (+, +), (+, -) and (-, -), as (y, x). The map sends each point p to
+    # p + shift(p), and is linear in between.
+    reach, shift_B6 = min(height, width) // 3, corners * (2.0 * draws.uniform(0, 6) - 1.0)
+    first, second, third = shift_B6.view(-1, 3, 2, 1, 1).unbind(1)
+    down, right = (second - third) / (2 * reach), (first - second) / (2 * reach)
+    y_H1, x_W = torch.arange(height)[:, None] - height // 2, torch.arange(width) - width // 2
+    shift_B2HW = second + down * (y_H1 - reach) + right * (x_W + reach)
+    x_BHW, y_BHW = x_W + width // 2 + shift_B2HW[:, 1], y_H1 + height // 2 + shift_B2HW[:, 0]
+    images = _looked_up(to_unit_float(images_BCHW), x_BHW, y_BHW)
     field = 2.0 * draws.uniform(1, 2 * height * width).view(-1, 2, height, width) - 1.0
     shift_B2HW = amount * blurred(field, sigma)
     rows_H1, columns_W = torch.arange(height)[:, None], torch.arange(width)
     return _looked_up(images, columns_W + shift_B2HW[:, 0], rows_H1 + shift_B2HW[:, 1])
-
-
-def _affine_places(shift_B6: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns (b, h, w) that each pixel comes from, where three points about the middle are shifted."""
-    reach = min(height, width) // 3
-    first, second, third = shift_B6.view(-1, 3, 2, 1, 1).unbind(1)  # of (+, +), (+, -) and (-, -), as (y, x)
-    # The map sends each point p to p + shift(p), and is linear in between.
-    down, right = (second - third) / (2 * reach), (first - second) / (2 * reach)
-    y_H1, x_W = torch.arange(height)[:, None] - height // 2, torch.arange(width) - width // 2
-    shift_B2HW = second + down * (y_H1 - reach) + right * (x_W + reach)
-    return y_H1 + height // 2 + shift_B2HW[:, 0], x_W + width // 2 + shift_B2HW[:, 1]
 
 
 def _looked_up(images_BCHW: Tensor, x_BHW: Tensor, y_BHW: Tensor) -> Tensor:

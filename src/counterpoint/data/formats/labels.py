@@ -63,7 +63,19 @@ def number_labels(values: Sequence[Any] | np.ndarray | Tensor, num_samples: int)
     known = array[is_known_N]
     if array.dtype.kind == "O" and not isinstance(values, np.ndarray):
         known = np.asarray(known.tolist())  # a list of whole numbers and None: whole numbers have an order of their own
-    return _numbered(known, is_known_N) if len(known) else None
+    if not len(known):
+        return None
+    # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
+    is_whole = known.dtype.kind == "f" and np.all(np.abs(known) < 2**53) and np.all(known == np.round(known))
+    if is_whole:  # beyond 2**53 neighbouring whole numbers are equal
+        known = known.astype(np.int64)
+    if known.dtype.kind not in "iubUSO":
+        raise DataError(f"labels must be whole numbers or text, got dtype {known.dtype}")
+    # As text, lists of mixed types have an order.
+    names, places = np.unique(known.astype(str) if known.dtype.kind in "OUS" else known, return_inverse=True)
+    numbers_N = torch.full((len(array),), -1, dtype=torch.int64)
+    numbers_N[torch.from_numpy(is_known_N)] = torch.from_numpy(places.astype(np.int64))
+    return Labels(numbers_N, tuple(str(name) for name in names))
 
 
 def is_missing(label: Any) -> bool:
@@ -73,21 +85,6 @@ def is_missing(label: Any) -> bool:
     [True, True, True, True, True, False, False]
     """
     return label is None or (label.decode(errors="replace") if isinstance(label, bytes) else str(label)) in MISSING
-
-
-def _numbered(known: np.ndarray, is_known_N: np.ndarray) -> Labels:
-    """Number the labels of those samples that have one; the others get -1, and take no part in the numbering."""
-    # Whole numbers that were saved as floats are classes 0, 1, ..., not "0.0".
-    is_whole = known.dtype.kind == "f" and np.all(np.abs(known) < 2**53) and np.all(known == np.round(known))
-    if is_whole:  # beyond 2**53 neighbouring whole numbers are equal
-        known = known.astype(np.int64)
-    if known.dtype.kind not in "iubUSO":
-        raise DataError(f"labels must be whole numbers or text, got dtype {known.dtype}")
-    # As text, lists of mixed types have an order.
-    names, places = np.unique(known.astype(str) if known.dtype.kind in "OUS" else known, return_inverse=True)
-    numbers_N = torch.full((len(is_known_N),), -1, dtype=torch.int64)
-    numbers_N[torch.from_numpy(is_known_N)] = torch.from_numpy(places.astype(np.int64))
-    return Labels(numbers_N, tuple(str(name) for name in names))
 
 
 def labels_from_folders(names: Sequence[str]) -> Labels | None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from counterpoint.core.addresses import MOST_FILES, Address, absolute, as_path
 from counterpoint.core.data_settings import SourceSettings
@@ -139,22 +138,18 @@ def members_of(path: Path) -> Iterator[Located | Remark]:
                 place = archive.offset
                 archive.members.clear()  # pyright: ignore[reportAttributeAccessIssue]; a kilobyte each
                 yield from () if header.isdir() else (_member(path, header),)
-        yield from _ending(path, stream, place, end)
-
-
-def _ending(path: Path, stream: BinaryIO, place: int, end: int) -> Iterator[Remark]:
-    """What lies where no header is: the end mark is not reported, two blocks of zeros, and its padding."""
-    stream.seek(place)
-    block, reach = stream.read(2 * BLOCK), f"bytes {place} to {end}"
-    if any(block):
-        name = block[:100].split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
-        shown = name if name and name.isprintable() else reach
-        yield Remark(str(path), shown, f"damaged header; {reach} cannot be read", is_lost=True)
-    elif len(block) < 2 * BLOCK:
-        yield Remark(str(path), "end", "the archive ends without an end mark: it may be cut off", is_lost=False)
-    elif any(stream.read(MAX_BEHIND)):
-        reason = "after the end mark; pack archives that were joined, or were damaged, again"
-        yield Remark(str(path), reach, reason, is_lost=True)
+        # Where no header is: the end mark, two blocks of zeros, is not reported, and neither is its padding.
+        stream.seek(place)
+        block, reach = stream.read(2 * BLOCK), f"bytes {place} to {end}"
+        if any(block):
+            name = block[:100].split(b"\0", 1)[0].decode("utf-8", errors="backslashreplace")
+            shown = name if name and name.isprintable() else reach
+            yield Remark(str(path), shown, f"damaged header; {reach} cannot be read", is_lost=True)
+        elif len(block) < 2 * BLOCK:
+            yield Remark(str(path), "end", "the archive ends without an end mark: it may be cut off", is_lost=False)
+        elif any(stream.read(MAX_BEHIND)):
+            reason = "after the end mark; pack archives that were joined, or were damaged, again"
+            yield Remark(str(path), reach, reason, is_lost=True)
 
 
 def _member(path: Path, header: tarfile.TarInfo) -> Located | Remark:

@@ -5,7 +5,7 @@
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -15,8 +15,6 @@ from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.counter_random import PURPOSE_DROPOUT, PURPOSE_NOISE, PURPOSE_VIEW, normal, uniform
 from counterpoint.core.thread_parts import side_by_side
 from counterpoint.data.views.colour import (
-    Change,
-    Jitter,
     Rows,
     change_rows,
     colour_jitter,
@@ -54,45 +52,26 @@ SMALLEST_PART = 32  # images below which a second thread does not pay
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Which images are changed, and how.
+class Step:
+    """One change.
 
     Attributes:
-        crop: how boxes are brought to the size of the image, flips included; None where the plan crops nothing.
-        is_flipped_B: mirrored left to right, drawn per image.
-        is_moved_B: moved by their affine map.
-        maps_B23: affine maps.
-        is_jittered_B: colours jittered.
-        jitter: how.
-        is_grey_B: colour dropped.
-        is_blurred_B: blurred.
-        sigma_B: how wide, in pixels.
-        is_solarized_B: bright half inverted.
+        is_chosen_B: which images are changed.
+        change: what is done to images, with numbers of theirs.
+        numbers: of all images: a tensor or a record of tensors; None where there are none.
     """
 
-    crop: Crop | None
-    is_flipped_B: Tensor
-    is_moved_B: Tensor
-    maps_B23: Tensor
-    is_jittered_B: Tensor
-    jitter: Jitter
-    is_grey_B: Tensor
-    is_blurred_B: Tensor
-    sigma_B: Tensor
-    is_solarized_B: Tensor
+    is_chosen_B: Tensor
+    change: Callable[[Tensor, Any], Tensor]
+    numbers: Any = None
 
 
-def decide(
+def _decide(
     plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple[int, int], out_size: tuple[int, int]
-) -> Decisions:
-    """Turn random numbers into decisions.
+) -> tuple[Crop | None, list[Step], Tensor]:
+    """Turn random numbers into a crop, the changes in their order, and the place at which hues turn, 4 without jitter.
 
-    Args:
-        plan: which changes, how strong, how often.
-        uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1).
-        is_second_B: bool: which are second views, where the plan tells the two apart.
-        size: height and width of the images.
-        out_size: height and width of the views.
+    A crop has the flips in it; there is none where the plan crops nothing and ``out_size`` is the images' own.
     """
     is_flipped_B, crop = uniforms_BK[:, FLIP] < plan.flip, None
     if plan.crop_scale != (1.0, 1.0) or out_size != size:
@@ -107,26 +86,33 @@ def decide(
     low, high = plan.blur_sigma
     blur_second = plan.blur if plan.blur_second is None else plan.blur_second
     solarize_second = plan.solarize if plan.solarize_second is None else plan.solarize_second
-    return Decisions(
-        crop=crop,
-        is_flipped_B=is_flipped_B,
-        is_moved_B=uniforms_BK[:, AFFINE] < plan.affine,
-        maps_B23=affine_maps(angle_B, plan.translate * signed_B6[:, 1:3], zoom_B, shear_B2, out_size),
-        is_jittered_B=uniforms_BK[:, JITTER] < plan.jitter,
-        jitter=draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation),
-        is_grey_B=uniforms_BK[:, GRAYSCALE] < plan.grayscale,
-        is_blurred_B=uniforms_BK[:, BLUR] < torch.where(is_second_B, blur_second, plan.blur),
-        sigma_B=low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
-        is_solarized_B=uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, solarize_second, plan.solarize),
-    )
+    maps_B23 = affine_maps(angle_B, plan.translate * signed_B6[:, 1:3], zoom_B, shear_B2, out_size)
+    is_jittered_B = uniforms_BK[:, JITTER] < plan.jitter
+    jitter = draw_jitter(uniforms_BK[:, JITTER_NUMBERS], plan.jitter_strength, plan.jitter_saturation)
+    is_blurred_B = uniforms_BK[:, BLUR] < torch.where(is_second_B, blur_second, plan.blur)
+    is_solarized_B = uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, solarize_second, plan.solarize)
+    # simclr2020's order (crop, flip, jitter, grey, blur), then grill2020's solarising; affine maps go with the flips.
+    steps = [
+        Step(is_flipped_B, lambda part, _: part.flip(3)),
+        Step(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, plan.fill), maps_B23),
+        Step(is_jittered_B, colour_jitter, jitter),
+        Step(uniforms_BK[:, GRAYSCALE] < plan.grayscale, lambda part, _: to_grey(part)),
+        Step(
+            is_blurred_B,
+            lambda part, sigma_B: gaussian_blur(part, sigma_B, high),
+            low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
+        ),
+        Step(is_solarized_B, lambda part, _: solarize(part)),
+    ]
+    return crop, steps, torch.where(is_jittered_B, jitter.hue_place_B, 4)
 
 
 def rows_of(record: Any, rows: Rows) -> Any:
-    """Some rows of a tensor, or of every tensor of a record and of the records in it; None stays None."""
-    if record is None:
-        return None
+    """Some rows of a tensor, or of every tensor of a record and of the records in it; anything else as it is."""
     if isinstance(record, Tensor):
         return record[rows]
+    if not is_dataclass(record):
+        return record
     return type(record)(**{field.name: rows_of(getattr(record, field.name), rows) for field in fields(record)})
 
 
@@ -280,37 +266,23 @@ def image_views(
     views = torch.empty((num_images, num_channels, *size), dtype=torch.float32, device=samples_BCHW.device)
     chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
     num_at_once = max(1, chunk // max(1, math.prod(samples_BCHW.shape[1:])))
-    decisions = decide(plan, uniforms_BK, is_second_B, (height, width), size)
+    crop, steps, place_B = _decide(plan, uniforms_BK, is_second_B, (height, width), size)
     # Images of a chunk whose hue turns at the same place become neighbours, those without jitter last:
     # ``change_rows`` changes them without a copy.
-    place_B = torch.where(decisions.is_jittered_B, decisions.jitter.hue_place_B, 4)
     order_B = (torch.arange(len(views)) // num_at_once * 5 + place_B).argsort()
-    decisions = rows_of(decisions, order_B)
+    crop, steps = rows_of(crop, order_B), [rows_of(step, order_B) for step in steps]
     for start in range(0, len(views), num_at_once):
         rows = slice(start, start + num_at_once)
         # A chunk's images are sorted among themselves, and written back in their own order.
         local_B = order_B[rows] - start
         there_B, back_B = (order.to(views.device, non_blocking=True) for order in (local_B, local_B.argsort()))
         images = to_unit_float(samples_BCHW[rows].index_select(0, there_B))
-        images = _change(images, rows_of(decisions, rows), plan)
+        if crop is not None:
+            images = apply_crop(images, rows_of(crop, rows)).clamp_(0.0, 1.0)  # bicubic weights may be negative
+        for step in (rows_of(step, rows) for step in steps):
+            change_rows(
+                images, step.is_chosen_B, lambda part, own, step=step: step.change(part, rows_of(step.numbers, own))
+            )
+        images.clamp_(0.0, 1.0)  # weights that sum to 1 up to rounding leave the range by an ulp
         torch.index_select(images if finish is None else finish(images), 0, back_B, out=views[rows])
     return views
-
-
-def _change(images_BCHW: Tensor, decisions: Decisions, plan: ViewPlan) -> Tensor:
-    """All changes in their order; images may be changed in place."""
-    if decisions.crop is not None:
-        images_BCHW = apply_crop(images_BCHW, decisions.crop).clamp_(0.0, 1.0)  # bicubic weights may be negative
-    sigma_B, maps_B23, jitter = decisions.sigma_B, decisions.maps_B23, decisions.jitter
-    # simclr2020's order (crop, flip, jitter, grey, blur), then grill2020's solarising; affine maps go with the flips.
-    changes: tuple[tuple[Tensor, Change], ...] = (
-        (decisions.is_flipped_B, lambda part, rows: part.flip(3)),
-        (decisions.is_moved_B, lambda part, rows: affine(part, rows_of(maps_B23, rows), plan.fill)),
-        (decisions.is_jittered_B, lambda part, rows: colour_jitter(part, rows_of(jitter, rows))),
-        (decisions.is_grey_B, lambda part, rows: to_grey(part)),
-        (decisions.is_blurred_B, lambda part, rows: gaussian_blur(part, rows_of(sigma_B, rows), plan.blur_sigma[1])),
-        (decisions.is_solarized_B, lambda part, rows: solarize(part)),
-    )
-    for is_chosen_B, change in changes:
-        change_rows(images_BCHW, is_chosen_B, change)
-    return images_BCHW.clamp_(0.0, 1.0)  # weights that sum to 1 up to rounding leave the range by an ulp
