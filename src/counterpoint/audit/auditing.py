@@ -22,7 +22,7 @@ from counterpoint.audit.audited_data import AuditedData, collect
 from counterpoint.audit.data_checks import PICTURE_CHECKS, SET_CHECKS
 from counterpoint.audit.picture_copies import GREY
 from counterpoint.audit.picture_pass import NUM_COLUMNS, Seen, end_to_end, load_seen, look_through, save_seen, thumbnail
-from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures
+from counterpoint.audit.set_evidence import Check, SetEvidence, of_pictures, warned
 from counterpoint.core import __version__
 from counterpoint.core.addresses import as_path
 from counterpoint.core.data_settings import SourceSettings
@@ -173,20 +173,21 @@ def _read(kept: ShardFolder | None, piece: int) -> Seen:
 
 def _of_pictures(collection: AuditedData, seen: Seen) -> Audit:
     evidence = of_pictures(collection, seen)
-    found = _judged(evidence, PICTURE_CHECKS)
     headers = [seen.headers[place] for place in evidence.good]
     bad = [part for part, header in zip(collection.part_of, seen.headers, strict=True) if header.reason]
-    known = {
-        "num_bytes": sum(header.num_bytes for header in seen.headers) or None,
-        "bad": dict(Counter(collection.shares[part].name for part in bad)),
-        "formats": dict(Counter(header.format for header in headers)),
-        "modes": dict(Counter(header.mode for header in headers)),
-        "widths": _quantiles([header.width for header in headers]),
-        "heights": _quantiles([header.height for header in headers]),
-        "grey_share": float((seen.looks.colourfulness_N[evidence.good] < GREY).mean()) if headers else None,
-    }
+    found = _judged(
+        evidence,
+        PICTURE_CHECKS,
+        num_bytes=sum(header.num_bytes for header in seen.headers) or None,
+        bad=dict(Counter(collection.shares[part].name for part in bad)),
+        formats=dict(Counter(header.format for header in headers)),
+        modes=dict(Counter(header.mode for header in headers)),
+        widths=_quantiles([header.width for header in headers]),
+        heights=_quantiles([header.height for header in headers]),
+        grey_share=float((seen.looks.colourfulness_N[evidence.good] < GREY).mean()) if headers else None,
+    )
     pictures = {"cues": evidence.cues[0], "pictures": _thumbnails(evidence, found.observations)}
-    return found.model_copy(update={"passport": found.passport.model_copy(update=known), **pictures})
+    return found.model_copy(update=pictures)
 
 
 def _name_of(data: Any) -> str:
@@ -201,12 +202,10 @@ def _of_vectors(collection: AuditedData) -> Audit:
         for row, is_good in zip(values_ND, is_good_N, strict=True)
     )
     evidence = SetEvidence(collection, digests, is_good_N, np.zeros(len(values_ND), bool))
-    found = _judged(evidence, VECTOR_CHECKS)
-    shape = {"shape": values_ND.shape[1:]}
-    return found.model_copy(update={"passport": found.passport.model_copy(update=shape)})
+    return _judged(evidence, VECTOR_CHECKS, shape=values_ND.shape[1:])
 
 
-def _judged(evidence: SetEvidence, checks: tuple[Check, ...]) -> Audit:
+def _judged(evidence: SetEvidence, checks: tuple[Check, ...], **known: Any) -> Audit:
     """What any samples have, and what checks found: worst first, otherwise as they come."""
     collection = evidence.collection
     observations = [each for check in (*SET_CHECKS, *checks) if (each := check(evidence)) is not None]
@@ -217,6 +216,7 @@ def _judged(evidence: SetEvidence, checks: tuple[Check, ...]) -> Audit:
         classes=evidence.class_counts,
         num_unlabelled=None if evidence.labels is None else int((evidence.labels < 0).sum()),
         num_unique=len(evidence.unique),
+        **known,
     )
     return Audit(
         kind=collection.kind,
@@ -268,15 +268,13 @@ def check_constant(evidence: SetEvidence) -> Observation | None:
     if len(values_ND) < 2:
         return None
     places = np.flatnonzero(values_ND.max(0) == values_ND.min(0)).tolist()
-    if not places:
-        return None
-    return Observation(
+    return warned(
+        places,
         code="constant-columns",
         level="warning" if len(places) == values_ND.shape[1] else "note",
         title=f"one value only: {amount(len(places), 'column')} of {values_ND.shape[1]:,}",
         text="They tell no sample from another.",
         remedy="leave them out",
-        count=len(places),
         names=tuple(f"column {place}" for place in places[:MOST_NAMED]),
     )
 

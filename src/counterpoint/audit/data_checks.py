@@ -13,7 +13,7 @@ import torch
 
 from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
-from counterpoint.audit.set_evidence import MOSTLY, Check, SetEvidence
+from counterpoint.audit.set_evidence import MOSTLY, Check, SetEvidence, warned
 from counterpoint.core.numerics import unit_rows
 from counterpoint.diagnostics.checks.label_checks import NOISE
 from counterpoint.diagnostics.label_agreement import nearest_votes
@@ -35,20 +35,18 @@ def check_unreadable(evidence: SetEvidence) -> Observation | None:
     """Files that hold no picture, or only a part of one."""
     headers = evidence.seen.headers if evidence.seen else ()
     bad = [place for place, header in enumerate(headers) if header.reason]
-    if not bad:
-        return None
     reasons = Counter(headers[place].reason for place in bad)
     is_all = len(bad) == len(headers)
-    needed = needed_max_bad(len(bad), len(headers))
+    needed = needed_max_bad(len(bad), max(len(headers), 1))
     remedy = "copy them again from their source, or delete them; `train` leaves them out"
     remedy += " and names them" if needed is None else f" with --source.max-bad {needed:g}"
-    return Observation(
+    return warned(
+        bad,
         code="unreadable",
         level="severe" if is_all else "warning",
         title=f"unreadable: {amount(len(bad), 'file')} of {len(headers):,} ({counted(reasons, 3)})",
         text="A truncated or damaged file decodes to nothing, or to wrong pixels.",
         remedy="copy the files again from their source" if is_all else remedy,
-        count=len(bad),
         names=evidence.named(bad),
         beside=tuple(headers[place].reason for place in bad[:MOST_NAMED]),
     )
@@ -96,16 +94,13 @@ def check_noise(evidence: SetEvidence) -> Observation | None:
 def check_confined(evidence: SetEvidence) -> Observation | None:
     """One class that a cue without content distinguishes from all others."""
     _, sure = evidence.cues
-    if not sure:
-        return None
-    return Observation(
+    return warned(
+        sure,
         code="class-cue",
-        level="warning",
         title=f"{amount(len({each.label for each in sure}), 'label')} can be predicted without the pictures' content",
         text="Measured is the share of pairs that this alone ranks correctly, class above others (AUC). An "
         "encoder may learn it instead of the class.",
         remedy="convert the pictures of these classes to the format of the others",
-        count=len(sure),
         names=tuple(f"{each.name}: {each.label} (AUC {each.auc:.3f})" for each in sure),
     )
 
@@ -135,15 +130,12 @@ def check_names(evidence: SetEvidence) -> Observation | None:
             found.append(f"{names[first]} and {names[second]}: {shared[first, second]} pictures in both")
         elif one[first, second] > MOSTLY * len(evidence.agreements):
             found.append(f"{names[first]} and {names[second]}: their {evidence.noun} are not told apart")
-    if not found:
-        return None
-    return Observation(
+    return warned(
+        found,
         code="alike-classes",
-        level="warning",
         title=f"classes that may be one: {amount(len(found), 'pair')}",
         text="Their names, or what is in them, are nearly the same.",
         remedy="look at both, and join them if they are one class",
-        count=len(found),
         names=tuple(found[:MOST_NAMED]),
     )
 
@@ -206,15 +198,12 @@ def check_conflicts(evidence: SetEvidence) -> Observation | None:
     if labels is None:
         return None
     groups = [group for group in evidence.all_copies if len({int(labels[at]) for at in group if labels[at] >= 0}) > 1]
-    if not groups:
-        return None
-    return Observation(
+    return warned(
+        groups,
         code="label-conflict",
-        level="warning",
         title=f"copies with different labels: {amount(len(groups), 'group')}",
         text="At least one of the labels of each is wrong, or the picture shows both.",
         remedy="look at each and keep one label",
-        count=len(groups),
         names=evidence.named(at for group in groups for at in group),
         groups=evidence.copies(groups),
     )

@@ -22,6 +22,12 @@ from counterpoint.methods.catalogue import method_named
 
 WANTS = {"features": "simclr", "readable": "ncl"}
 SUPERVISED = {"features": "supcon", "readable": "nonnegative-supervised"}
+METHOD_REASONS = {
+    "simclr": "needs no labels, and is the best understood",
+    "ncl": "non-negative features: each dimension has a meaning",
+    "supcon": "labels may be used: samples of one class attract each other",
+    "nonnegative-supervised": "labels may be used, and features are non-negative",
+}
 WIDTH = 100
 EXCLUDE = "source.exclude"  # the one setting whose value is a file that is written with the config
 MINUTES = 10.0
@@ -179,7 +185,11 @@ def recommend(  # noqa: PLR0913 (its signature is published)
         draft.put(f"source.{name}", value, "as given", "high", "given")
     gone = found.left_out(near_copies=drop_near_copies)
     _about_source(draft, found, gone, drop_near_copies)
-    _about_method(draft, found, want, use_labels)
+    if use_labels and len(found.passport.classes) < 2:
+        raise UsageError(f"{found.name} has no labels of two classes or more; leave --labels out")
+    method = (SUPERVISED if use_labels else WANTS)[want]
+    sure = "medium" if want == "features" else "high"
+    draft.put("method", method, METHOD_REASONS[method], sure, method_named(method).source)
     timing = _measured(draft, found, minutes, reporter)
     _about_views(draft, found, timing)
     _about_rest(draft, timing)
@@ -209,19 +219,6 @@ def _about_source(draft: Draft, found: Audit, gone: Sequence[str], drop_near_cop
     if uneven is not None and uneven.level == "warning":
         reason = "classes are uneven; training uses the pictures as they are, look at the accuracy of each class"
         draft.put("source.sampling", "natural", reason, "medium", "rule of thumb")
-
-
-def _about_method(draft: Draft, found: Audit, want: str, use_labels: bool) -> None:
-    if use_labels and len(found.passport.classes) < 2:
-        raise UsageError(f"{found.name} has no labels of two classes or more; leave --labels out")
-    method = (SUPERVISED if use_labels else WANTS)[want]
-    reason = {
-        "simclr": "needs no labels, and is the best understood",
-        "ncl": "non-negative features: each dimension has a meaning",
-        "supcon": "labels may be used: samples of one class attract each other",
-        "nonnegative-supervised": "labels may be used, and features are non-negative",
-    }[method]
-    draft.put("method", method, reason, "medium" if want == "features" else "high", method_named(method).source)
 
 
 def _measured(draft: Draft, found: Audit, minutes: float, reporter: Reporter) -> Timing:

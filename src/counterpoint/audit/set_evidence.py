@@ -148,12 +148,11 @@ class SetEvidence:
         return tuple(self.names[place] for place in list(places)[:MOST_NAMED])
 
     def observed(self, places: Sequence[int], words: str, more: str = "", **rest: Any) -> Observation | None:
-        """A warning, if nothing else is said, that counts samples in its title and names them; None of no samples."""
+        """A warning that counts samples in its title and names them; None of no samples."""
         if not places:
             return None
         title = f"{words}: {amount(len(places), self.noun)}{more}"
-        known = {"level": "warning", "count": len(places), "names": self.named(places)}
-        return Observation(title=title, **{**known, **rest})
+        return warned(places, title=title, names=self.named(places), **rest)
 
     def copies(self, groups: Sequence[Sequence[int]]) -> tuple[DuplicateGroup, ...]:
         """Groups of copies as records, as many as a record keeps."""
@@ -232,6 +231,11 @@ def same_content(digests: Sequence[Hashable]) -> list[list[int]]:
         if digest:
             places.setdefault(digest, []).append(place)
     return sorted((group for group in places.values() if len(group) > 1), key=lambda group: (-len(group), group))
+
+
+def warned(found: Sequence[object], **rest: Any) -> Observation | None:
+    """A warning, unless another level is given, about things that it counts; None of none."""
+    return Observation(**{"level": "warning", "count": len(found), **rest}) if found else None
 
 
 Check = Callable[[SetEvidence], Observation | None]

@@ -82,7 +82,7 @@ class BatchLoader:
         order: Order,
         *,
         labels: Tensor | None = None,
-        second: Store | Tensor | None = None,
+        second: Store | None = None,
         num_workers: int = 0,
         destination: Destination = HERE,
     ) -> None:
@@ -90,7 +90,7 @@ class BatchLoader:
         self.notes: dict[str, str] = {}
         self._destination = destination
         self._labels = None if labels is None else labels.to(destination.device)
-        stores = [store] if second is None else [store, MemoryStore(second) if isinstance(second, Tensor) else second]
+        stores = [store] if second is None else [store, second]
         if all(isinstance(each, MemoryStore) for each in stores):
             if destination.device.type == "cuda":
                 stores = self._near([each for each in stores if isinstance(each, MemoryStore)])
