@@ -21,7 +21,8 @@ def test_the_graph_brings_pictures_to_the_size_as_the_encoders_card_says(
     images = torch.randint(0, 256, (2, 3, height, width), dtype=torch.uint8)
     with torch.no_grad():
         (found,) = ServedNetwork(encoder, "representation")(images.permute(0, 2, 3, 1))
-    assert_close(found, encoder.both(images)[0])
+        expected, _ = encoder.of_views(encoder.prepare(images))
+    assert_close(found, expected)
 
 
 @pytest.mark.parametrize("nonnegative", ["none", "relu", "relu-gelu", "softplus", "sigmoid"])

@@ -142,7 +142,11 @@ def collect(
     lenient = settings.model_copy(update={"max_bad": 1.0, "altered": "reindex", "image_size": SIDE})
     with glance(), with_missing():
         opened = []
-        for split in _splits(data, lenient):
+        path = as_path(data) if isinstance(data, str | Path) else None
+        splits = [settings.split]
+        if settings.split == "auto" and path is not None and path.is_dir() and has_splits(path):
+            splits = ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]
+        for split in splits:
             part = lenient.model_copy(update={"split": split})
             source = _with_folder_labels(_open(data, part, labels, progress), part)
             opened.append((WHOLE if split == "auto" else split, source))
@@ -199,15 +203,6 @@ def _with_folder_labels(source: Source, settings: SourceSettings) -> Source:
     numbers = torch.full((len(source),), -1)
     numbers[~torch.tensor(is_beside)] = found.numbers
     return replace(source, labels=numbers, class_names=found.class_names)
-
-
-def _splits(data: Any, settings: SourceSettings) -> Sequence[str]:
-    if settings.split != "auto" or not isinstance(data, str | Path):
-        return [settings.split]
-    path = as_path(data)
-    if not path.is_dir() or not has_splits(path):
-        return ["auto"]
-    return ["train", *(split for split in OTHER_SPLITS if (path / split).is_dir())]
 
 
 def _joint_labels(sources: Sequence[Source]) -> tuple[np.ndarray | None, tuple[str, ...]]:

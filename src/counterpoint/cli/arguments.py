@@ -168,11 +168,6 @@ def given(flags: BaseModel, model: type[BaseModel], but: Collection[str] = ()) -
     return {name: getattr(flags, name) for name in names}
 
 
-def described_settings() -> dict[str, str]:
-    """Each setting of training with its description, range and default."""
-    return {path: _words(field) for path, field in leaf_fields(TrainSettings)}
-
-
 def subject_from(flags: SubjectFlags) -> str:
     """The run, file of features or encoder that a verb was given.
 
@@ -264,11 +259,11 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
 
 def _help(field: FieldInfo) -> str:
     """The same for argparse, which formats help texts with %."""
-    return _words(field).replace("%", "%%")
+    return words_of(field).replace("%", "%%")
 
 
-def _words(field: FieldInfo) -> str:
-    """Description, range and default."""
+def words_of(field: FieldInfo) -> str:
+    """Description, range and default of a setting."""
     is_plain = expectation(field) == "text" or _takes_names(field)
     is_silent = field.default in (None, "auto", (), {}, False) or field.is_required()
     allowed = [] if is_plain else [expectation(field)]

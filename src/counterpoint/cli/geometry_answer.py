@@ -5,7 +5,7 @@
 import json
 import math
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -41,8 +41,11 @@ LARGEST_LOG_ODDS = math.log(99)  # a majority of 0.99; the least is that of equa
 def answer_shares(flags: "GeometryFlags") -> None:
     """Solve for the shares of classes, and print."""
     shares = _shares(flags)
-    loss = None if flags.loss is None and not _loss_options(flags) else _built(flags)
-    asked: dict[str, Any] = {"loss": loss, "num_negatives": _negatives(flags.negatives), "supervised": flags.supervised}
+    loss, text = None if flags.loss is None and not _loss_options(flags) else _built(flags), flags.negatives
+    if text not in (None, "inf") and not (text.isdecimal() and 1 <= float(text) <= MOST_NEGATIVES):
+        raise UsageError(f"--negatives must be a whole number from 1 to 1e12, or inf, got {text!r}; 512 is common")
+    given = None if text is None else math.inf if text == "inf" else int(text)
+    asked: dict[str, Any] = {"loss": loss, "num_negatives": given, "supervised": flags.supervised}
     limits = {"dimension": flags.dimension, "nonnegative": flags.nonnegative, "tolerance": flags.tolerance}
     found: dict[str, Any] = {"geometry": optimal_geometry(shares, **asked, **limits)}
     if flags.threshold:
@@ -55,7 +58,17 @@ def answer_shares(flags: "GeometryFlags") -> None:
     record = PAPER if loss is None else loss.class_level()
     negatives = next(k for k in (asked["num_negatives"], record.num_negatives, math.inf) if k is not None)
     words = _words(flags, record, negatives)
-    notes = list(_notes(record, negatives, is_of_any_class=not (flags.supervised or record.supervised)))
+    notes = []  # what a reader must know to use the answer
+    if not (flags.supervised or record.supervised):
+        notes.append(
+            "Holds for positives drawn from the anchor's class; where a sample's only positive is its own second view, "
+            "spread-out classes may do better (docs/theory.md)."
+        )
+    if math.isinf(negatives) and not record.is_mean:
+        notes.append(
+            "A sum over infinitely many negatives has no finite risk: what is shown is a limit, less the growth with "
+            "their number, and only differences of it mean something."
+        )
     if flags.as_json:
         plain = {"question": words, "notes": notes} | {name: plain_record(each) for name, each in found.items()}
         print(json.dumps(finite_or_null(plain)))
@@ -101,15 +114,6 @@ def _shares(flags: "GeometryFlags") -> list[float]:
     return [share / total for share in shares] if flags.normalize else shares
 
 
-def _negatives(text: str | None) -> float | None:
-    """Read a whole number or ``inf``."""
-    if text in (None, "inf"):
-        return None if text is None else math.inf
-    if not (text.isdecimal() and 1 <= float(text) <= MOST_NEGATIVES):
-        raise UsageError(f"--negatives must be a whole number from 1 to 1e12, or inf, got {text!r}; 512 is common")
-    return int(text)
-
-
 def _loss_options(flags: "GeometryFlags") -> dict[str, Any]:
     """Arguments of the loss; --temperature is one of them."""
     if flags.temperature is not None and "temperature" in flags.loss_options:
@@ -152,20 +156,6 @@ def _words(flags: "GeometryFlags", record: ClassLevel, negatives: float) -> dict
     words |= {name: str(value) for name, value in flags.loss_options.items()}
     words |= {} if flags.dimension is None else {"dimension": str(flags.dimension)}
     return words | ({"features": "non-negative"} if flags.nonnegative else {})
-
-
-def _notes(record: ClassLevel, negatives: float, *, is_of_any_class: bool) -> Iterator[str]:
-    """What a reader must know to use the answer."""
-    if is_of_any_class:
-        yield (
-            "Holds for positives drawn from the anchor's class; where a sample's only positive is its own second view, "
-            "spread-out classes may do better (docs/theory.md)."
-        )
-    if math.isinf(negatives) and not record.is_mean:
-        yield (
-            "A sum over infinitely many negatives has no finite risk: what is shown is a limit, less the growth with "
-            "their number, and only differences of it mean something."
-        )
 
 
 def plain_record(value: Any, name: str = "") -> Any:

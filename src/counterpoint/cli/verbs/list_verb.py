@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from counterpoint.cli.arguments import JsonFlags, described_settings, option
+from counterpoint.cli.arguments import JsonFlags, option, words_of
 from counterpoint.core.catalogues import PACKAGE, held
 from counterpoint.core.errors import UsageError, gone, unknown_name
 from counterpoint.core.metric import described_metrics
-from counterpoint.core.validation import dump_yaml
+from counterpoint.core.settings import TrainSettings
+from counterpoint.core.validation import dump_yaml, leaf_fields
 from counterpoint.data.views.presets import PRESETS
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.runs.recipes import all_recipes, recipe_named
@@ -149,5 +150,5 @@ LISTS: Mapping[str, Callable[[], Mapping[str, str]]] = {
     "corruptions": lambda: catalogue_sentences("data/corruptions"),
     "checks": _checks,
     "recipes": lambda: {name: recipe.line for name, recipe in all_recipes().items()},
-    "settings": described_settings,
+    "settings": lambda: {path: words_of(field) for path, field in leaf_fields(TrainSettings)},
 }
