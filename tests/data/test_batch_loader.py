@@ -51,10 +51,11 @@ def two_epochs(loader: BatchLoader) -> list[list[Tensor]]:
 @pytest.mark.parametrize("num_workers", [1, 3])
 @pytest.mark.thorough
 def test_workers_change_no_bit(num_workers: int) -> None:
-    labels, second = torch.arange(NUM_SAMPLES) % 7, MemoryStore(torch.randn(NUM_SAMPLES, 5))
+    labels, second = torch.arange(NUM_SAMPLES) % 7, torch.randn(NUM_SAMPLES, 5)
 
     def batches(num_workers: int) -> list[list[Tensor]]:
-        return two_epochs(BatchLoader(SquareStore(), ORDER, labels=labels, second=second, num_workers=num_workers))
+        store = MemoryStore(second)
+        return two_epochs(BatchLoader(SquareStore(), ORDER, labels=labels, second=store, num_workers=num_workers))
 
     here = batches(0)
     assert len(here) == 3 + 4
