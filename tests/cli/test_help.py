@@ -1,4 +1,4 @@
-"""Help teaches, lists every setting, and does not wait for torch."""
+"""Help teaches, and lists every setting."""
 
 import subprocess
 import sys
@@ -13,7 +13,6 @@ from counterpoint.cli.parsers import VERBS, load_verb
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import expectation, leaf_fields
 
-HEAVY = ("torch", "torchvision", "scipy", "sklearn", "pandas", "timm", "plotly", "PIL", "pyarrow")
 NOT_SETTINGS = {
     "--set",
     "--help",
@@ -29,28 +28,6 @@ NOT_SETTINGS = {
     "--no-diagnosis",
     "--json",
 }
-
-NO_TORCH = f"""
-import contextlib, io, sys
-from counterpoint.cli.main import main
-from counterpoint.cli.parsers import VERBS
-mistakes = [[], ["trian"], ["train", "--epohcs", "3"]]
-for words in [["--help"], ["--version"], *mistakes, *([name, "--help"] for name in VERBS)]:
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            main(words)
-        except SystemExit:
-            pass
-print(*sorted(set({HEAVY}) & set(sys.modules)))
-"""
-
-
-def test_neither_help_nor_a_mistyped_flag_loads_torch(tmp_path: Path) -> None:
-    finished = subprocess.run(
-        [sys.executable, "-c", NO_TORCH], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.split() == []
 
 
 def test_the_command_is_installed_and_the_module_runs(tmp_path: Path) -> None:

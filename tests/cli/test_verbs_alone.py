@@ -25,8 +25,11 @@ MISTAKES = (
     "diagnose nosuch",
     "spectrum nosuch",
     "verify nosuch",
+    "nosuch",
+    "train --nosuch 3",
 )
 ANSWERED_AT_ONCE = (*MISTAKES, "embed nosuch --out x.npz", "list", "list losses")
+HELP = tuple(f"{name} --help" for name in VERBS)
 GEOMETRY = "geometry 0.5 0.5 --json"
 
 # Each command in a process of its own, all forked from one that has loaded the command line and nothing else.
@@ -51,7 +54,7 @@ for line in json.loads(sys.argv[1]):
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, set[str]]]:
     """Exit code and loaded modules of each command."""
-    lines = [*ANSWERED_AT_ONCE, GEOMETRY, *(f"{name} --help" for name in VERBS)]
+    lines = [*ANSWERED_AT_ONCE, GEOMETRY, *HELP]
     finished = subprocess.run(
         [sys.executable, "-c", FORKS, json.dumps(lines)],
         cwd=tmp_path_factory.mktemp("empty"),
@@ -72,8 +75,13 @@ def test_a_mistake_or_a_list_is_answered_without_a_library(loaded: dict[str, tup
     assert modules.isdisjoint(LIBRARIES)
 
 
+def test_no_help_loads_torch(loaded: dict[str, tuple[int, set[str]]]) -> None:
+    assert not [line for line in HELP if not loaded[line][1].isdisjoint(set(LIBRARIES) - {"numpy"})]
+
+
 def test_no_verb_loads_another(loaded: dict[str, tuple[int, set[str]]]) -> None:
-    for line, (_, modules) in loaded.items():
+    for line in (line for line in loaded if line.split()[0] in VERBS):
+        _, modules = loaded[line]
         verb = line.split()[0].replace("-", "_")  # as modules are named
         assert {name for name in modules if name.startswith(VERB_MODULES)} == {f"{VERB_MODULES}{verb}_verb"}
 

@@ -1,5 +1,6 @@
 """Folders of pictures as people have them: mixed sizes and formats, and some that are no pictures."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,13 @@ def noise(rng: np.random.Generator, height: int, width: int, channels: int = 3) 
     """Pixels of a picture without two equal neighbours."""
     shape = (height, width, channels) if channels > 1 else (height, width)
     return rng.integers(0, 256, shape, dtype=np.uint8)
+
+
+def encoded(image: Image.Image | np.ndarray, form: str, **options: object) -> bytes:
+    """A picture, or the pixels of one, as a file has it."""
+    stream = io.BytesIO()
+    (Image.fromarray(image) if isinstance(image, np.ndarray) else image).save(stream, form, **options)
+    return stream.getvalue()
 
 
 def halves(height: int, width: int) -> Image.Image:

@@ -28,7 +28,7 @@ from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
 from counterpoint.search.table import Shards, embed_shards
 from data import shard_files
-from data.silent_progress import silent
+from data.opened_data import silent
 
 arrow = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow (extra `search`) is not installed")

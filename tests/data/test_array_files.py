@@ -10,36 +10,16 @@ import pytest
 import torch
 from PIL import Image
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.formats import indexed_images
-from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from data.silent_progress import silent
+from data import picture_files as pictures
+from data.opened_data import open_data, refusal, samples_of
 
 PACKS = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
-def open_data(path: Path, **settings: Any) -> Source:
-    return open_source(path, SourceSettings(**settings), progress=silent)
-
-
-def refusal(path: Path, **settings: Any) -> str:
-    with pytest.raises((DataError, UsageError)) as caught:
-        open_data(path, **settings)
-    assert "\n" not in str(caught.value)
-    assert str(path) in str(caught.value)
-    return str(caught.value)
-
-
-def samples_of(source: Source) -> torch.Tensor:
-    return source.store.fetch(range(len(source)))
-
-
 def encoded(rng: np.random.Generator, height: int, width: int, *, kind: str = "JPEG") -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(stream, kind)
-    return stream.getvalue()
+    return pictures.encoded(pictures.noise(rng, height, width), kind)
 
 
 def pack(files: Sequence[bytes], **more: Any) -> dict[str, Any]:

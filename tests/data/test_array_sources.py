@@ -1,6 +1,5 @@
 """Digits, arrays in memory and array files: every layout comes to one form, and what cannot be used is refused."""
 
-import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -10,27 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from data.silent_progress import silent
-
-
-def open_data(data: Any, given: Any = None, **settings: Any) -> Source:
-    return open_source(data, SourceSettings(**settings), labels=given, progress=silent)
-
-
-def refusal(data: Any, given: Any = None, **settings: Any) -> str:
-    with pytest.raises((DataError, UsageError)) as caught:
-        open_data(data, given, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def samples_of(source: Source) -> torch.Tensor:
-    return source.store.fetch(range(len(source)))
-
+from data.opened_data import open_data, refusal, samples_of
 
 # --- digits
 
@@ -251,37 +230,6 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, place: str) -> Non
     assert not fired.exists()
     Path.touch(fired)  # the bomb would have worked
     assert fired.exists()
-
-
-def damage(path: Path) -> str | None:
-    """What is said about a file; None when the damage fell on bytes that no one reads."""
-    try:
-        open_data(path)
-    except DataError as error:
-        return str(error)
-    return None
-
-
-def test_damage_of_any_kind_is_one_clear_line(tmp_path: Path, rng: np.random.Generator) -> None:
-    arrays = {"x": byte_images(rng, 40, 8, 8), "y": np.arange(40)}
-    for suffix, save in ((".npz", np.savez), (".npz", np.savez_compressed), (".npy", None)):
-        stream = io.BytesIO()
-        if save is None:
-            np.save(stream, arrays["x"])
-        else:
-            save(stream, **arrays)
-        whole, path, num_refused = stream.getvalue(), tmp_path / f"damaged{suffix}", 0
-        damaged = [whole[:length] for length in range(0, len(whole) - 1, len(whole) // 12)]
-        for place in rng.integers(0, len(whole), 60):
-            changed = bytearray(whole)
-            changed[place] ^= 0xFF
-            damaged.append(bytes(changed))
-        for content in damaged:
-            path.write_bytes(content)
-            problem = damage(path)
-            num_refused += problem is not None
-            assert problem is None or (str(path) in problem and "\n" not in problem)
-        assert num_refused >= 12
 
 
 # --- names and paths

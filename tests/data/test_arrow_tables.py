@@ -18,7 +18,7 @@ from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from data import shard_files as files
-from data.silent_progress import silent
+from data.opened_data import silent
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
 parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (extra `search`)")

@@ -15,7 +15,7 @@ from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data import shard_files as files
-from data.silent_progress import silent
+from data.opened_data import silent
 
 NUM_SAMPLES = 60
 NUM_PLANTED = 3  # 5 %

@@ -10,8 +10,8 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from data.opened_data import silent
 from data.picture_files import noise
-from data.silent_progress import silent
 
 
 def opened(data: object, names: str, folder: Path) -> Source:

@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 import threading
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -18,9 +17,8 @@ from PIL import Image
 from counterpoint.core import arrow_files
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.formats import image_files, npz_files, pickled_arrays
+from counterpoint.data.formats import image_files, pickled_arrays
 from counterpoint.data.formats.image_files import Room, decode, decoded_bytes
-from counterpoint.data.formats.npz_files import read_npy, read_npz
 from counterpoint.data.formats.pickled_arrays import read_pickled
 from counterpoint.data.formats.tar_shards import members_of
 from counterpoint.data.manifest import Remark
@@ -28,7 +26,7 @@ from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import WRITERS, Table, read_table
 from data import picture_files as pictures
-from data.silent_progress import silent
+from data.opened_data import silent
 
 
 def open_data(path: Path, **settings: object) -> Source:
@@ -78,9 +76,8 @@ def test_names_that_are_not_utf8_are_data_and_reach_every_table(tmp_path: Path, 
     folder = os.fsencode(tmp_path / "pictures")
     for place in (b"cl\xe9/p\xff.png", b"b/q.png"):
         os.makedirs(os.path.dirname(os.path.join(folder, place)))
-        stream = io.BytesIO()
-        Image.fromarray(pictures.noise(rng, 16, 16)).save(stream, "PNG")
-        Path(os.fsdecode(os.path.join(folder, place))).write_bytes(stream.getvalue())
+        content = pictures.encoded(pictures.noise(rng, 16, 16), "PNG")
+        Path(os.fsdecode(os.path.join(folder, place))).write_bytes(content)
     source = open_data(tmp_path / "pictures")
     assert source.sample_names == ("b/q.png", "cl\\udce9/p\\udcff.png")
     assert source.class_names == ("b", "cl\\udce9")
@@ -91,74 +88,8 @@ def test_names_that_are_not_utf8_are_data_and_reach_every_table(tmp_path: Path, 
         assert read_table(tmp_path / f"e{suffix}").names == source.sample_names
 
 
-def headed(text: str, *, version: int = 1, length: int | None = None) -> bytes:
-    written = text.encode()
-    size = struct.pack("<H" if version == 1 else "<I", len(written) if length is None else length)
-    return b"\x93NUMPY" + bytes([version, 0]) + size + written
-
-
-def header(shape: str, descr: str = "'<f4'") -> bytes:
-    return headed(f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n") + bytes(8)
-
-
-HEADERS = {
-    "unclosed": header("(2, ") + b"(((",
-    "nested": header("(" * 3000),
-    "signs": header("-" * 4000 + "1"),
-    "truth": header("(True, 2)"),
-    "negative": header("(-1, -2)"),
-    "fraction": header("(2.0,)"),
-    "no tuple": header("[2]"),
-    "digits": header("(" + "9" * 5000 + ",)"),
-    "type": header("(2,)", "'<q9'"),
-    "nested type": header("(2,)", "[" * 500 + "]" * 500),
-    "call": header("(2,)", "__import__('os')"),
-    "no fields": headed("{}"),
-    "no mapping": headed("7"),
-    "gigabytes": headed("{}", version=2, length=(1 << 32) - 1),
-    "terabytes": header("(1000000000000,)"),
-}
-
-
-@pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS)
-@pytest.mark.filterwarnings("error")
-def test_a_damaged_header_is_one_short_line(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x.npy").write_bytes(content)
-    with pytest.raises(DataError, match="is not a readable NumPy file") as caught:
-        read_npy(tmp_path / "x.npy")
-    assert len(str(caught.value)) < 400 + len(str(tmp_path))
-
-
-def test_an_array_that_the_memory_cannot_hold_is_refused_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "x.npy").write_bytes(header("(2,)"))
-    monkeypatch.setattr(npz_files, "available_memory", lambda: 7)
-    with pytest.raises(DataError, match="an array of 8 bytes does not fit the memory: 7 are free"):
-        read_npy(tmp_path / "x.npy")
-
-
-def test_an_archive_packed_like_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    np.savez_compressed(tmp_path / "x.npz", x=np.zeros((1000, 1000), np.uint8))
-    assert read_npz(tmp_path / "x.npz", ["x"])["x"].shape == (1000, 1000)
-    monkeypatch.setattr(npz_files, "MAX_EASY_BYTES", 1 << 18)
-    with pytest.raises(DataError, match=r"bytes to 1,000,128; above 262,144 at most 250 times as many are taken"):
-        read_npz(tmp_path / "x.npz", ["x"])
-
-
-def test_a_list_of_members_is_not_read_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
-        for number in range(50):
-            archive.writestr(f"{number}.npy", b"")
-    monkeypatch.setattr(npz_files, "MAX_PIECE_BYTES", 1000)
-    with pytest.raises(DataError, match=r"a list or header in it has [\d,]+ bytes, at most 1,000 are"):
-        read_npz(tmp_path / "x.npz", ["1"])
-
-
 def test_class_numbers_of_a_pack_have_names_hence_a_bound(tmp_path: Path, rng: np.random.Generator) -> None:
-    stream = io.BytesIO()
-    Image.fromarray(pictures.noise(rng, 16, 16)).save(stream, "PNG")
-    jpeg = np.frombuffer(stream.getvalue(), np.uint8)
+    jpeg = np.frombuffer(pictures.encoded(pictures.noise(rng, 16, 16), "PNG"), np.uint8)
     np.savez(tmp_path / "x.npz", jpeg=jpeg, offsets=[0, len(jpeg)], labels=[1 << 40])
     with pytest.raises(DataError, match=r"labels must be -1 \(unknown\) to 1048575, got 1099511627776"):
         open_data(tmp_path / "x.npz")
@@ -229,14 +160,8 @@ def test_a_table_has_no_more_rows_than_bytes(
 # --- memory of pictures
 
 
-def saved(image: Image.Image, form: str, **options: object) -> bytes:
-    stream = io.BytesIO()
-    image.save(stream, form, **options)
-    return stream.getvalue()
-
-
 def bytes_per_pixel(image: Image.Image, form: str, *, is_turned: bool = False, **options: object) -> int:
-    opened = Image.open(io.BytesIO(saved(image, form, **options)))
+    opened = Image.open(io.BytesIO(pictures.encoded(image, form, **options)))
     num_pixels = opened.width * opened.height
     return (decoded_bytes(opened, is_turned=is_turned) - 16 * (opened.width + opened.height)) // num_pixels
 
@@ -255,14 +180,14 @@ def test_memory_of_decoding_is_told_from_the_header() -> None:
 
 
 def test_a_jpeg_of_several_scans_is_told_by_its_first() -> None:
-    content = saved(Image.new("RGB", (64, 48)), "JPEG")
+    content = pictures.encoded(Image.new("RGB", (64, 48)), "JPEG")
     scan = content.index(b"\xff\xda")
     one_colour = content[: scan + 2] + b"\x00\x08\x01" + content[scan + 5 : scan + 7] + content[scan + 11 :]
     assert decoded_bytes(Image.open(io.BytesIO(one_colour)), is_turned=False) == 64 * 48 * 10 + 16 * 112
 
 
 def test_a_picture_that_takes_too_much_is_refused_with_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = saved(Image.new("RGBA", (512, 512)), "PNG")
+    content = pictures.encoded(Image.new("RGBA", (512, 512)), "PNG")
     assert decode(content, np.asarray).shape == (512, 512, 3)
     monkeypatch.setattr(image_files, "MAX_DECODED_BYTES", 2 << 20)
     with pytest.raises(
@@ -279,7 +204,7 @@ def with_orientation_behind(content: bytes) -> bytes:
 
 
 def test_an_orientation_behind_the_pixels_counts_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = with_orientation_behind(saved(pictures.halves(512, 384), "PNG"))
+    content = with_orientation_behind(pictures.encoded(pictures.halves(512, 384), "PNG"))
     assert decode(content, lambda image: image.size) == (512, 384)
     monkeypatch.setattr(image_files, "MAX_DECODED_BYTES", 512 * 384 * 5)
     with pytest.raises(ValueError, match="take 1 MB to decode"):
@@ -328,7 +253,7 @@ import sys
 from counterpoint.core.process_setup import at_work
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.sources import open_source
-from data.silent_progress import silent
+from data.opened_data import silent
 def of_status(name):
     return next(int(line.split()[1]) >> 10 for line in open("/proc/self/status") if line.startswith(name))
 at_work().__enter__()  # as the command does

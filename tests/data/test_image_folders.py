@@ -8,24 +8,17 @@ import pytest
 from PIL import Image
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError
 from counterpoint.data.formats.image_folders import has_splits
 from counterpoint.data.source import Source
 from counterpoint.data.sources import CATALOGUE, open_source
-from data.silent_progress import silent
+from data.opened_data import refusal, silent
 
 FOLDERS = ("n01443537", "n01629819", "n02123045")
 
 
 def open_data(path: Path, **settings: Any) -> Source:
     return open_source(path, SourceSettings(image_size=16, **settings), progress=silent)
-
-
-def refusal(path: Path, **settings: Any) -> str:
-    with pytest.raises((DataError, UsageError)) as caught:
-        open_data(path, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def save_image(path: Path, rng: np.random.Generator) -> None:

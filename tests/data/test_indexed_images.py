@@ -2,32 +2,17 @@
 
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError
 from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.formats.image_files import decode, decode_square, read_size
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
 from data import picture_files as pictures
-from data.silent_progress import silent
-
-
-def open_pictures(folder: Path, **settings: Any) -> Source:
-    return open_source(folder, SourceSettings(**settings), progress=silent)
-
-
-def refusal(folder: Path, **settings: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        open_pictures(folder, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+from data.opened_data import open_data, refusal
 
 
 @pytest.fixture
@@ -45,7 +30,7 @@ def test_pictures_of_every_format_and_mode_become_square_colour_bytes(folder: Pa
     for name, mode in modes.items():
         with Image.open(folder / name) as image:
             assert image.mode == mode, name  # the test's own files are what they claim
-    source = open_pictures(folder, image_size=16)
+    source = open_data(folder, image_size=16)
     assert (source.kind, source.shape) == ("images", (3, 16, 16))
     assert source.sample_names == tuple(sorted(modes, key=lambda name: Path(name).parts))
     assert source.skipped == ()
@@ -98,7 +83,7 @@ def test_sixteen_bit_levels_are_scaled_to_eight(folder: Path) -> None:
 
 def test_hidden_files_and_folders_are_not_seen(folder: Path, rng: np.random.Generator) -> None:
     pictures.save_plain(folder, ["a.png", "b.png", ".c.png", ".cache/d.png", "sub/.e.png"], rng)
-    source = open_pictures(folder)
+    source = open_data(folder)
     assert source.sample_names == ("a.png", "b.png")
     assert source.skipped == ()
 
@@ -108,7 +93,7 @@ def test_up_to_one_per_cent_of_bad_files_is_skipped_and_each_is_named(folder: Pa
     pictures.save_plain(folder, names, rng, side=8)
     reasons = pictures.save_bad(folder, rng)
     (folder / "text.jpg").unlink()
-    source = open_pictures(folder)
+    source = open_data(folder)
     assert len(source) == 199
     assert source.sample_names == tuple(names)
     assert [item.name for item in source.skipped] == ["truncated.jpg"]
@@ -123,7 +108,7 @@ def test_more_bad_files_stop_with_the_flag_that_allows_them(folder: Path, rng: n
     assert "--source.max-bad 0.19" in message
     for name, reason in reasons.items():
         assert f"{name} ({reason}" in message or (name in message and reason in message)
-    source = open_pictures(folder, max_bad=0.19)
+    source = open_data(folder, max_bad=0.19)
     assert len(source) == 9
     assert {item.name for item in source.skipped} == set(reasons)
 
@@ -183,11 +168,11 @@ def test_the_side_is_chosen_from_the_pictures(
 ) -> None:
     for number, (height, width) in enumerate(sides):
         Image.fromarray(pictures.noise(rng, height, width)).save(folder / f"{number}.png")
-    source = open_pictures(folder)
+    source = open_data(folder)
     assert source.shape == (3, expected, expected)
     assert "px" in source.notes["source.image_size"]
-    assert open_pictures(folder, image_size=24).shape == (3, 24, 24)
-    assert "source.image_size" not in open_pictures(folder, image_size=24).notes
+    assert open_data(folder, image_size=24).shape == (3, 24, 24)
+    assert "source.image_size" not in open_data(folder, image_size=24).notes
 
 
 # --- labels
@@ -203,10 +188,10 @@ def labels_of(source: Source) -> dict[str, str | None]:
 
 def test_sub_folders_are_classes(folder: Path, rng: np.random.Generator) -> None:
     pictures.save_plain(folder, ["cat/1.png", "cat/old/2.png", "dog/3.png", "ant/4.png"], rng)
-    source = open_pictures(folder)
+    source = open_data(folder)
     assert source.class_names == ("ant", "cat", "dog")
     assert labels_of(source) == {"ant/4.png": "ant", "cat/1.png": "cat", "cat/old/2.png": "cat", "dog/3.png": "dog"}
-    assert open_pictures(folder, labels="none").labels is None
+    assert open_data(folder, labels="none").labels is None
 
 
 @pytest.mark.parametrize("names", [["1.png", "2.png"], ["a/1.png", "a/2.png"], ["a/1.png", "b/2.png", "3.png"]])
@@ -214,7 +199,7 @@ def test_folders_that_do_not_divide_all_files_are_no_classes(
     folder: Path, names: list[str], rng: np.random.Generator
 ) -> None:
     pictures.save_plain(folder, names, rng)
-    source = open_pictures(folder)
+    source = open_data(folder)
     assert source.labels is None
     assert source.class_names == ()
 
@@ -234,7 +219,7 @@ def test_labels_from_a_csv(folder: Path, tmp_path: Path, text: str, rng: np.rand
     pictures.save_plain(folder, ["cat/1.png", "2.png", "cat/3.png"], rng)
     csv = tmp_path / "labels.csv"
     csv.write_text(text, encoding="utf-8")
-    source = open_pictures(folder, labels=str(csv))
+    source = open_data(folder, labels=str(csv))
     assert labels_of(source) == {"2.png": "y", "cat/1.png": "x", "cat/3.png": "x"}
 
 
@@ -263,14 +248,14 @@ def test_a_csv_that_does_not_fit_is_refused(
 
 def test_the_fingerprint_follows_names_pixels_labels_and_size(folder: Path, rng: np.random.Generator) -> None:
     pictures.save_plain(folder, ["a/1.bmp", "a/2.bmp", "b/3.bmp"], rng)
-    prints = [open_pictures(folder).fingerprint]
-    assert open_pictures(folder).fingerprint == prints[0]
-    prints.append(open_pictures(folder, image_size=8).fingerprint)
-    prints.append(open_pictures(folder, labels="none").fingerprint)
+    prints = [open_data(folder).fingerprint]
+    assert open_data(folder).fingerprint == prints[0]
+    prints.append(open_data(folder, image_size=8).fingerprint)
+    prints.append(open_data(folder, labels="none").fingerprint)
     pictures.save_plain(folder, ["a/2.bmp"], rng)  # other pixels, as many bytes
-    prints.append(open_pictures(folder, altered="reindex").fingerprint)
+    prints.append(open_data(folder, altered="reindex").fingerprint)
     (folder / "b" / "3.bmp").rename(folder / "b" / "4.bmp")
-    prints.append(open_pictures(folder).fingerprint)
+    prints.append(open_data(folder).fingerprint)
     assert len(set(prints)) == len(prints)
 
 
@@ -278,9 +263,9 @@ def test_a_folder_too_large_for_memory_is_read_again_file_by_file(
     folder: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pictures.save_mixed(folder, rng)
-    in_memory = open_pictures(folder, image_size=16)
+    in_memory = open_data(folder, image_size=16)
     monkeypatch.setattr(indexed_images, "MEMORY_BUDGET_BYTES", 0)
-    on_disk = open_pictures(folder, image_size=16)
+    on_disk = open_data(folder, image_size=16)
     assert type(in_memory.store) is not type(on_disk.store)
     assert in_memory.fingerprint == on_disk.fingerprint
     positions = [4, 0, 7, 4]

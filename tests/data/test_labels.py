@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from silent_progress import silent
 
 import counterpoint as cp
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.data.formats.labels import labels_as_asked, number_labels, own_labels
 from counterpoint.data.sources import open_source
 from counterpoint.data.stores import Located
+from data.opened_data import silent
 
 NAN = float("nan")
 WITH_MISSING = {

@@ -19,7 +19,7 @@ from counterpoint.data.manifest import Manifest, cache_folder, manifest_path, re
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from data import picture_files as pictures
-from data.silent_progress import silent
+from data.opened_data import silent
 
 NAMES = ["a/1.png", "a/2.png", "a/3.png", "b/4.png", "b/5.png", "b/6.png"]
 

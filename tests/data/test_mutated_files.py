@@ -11,7 +11,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.sources import open_source
 from counterpoint.evaluation.vector_table import read_table
-from data.silent_progress import silent
+from data.opened_data import silent
 
 NUM_MUTATIONS = 40
 

@@ -7,22 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import CounterpointError, DataError, UsageError
 from counterpoint.core.table_columns import Columns, encoded, plan_of, read_columns
 from counterpoint.data.formats.numeric_tables import is_columns
 from counterpoint.data.source import Source
-from counterpoint.data.sources import open_source
-from data.silent_progress import silent
+from data.opened_data import open_data
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra search")
 import pyarrow.parquet as pq  # noqa: E402
 
 CLEAN = "age,city,grade\n20,Rome,a\n40,Oslo,b\n,Rome,a\n30,NA,b\n"
-
-
-def opened(path: Path, **settings: Any) -> Source:
-    return open_source(path, SourceSettings(**settings), progress=silent)
 
 
 def written(folder: Path, text: str, name: str = "x.csv") -> Path:
@@ -35,7 +29,7 @@ def rows_of(source: Source) -> np.ndarray:
 
 
 def test_numbers_categories_and_missing_values_become_numbers(tmp_path: Path) -> None:
-    source = opened(written(tmp_path, CLEAN), label_column="grade")
+    source = open_data(written(tmp_path, CLEAN), label_column="grade")
     scale = np.std([20, 40, 30])
     expected = [[-10 / scale, 0, 0, 1, 0], [10 / scale, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]]
     np.testing.assert_allclose(rows_of(source), expected, rtol=1e-6)
@@ -43,7 +37,7 @@ def test_numbers_categories_and_missing_values_become_numbers(tmp_path: Path) ->
     said = source.notes["source.columns"]
     words = ("one-hot (city 2)", "by the median, with an indicator (age 1)", "zeros, with an indicator (city 1)")
     assert all(word in said for word in (*words, "labels: grade"))
-    bare = opened(tmp_path / "x.csv", label_column="grade", labels="none").notes["source.columns"]
+    bare = open_data(tmp_path / "x.csv", label_column="grade", labels="none").notes["source.columns"]
     assert "labels" not in bare
     assert "left out: grade" in bare
 
@@ -72,20 +66,20 @@ def test_other_rows_get_the_categories_and_medians_of_training() -> None:
     ],
 )
 def test_spreadsheets_write_csv_in_several_ways(tmp_path: Path, text: str) -> None:
-    plain, other = (opened(written(tmp_path, each, "x.csv"), label_column="grade") for each in (CLEAN, text))
+    plain, other = (open_data(written(tmp_path, each, "x.csv"), label_column="grade") for each in (CLEAN, text))
     np.testing.assert_array_equal(rows_of(plain), rows_of(other))
 
 
 def test_cells_may_hold_quoted_newlines(tmp_path: Path) -> None:
-    source = opened(written(tmp_path, 'note,v\n"two\nlines",1\nx,2\n"two\nlines",3\n'))
+    source = open_data(written(tmp_path, 'note,v\n"two\nlines",1\nx,2\n"two\nlines",3\n'))
     assert source.shape == (3,)
 
 
 def test_parquet_gives_the_numbers_of_csv(tmp_path: Path) -> None:
     columns = {"age": [20, 40, None, 30], "city": ["Rome", "Oslo", "Rome", None], "grade": list("abab")}
     pq.write_table(pa.table(columns), tmp_path / "x.parquet")
-    found = opened(tmp_path / "x.parquet", label_column="grade")
-    np.testing.assert_array_equal(rows_of(found), rows_of(opened(written(tmp_path, CLEAN), label_column="grade")))
+    found = open_data(tmp_path / "x.parquet", label_column="grade")
+    np.testing.assert_array_equal(rows_of(found), rows_of(open_data(written(tmp_path, CLEAN), label_column="grade")))
     assert found.classes() == ("a", "b", "a", "b")
 
 
@@ -95,7 +89,7 @@ def test_many_columns_are_read(tmp_path: Path) -> None:
         ",".join(f"v{i}" for i in range(10_000)),
         *(",".join(map(str, row)) for row in rng.normal(size=(3, 10_000))),
     ]
-    assert opened(written(tmp_path, "\n".join(lines))).shape == (10_000,)
+    assert open_data(written(tmp_path, "\n".join(lines))).shape == (10_000,)
 
 
 def odd_columns() -> Columns:
@@ -155,7 +149,7 @@ def test_bad_tables_get_one_line(
     tmp_path: Path, text: str, settings: dict[str, Any], kind: type[CounterpointError], words: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        opened(written(tmp_path, text), **settings)
+        open_data(written(tmp_path, text), **settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from silent_progress import silent
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.source import Source
 from counterpoint.data.sources import joined, open_source
+from data.opened_data import silent
 
 ROWS = np.arange(12, dtype=np.float32).reshape(6, 2)
 

@@ -10,7 +10,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.data.sets.patterns import NAME, NUM_PICTURES, PATTERNS, SIDE, draw_pictures
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
-from data.silent_progress import silent
+from data.opened_data import silent
 
 NUM_CLASSES = 8
 

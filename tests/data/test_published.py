@@ -10,34 +10,17 @@ import pytest
 import torch
 import torchvision.datasets as peers
 
-from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError
+from counterpoint.core.errors import DataError
 from counterpoint.data.sets import published as published_sets
 from counterpoint.data.sets.published import PublishedSet
-from counterpoint.data.source import Source
-from counterpoint.data.sources import CATALOGUE, open_source
+from counterpoint.data.sources import CATALOGUE
 from counterpoint.data.stores import JoinedStore
 from data import published_files as published
-from data.silent_progress import silent
+from data.opened_data import open_data, refusal, samples_of
 
 PUBLISHED = [getattr(entry.open, "__self__", None) for entry in CATALOGUE.values()]
 SPLITS = {entry.name: tuple(entry.num_samples) for entry in PUBLISHED if isinstance(entry, PublishedSet)}
 EVERY_SPLIT = [(name, split) for name, splits in SPLITS.items() for split in splits]
-
-
-def open_set(name: str, root: Path, **settings: Any) -> Source:
-    return open_source(name, SourceSettings(root=str(root), **settings), progress=silent)
-
-
-def refusal(name: str, root: Path, **settings: Any) -> str:
-    with pytest.raises((DataError, UsageError)) as caught:
-        open_set(name, root, **settings)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def samples_of(source: Source) -> torch.Tensor:
-    return source.store.fetch(range(len(source)))
 
 
 @pytest.fixture
@@ -63,7 +46,7 @@ def test_every_split_is_what_torchvision_reads(
     peer = PEERS[name](root, split)
     images = [np.asarray(peer[i][0]) for i in range(len(peer))]
     expected = torch.from_numpy(np.stack([image if image.ndim == 3 else image[:, :, None] for image in images]))
-    source = open_set(name, root, split=split)
+    source = open_data(name, root=str(root), split=split)
     assert source.name == name
     assert torch.equal(samples_of(source), expected.permute(0, 3, 1, 2))
     assert source.labels is not None
@@ -75,24 +58,24 @@ def test_every_split_is_what_torchvision_reads(
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_auto_is_train_and_says_so(name: str, root: Path) -> None:
-    auto, train = open_set(name, root), open_set(name, root, split="train")
-    assert auto.fingerprint == train.fingerprint != open_set(name, root, split="test").fingerprint
+    auto, train = open_data(name, root=str(root)), open_data(name, root=str(root), split="train")
+    assert auto.fingerprint == train.fingerprint != open_data(name, root=str(root), split="test").fingerprint
     assert "train" in auto.notes["source.split"]
     assert "published" in auto.notes["data"]  # the small archive is not the whole set, which is recorded
 
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_labels_can_be_left_out_but_not_replaced(name: str, root: Path) -> None:
-    source = open_set(name, root, labels="none")
+    source = open_data(name, root=str(root), labels="none")
     assert source.labels is None
     assert source.class_names == ()
-    assert source.fingerprint != open_set(name, root).fingerprint
-    assert "auto or none" in refusal(name, root, labels="mine.csv")
+    assert source.fingerprint != open_data(name, root=str(root)).fingerprint
+    assert "auto or none" in refusal(name, root=str(root), labels="mine.csv")
 
 
 @pytest.mark.parametrize(("name", "wrong"), [("cifar10", "extra"), ("stl10", "unlabelled")])
 def test_an_unknown_split_names_the_known_ones(name: str, wrong: str, root: Path) -> None:
-    message = refusal(name, root, split=wrong)
+    message = refusal(name, root=str(root), split=wrong)
     assert all(split in message for split in SPLITS[name])
     assert ("did you mean 'unlabeled'" in message) == (name == "stl10")
 
@@ -104,9 +87,9 @@ def test_an_unknown_split_names_the_known_ones(name: str, wrong: str, root: Path
 
 
 def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = open_set("stl10", root, split="train+unlabeled")
+    whole = open_data("stl10", root=str(root), split="train+unlabeled")
     monkeypatch.setattr(published_sets, "MEMORY_BUDGET_BYTES", 0)
-    lazy = open_set("stl10", root, split="train+unlabeled")
+    lazy = open_data("stl10", root=str(root), split="train+unlabeled")
     assert isinstance(lazy.store, JoinedStore)
     assert whole.labels is not None
     assert lazy.labels is not None
@@ -118,7 +101,7 @@ def test_large_stl10_is_read_where_it_is_used(root: Path, monkeypatch: pytest.Mo
     content = bytearray(changed.read_bytes())
     content[-1] ^= 1
     changed.write_bytes(bytes(content))
-    assert open_set("stl10", root, split="train+unlabeled").fingerprint != lazy.fingerprint
+    assert open_data("stl10", root=str(root), split="train+unlabeled").fingerprint != lazy.fingerprint
 
 
 # --- missing and damaged files
@@ -133,14 +116,14 @@ def test_a_missing_file_says_where_it_should_be_and_how_to_get_it(name: str, roo
         messages = [text for split in SPLITS[name] if (text := _problem(name, root, split))]
         assert all(str(path) in text and "download=True" in text and "--source.root" in text for text in messages)
         path.write_bytes(content)
-    nowhere = refusal(name, tmp_path / "nowhere")
+    nowhere = refusal(name, root=str(tmp_path / "nowhere"))
     assert str(tmp_path / "nowhere") in nowhere
     assert peer_call_is_valid(nowhere)
 
 
 def _problem(name: str, root: Path, split: str) -> str | None:
     try:
-        open_set(name, root, split=split)
+        open_data(name, root=str(root), split=split)
     except DataError as error:
         assert "\n" not in str(error)
         return str(error)
@@ -163,7 +146,7 @@ def peer_call_is_valid(message: str) -> bool:
 @pytest.mark.parametrize("name", SPLITS)
 @pytest.mark.sampled(4)
 def test_a_file_cut_off_anywhere_is_refused_in_one_line(name: str, root: Path, rng: np.random.Generator) -> None:
-    whole = open_set(name, root).fingerprint
+    whole = open_data(name, root=str(root)).fingerprint
     num_refused = num_cuts = 0
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         content = path.read_bytes()
@@ -174,7 +157,7 @@ def test_a_file_cut_off_anywhere_is_refused_in_one_line(name: str, root: Path, r
             num_refused += problem is not None
             assert problem is None or str(path) in problem
             if problem is None and path.suffix != ".txt":  # the end of the last name can go unnoticed
-                assert open_set(name, root).fingerprint == whole, path
+                assert open_data(name, root=str(root)).fingerprint == whole, path
         path.write_bytes(content)
     assert num_refused >= 6
     assert num_cuts > num_refused  # other sets' files lie beside and are not read
@@ -183,6 +166,6 @@ def test_a_file_cut_off_anywhere_is_refused_in_one_line(name: str, root: Path, r
 def test_labels_that_do_not_fit_the_images_are_refused(root: Path) -> None:
     labels = root / "stl10_binary" / "train_y.bin"
     labels.write_bytes(labels.read_bytes()[:-1])
-    assert "4 labels for 5 images" in refusal("stl10", root)
+    assert "4 labels for 5 images" in refusal("stl10", root=str(root))
     labels.write_bytes(b"\x00" * 5)
-    assert "class numbers must be 0 to 9, got -1" in refusal("stl10", root)
+    assert "class numbers must be 0 to 9, got -1" in refusal("stl10", root=str(root))

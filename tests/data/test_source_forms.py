@@ -7,30 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.data.source import FOLDER, Source
-from counterpoint.data.sources import FORMS, open_source
-from data.silent_progress import silent
+from counterpoint.data.source import FOLDER
+from counterpoint.data.sources import FORMS
+from data.opened_data import open_data
+from data.picture_files import encoded, noise
 
 arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra `search`)")
 
 
-def open_data(path: Path, **settings: Any) -> Source:
-    return open_source(path, SourceSettings(**settings), progress=silent)
-
-
-def picture(rng: np.random.Generator) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(stream, "PNG")
-    return stream.getvalue()
-
-
 @pytest.fixture
 def pictures(rng: np.random.Generator) -> list[bytes]:
-    return [picture(rng) for _ in range(4)]
+    return [encoded(noise(rng, 16, 16), "PNG") for _ in range(4)]
 
 
 def save_shard(path: Path, pictures: list[bytes]) -> Path:

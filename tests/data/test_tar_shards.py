@@ -19,7 +19,7 @@ from counterpoint.data.manifest import Remark
 from counterpoint.data.source import Source
 from counterpoint.data.stores import Located
 from data import shard_files as files
-from data.silent_progress import silent
+from data.opened_data import silent
 
 
 def open_tar(path: Path, **settings: Any) -> Source:
