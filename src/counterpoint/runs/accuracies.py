@@ -55,21 +55,6 @@ class AskedSamples:
         """The queries, among the positions."""
         return slice(self.num_bank or 0, None)
 
-    @property
-    def neighbours(self) -> int:
-        """How many vote: fewer than the smallest class has, or a rare class never wins."""
-        bank_B = self.labels_M[: self.num_bank]
-        smallest = int(torch.bincount(bank_B)[bank_B.unique()].min())
-        return min(NEAREST, max(smallest, FEWEST_NEAREST), len(bank_B) - (self.num_bank is None))
-
-    @property
-    def is_enough(self) -> bool:
-        """Whether accuracies can be measured: two classes, each with two samples where each is left out in turn."""
-        if len(self.labels_M[self.asked]) < MIN_QUERIES:
-            return False
-        _, counts = self.labels_M[: self.num_bank].unique(return_counts=True)
-        return int((counts >= (2 if self.num_bank is None else 1)).sum()) >= 2
-
 
 def chosen_samples(labels_N: Tensor, split: Split, *, each: bool = True) -> AskedSamples:
     """Labelled samples to measure accuracies with, evenly spaced where there are many, as are their classes.
@@ -98,7 +83,9 @@ def accuracies(features: Mapping[str, Tensor], asked: AskedSamples, class_names:
         asked: the samples.
         class_names: of all classes.
     """
-    if not asked.is_enough:
+    _, counts = asked.labels_M[: asked.num_bank].unique(return_counts=True)
+    fewest = 2 if asked.num_bank is None else 1  # of a class, as each is left out in turn
+    if len(asked.labels_M[asked.asked]) < MIN_QUERIES or int((counts >= fewest).sum()) < 2:
         return ()
     rows = []
     for name, given_MD in features.items():
@@ -144,11 +131,13 @@ def raw_input(source: Source, positions: Tensor) -> dict[str, Tensor]:
 
 
 def _by_neighbours(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
-    vote = Vote(asked.neighbours, TEMPERATURE)
+    bank_B = asked.labels_M[: asked.num_bank]
+    # Fewer than the smallest class has, or a rare class never wins.
+    smallest = int(torch.bincount(bank_B)[bank_B.unique()].min())
+    vote = Vote(min(NEAREST, max(smallest, FEWEST_NEAREST), len(bank_B) - (asked.num_bank is None)), TEMPERATURE)
     if asked.num_bank is None:
-        return knn_leave_one_out(z_MD, asked.labels_M, vote), {"k": vote.k, "queries": "each left out in turn"}
-    bank_BD, queries_QD = z_MD[: asked.num_bank], z_MD[asked.num_bank :]
-    return knn_predict(bank_BD, asked.labels_M[: asked.num_bank], queries_QD, vote), {"k": vote.k}
+        return knn_leave_one_out(z_MD, bank_B, vote), {"k": vote.k, "queries": "each left out in turn"}
+    return knn_predict(z_MD[: asked.num_bank], bank_B, z_MD[asked.num_bank :], vote), {"k": vote.k}
 
 
 def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:

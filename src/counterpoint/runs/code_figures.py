@@ -1,23 +1,28 @@
-"""What sparse codes are worth: silent units, reconstruction and kNN at each k, beside other codes of equal bytes."""
+"""What sparse codes are worth: silent units, reconstruction and kNN at each k, beside other codes; and their files."""
 
 # N samples, B of the bank, Q queries, D features, H units
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, save_npz
 from sklearn.cluster import MiniBatchKMeans
 from torch import Tensor
 
+from counterpoint.core.addresses import require_arrow
+from counterpoint.core.arrow_files import GROUP_ROWS, PARQUET_SUFFIX
+from counterpoint.core.files import check_new_file, write_atomically
 from counterpoint.core.paired_shares import Difference, compare_hits
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.core.torch_state import own_draws
+from counterpoint.core.user_files import shown_name
 from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
+from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.nn.sparse_code import SparseCode, keep_largest
 
@@ -50,10 +55,6 @@ class CodeFigures:
     accuracy: float | None = None
     behind: Difference | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
 
 def sparse_rows(code: SparseCode, x_ND: Tensor, k: int | None = None) -> csr_matrix:
     """Codes of samples as a sparse matrix (n, H), float32, columns ascending in each row."""
@@ -67,6 +68,45 @@ def sparse_rows(code: SparseCode, x_ND: Tensor, k: int | None = None) -> csr_mat
             ends.append(ends[-1][-1] + (z_BH > 0).sum(dim=1).cumsum(0).numpy())
     parts = (np.concatenate(values), np.concatenate(columns), np.concatenate(ends))
     return csr_matrix(parts, shape=(len(x_ND), len(code.shift_H)))
+
+
+def check_codes_file(path: Path, *, overwrite: bool) -> None:
+    """Require a file for sparse rows that can be written.
+
+    Raises:
+        UsageError: another kind of file, or pyarrow is missing.
+        RunError: it exists, or its folder does not.
+    """
+    check_new_file(path, (".npz", PARQUET_SUFFIX), overwrite=overwrite, flag="--codes")
+    if path.suffix == PARQUET_SUFFIX:
+        require_arrow(path.suffix)
+
+
+def write_codes(path: Path, names: Sequence[str], rows: csr_matrix) -> None:
+    """Write SciPy's ``.npz``; or a table with the columns name, indices and values, of which the last two are lists.
+
+    Args:
+        path: as ``check_codes_file`` lets it pass.
+        names: of the rows; ``.npz`` has none.
+        rows: (n, h), columns ascending in each row.
+
+    Raises:
+        RunError: it cannot be written.
+    """
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as stream:
+            if path.suffix == ".npz":  # a stream, since SciPy would add .npz to the name of a temporary file
+                save_npz(stream, rows)
+                return
+            arrow = require_arrow(PARQUET_SUFFIX)
+            ends = arrow.array(rows.indptr.astype(np.int64))
+            lists = [arrow.LargeListArray.from_arrays(ends, arrow.array(part)) for part in (rows.indices, rows.data)]
+            columns = [arrow.array(list(map(shown_name, names))), *lists]
+            table = arrow.table(columns, names=["name", "indices", "values"])
+            arrow.parquet.write_table(table, stream, row_group_size=GROUP_ROWS)
+
+    write_atomically(path, write)
 
 
 def code_figures(
@@ -185,7 +225,7 @@ class _Votes:
             self.bank = self.queries = torch.zeros(0, dtype=torch.int64)
             return
         bank, queries = (part[known[part] >= 0] for part in (split.train, split.held_out))
-        self.bank, self.queries = (_evenly(bank, MOST_BANK), _evenly(queries, MOST_QUERIES))
+        self.bank, self.queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
 
     def hits(self, features: Callable[[Tensor], Tensor]) -> int | None:
         """Bits of the queries that are right, by the features of rows; None without labels or held-out samples."""
@@ -201,7 +241,3 @@ class _Votes:
 
     def behind(self, hits: int | None, own: int | None) -> Difference | None:
         return None if hits is None or own is None else compare_hits(hits, own, len(self.queries))
-
-
-def _evenly(rows: Tensor, at_most: int) -> Tensor:
-    return rows[torch.linspace(0, len(rows) - 1, min(len(rows), at_most)).long()]

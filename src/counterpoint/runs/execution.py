@@ -100,13 +100,6 @@ def execute(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_re
     folder = job.folder
     for line in banner(assembled):
         reporter.say(line)
-    seconds = _train(job, assembled, reporter, is_resumed=is_resumed)
-    reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
-    return assembled.given.run_at(folder.path)
-
-
-def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_resumed: bool) -> float:
-    folder = job.folder
     before = folder.read_status()
     started, seconds_before = time.perf_counter(), (before.seconds or 0.0) if is_resumed else 0.0
     # Kept if resuming cannot begin; one that was killed says "running", which it is not.
@@ -132,7 +125,8 @@ def _train(job: TrainingJob, assembled: Assembled, reporter: Reporter, *, is_res
         _update_alone(
             folder, reporter, is_done=is_done, **changes, **({"num_epochs": job.num_epochs} if is_done else {})
         )
-    return seconds
+    reporter.say(f"trained in {seconds:.1f} s; run folder {folder.path}")
+    return assembled.given.run_at(folder.path)
 
 
 def _save_encoders(folder: RunFolder, assembled: Assembled, weights: dict[str, Tensor]) -> None:

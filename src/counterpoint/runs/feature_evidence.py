@@ -97,7 +97,6 @@ def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
         raw = {} if given.source is None else raw_input(given.source, given.kept_N[asked.positions])
         votes = accuracies({REPRESENTATION: z_ND[asked.positions], **raw}, asked, labels.class_names)
         classes = class_record(z_ND, labels.numbers, labels.class_names)
-    if classes is not None and labels is not None and place.agreement is not None:
         classes = with_clusters(classes, place.agreement, labels.class_names)
     return Evidence(
         {EMBEDDING: place.figures},
@@ -109,8 +108,12 @@ def evidence_of_features(given: GivenFeatures, threshold: float) -> Evidence:
     )
 
 
-def with_clusters(record: ClassRecord, agreement: LabelAgreement, class_names: tuple[str, ...]) -> ClassRecord:
-    """The record with the names of classes that share a cluster, and of those that lie in two."""
+def with_clusters(
+    record: ClassRecord | None, agreement: LabelAgreement | None, class_names: tuple[str, ...]
+) -> ClassRecord | None:
+    """The record with the names of classes that share a cluster, and of those that lie in two, where it is known."""
+    if record is None or agreement is None:
+        return record
     pairs = tuple((class_names[a], class_names[b]) for a, b in agreement.shared)
     return record.model_copy(update={"shared": pairs, "parted": tuple(class_names[c] for c in agreement.parted)})
 

@@ -17,7 +17,7 @@ from counterpoint.core.validation import build
 from counterpoint.data.sources import ARRAY, CATALOGUE
 from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, graph_bytes, hessian_operator
 from counterpoint.diagnostics.curvature.operator_spectrum import operator_spectrum
-from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint, restore_checkpoint
+from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint, restore_checkpoint
 from counterpoint.engine.checkpoint_format import step_of
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.trained_run import read_resolved, steps_asked
@@ -104,7 +104,7 @@ def hessian_spectrum(
 def _paths(folder: RunFolder, checkpoint: str | None) -> list[Path]:
     """The checkpoints that are asked for, oldest first; the newest represents the run, and an older one is named."""
     if checkpoint is not None:
-        known = {step_of(path): path for path in list_checkpoints(folder.checkpoints)}
+        known = checkpoints_by_step(folder.checkpoints)
         return [known[step] for step in steps_asked(folder, checkpoint)]
     restored = restore_checkpoint(folder.checkpoints)
     if restored.damaged:

@@ -24,8 +24,7 @@ from counterpoint.diagnostics.pair_attention import (
     over_batches,
 )
 from counterpoint.diagnostics.pair_record import NearPair, PairRecord
-from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
-from counterpoint.engine.checkpoint_format import step_of
+from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint
 from counterpoint.evaluation.subject import Subject
 from counterpoint.evaluation.trained_run import ALL, steps_asked
 from counterpoint.losses.build import shared_settings
@@ -141,8 +140,7 @@ def learned_weights(judged: Subject, checkpoint: str | None = None) -> dict[str,
     """What the loss of a run has learned, from a checkpoint; from the newest one where none is named."""
     assert judged.folder is not None
     step = max(steps_asked(judged.folder, ALL if checkpoint is None else checkpoint))
-    path = next(path for path in list_checkpoints(judged.folder.checkpoints) if step_of(path) == step)
-    snapshot = load_checkpoint(path)
+    snapshot = load_checkpoint(checkpoints_by_step(judged.folder.checkpoints)[step])
     weights = {**snapshot.state.model, **snapshot.average}
     return {name.removeprefix(LOSS): value for name, value in weights.items() if name.startswith(LOSS)}
 

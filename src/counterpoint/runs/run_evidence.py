@@ -103,9 +103,8 @@ def gather_evidence(
         for name, all_ND in seen.items()
     }
     code = encoder.projector
-    classes, agreement = judged_classes(judged, features.embedding), places[EMBEDDING].agreement
-    if classes is not None and agreement is not None:
-        classes = with_clusters(classes, agreement, source.class_names)
+    classes = judged_classes(judged, features.embedding)
+    classes = with_clusters(classes, places[EMBEDDING].agreement, source.class_names)
     evidence = replace(
         known,
         places={name: place.figures for name, place in places.items()},

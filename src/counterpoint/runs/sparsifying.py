@@ -4,7 +4,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from counterpoint.core.errors import DataError, UsageError
 from counterpoint.core.log_lines import append_line, log_hash
 from counterpoint.core.run import Run
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.sparse_files import check_sparse_file, write_sparse_rows
 from counterpoint.core.terminal_text import Printed, TextTable
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge, nest
@@ -24,7 +23,14 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.nn.sparse_code import SparseCode
 from counterpoint.nn.trained import save_encoder
 from counterpoint.runs.assembly import Assembled
-from counterpoint.runs.code_figures import SILENT_LIMIT, CodeFigures, code_figures, sparse_rows
+from counterpoint.runs.code_figures import (
+    SILENT_LIMIT,
+    CodeFigures,
+    check_codes_file,
+    code_figures,
+    sparse_rows,
+    write_codes,
+)
 from counterpoint.runs.code_subject import code_subject, features_of, views_of
 from counterpoint.runs.execution import Hold
 from counterpoint.runs.one_run import Start, new_run_id, try_assembly
@@ -37,6 +43,7 @@ NUM_STEPS = 300  # 800 fit noise: at k = 2 the code of supervised features loses
 EPOCH_RANGE, LARGEST_BATCH = (1, 40), 512
 FEWEST = 20  # training samples
 RATE = 1e-3
+NOISE = "two draws of noise and dropout on features"
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ class Sparsified(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        figures = [each.to_dict() for each in self.figures]
+        figures = [asdict(each) for each in self.figures]
         return {"run": str(self.run.path), "paired": self.paired, "verdict": self.verdict, "figures": figures}
 
     @property
@@ -150,10 +157,12 @@ def sparsify(
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     if codes is not None:
         codes = Path(codes)
-        check_sparse_file(codes, overwrite=overwrite, flag="--codes")
+        check_codes_file(codes, overwrite=overwrite)
     reporter = Reporter(quiet=quiet)
     found, given = code_subject(subject, data, labels, settings)
-    asked = merge({"method": "ncl", "temperature": TEMPERATURE, **found}, nest(_of_code(settings, sizes, dims)))
+    own = {"projector.kind": "sparse", "projector.features": dims, "projector.active": sizes[-1]}
+    settings = {name: value for name, value in settings.items() if name not in ("encoder", "views")}
+    asked = merge({"method": "ncl", "temperature": TEMPERATURE, **found}, nest({**own, **settings}))
     checked = build(TrainSettings, asked, "settings")
     placement = place(checked.engine.device, checked.engine.precision)
     start = Start(given, placement, reporter, overwrite=overwrite)
@@ -175,9 +184,11 @@ def sparsify(
     seed = assembled.settings.seed
     figures = code_figures(code, x_ND, assembled.part.split, assembled.source.labels, sizes=sizes, seed=seed)
     if codes is not None:
-        write_sparse_rows(codes, assembled.source.sample_names, rows)
+        write_codes(codes, assembled.source.sample_names, rows)
     num_distinct = len({row.tobytes() for row in x_ND.numpy()})
-    return Sparsified(given.run_at(folder.path), rows, figures, _pairs_in_words(assembled, supervised), num_distinct)
+    of_views = "two views of a picture" if assembled.source.kind == "images" else NOISE
+    paired = "samples of one class" if supervised else of_views
+    return Sparsified(given.run_at(folder.path), rows, figures, paired, num_distinct)
 
 
 def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
@@ -187,11 +198,6 @@ def _sizes(k: int | Sequence[int], dims: int) -> tuple[int, ...]:
     if sizes[-1] > dims:
         raise UsageError(f"k must be at most dims, {dims}, got {sizes[-1]}; 2 to 64 are usual")
     return sizes
-
-
-def _of_code(settings: dict[str, Any], sizes: tuple[int, ...], dims: int) -> dict[str, Any]:
-    own = {"projector.kind": "sparse", "projector.features": dims, "projector.active": sizes[-1]}
-    return {**own, **{name: value for name, value in settings.items() if name not in ("encoder", "views")}}
 
 
 def _with_length(settings: TrainSettings, assembled: Assembled) -> TrainSettings:
@@ -236,11 +242,3 @@ def _train(
     save_encoder(folder, assembled.encoder)
     figures = {path.name: log_hash(path) for path in (folder.metrics, folder.timings)}
     folder.update_status(status="finished", num_epochs=epochs, figures=figures)
-
-
-def _pairs_in_words(assembled: Assembled, supervised: bool) -> str:
-    if supervised:
-        return "samples of one class"
-    return (
-        "two views of a picture" if assembled.source.kind == "images" else "two draws of noise and dropout on features"
-    )

@@ -189,7 +189,15 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         begun = folder.of_seed(seeds[0]) if way == GO_ON else None
         source = on_all_ranks(lambda: _open(begun, settings, start))
         start = replace(start, given=replace(start.given, source=source))
-        record = _record(settings, seeds, source.fingerprint, start)
+        record = SeedsRecord(
+            seeds=seeds,
+            settings=settings.model_dump(mode="json", exclude_unset=True, exclude={"out"}),
+            data_fingerprint=source.fingerprint,
+            version=__version__,
+            command=command_line(),
+            launch=start.placement.ranks.launch,
+            started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        )
         if way == GO_ON:
             on_first_rank(lambda: _go_on(folder, settings, record))
         else:
@@ -231,18 +239,6 @@ def _way(folder: RunFolder, start: Start) -> str:
         return GO_ON
     check_free_for_seeds(folder, ())  # says what to do instead
     return BEGIN
-
-
-def _record(settings: TrainSettings, seeds: tuple[int, ...], data_fingerprint: str, start: Start) -> SeedsRecord:
-    return SeedsRecord(
-        seeds=seeds,
-        settings=settings.model_dump(mode="json", exclude_unset=True, exclude={"out"}),
-        data_fingerprint=data_fingerprint,
-        version=__version__,
-        command=command_line(),
-        launch=start.placement.ranks.launch,
-        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    )
 
 
 def _go_on(folder: RunFolder, settings: TrainSettings, record: SeedsRecord) -> None:

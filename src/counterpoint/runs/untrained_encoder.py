@@ -26,7 +26,37 @@ def untrained_encoder(
     settings: TrainSettings, source: Source, backbone: nn.Module, width: int, statistics: Statistics
 ) -> Encoder:
     """A backbone with the untrained projector of a run."""
-    card = _card(settings, source, width, statistics)
+    asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
+    features = int(chosen(asked.features, method.features_for(width)))
+    output_norm = chosen(asked.output_norm, method.projector_output_norm)
+    mean, std = statistics
+    nonnegative = settings.output.nonnegative
+    if nonnegative == "none" and applies_relu(settings.loss.name, settings.loss.options):  # the loss's own ReLU
+        nonnegative = "relu"
+    card = EncoderCard(
+        architecture=settings.encoder,
+        kind=source.kind,
+        in_shape=source.shape,
+        mean=mean,
+        std=std,
+        width=width,
+        projector=asked.kind,
+        hidden=int(chosen(asked.hidden, method.hidden_for(width, features))),
+        features=features,
+        nonnegative=nonnegative,
+        d0=None if settings.output.d0 == "all" else int(settings.output.d0),
+        layers=int(chosen(asked.layers, method.projector_layers)),
+        norm=chosen(asked.norm, method.projector_norm),
+        output_norm=output_norm != "none",
+        output_scale=output_norm == "batch",
+        rank=chosen(asked.rank, None),
+        active=asked.active,
+        stem=settings.stem if has_stem(settings.encoder) else "small",
+        resizing="bicubic",
+        table=source.table,
+    )
+    if card.d0 is not None:
+        check_subvector(card.d0, card.projected_width)
     with own_draws(settings.seed + 1):  # not the encoder's own numbers again
         projector = build_projector(
             card.projector, card.width, hidden=card.hidden, features=card.features, details=card.projector_details
@@ -70,38 +100,3 @@ def channel_statistics(source: Source, train: Tensor) -> Statistics:
     # Rounding leaves a constant channel a deviation of about 1e-16 of its values, and not 0.
     std = torch.where(std > 1e-8 * largest.clamp(min=1e-30), std, 1.0)
     return tuple(mean.tolist()), tuple(std.tolist())
-
-
-def _card(settings: TrainSettings, source: Source, width: int, statistics: Statistics) -> EncoderCard:
-    asked, method = settings.projector, method_named(settings.method)  # what the projector does not read is still auto
-    features = int(chosen(asked.features, method.features_for(width)))
-    output_norm = chosen(asked.output_norm, method.projector_output_norm)
-    mean, std = statistics
-    nonnegative = settings.output.nonnegative
-    if nonnegative == "none" and applies_relu(settings.loss.name, settings.loss.options):  # the loss's own ReLU
-        nonnegative = "relu"
-    card = EncoderCard(
-        architecture=settings.encoder,
-        kind=source.kind,
-        in_shape=source.shape,
-        mean=mean,
-        std=std,
-        width=width,
-        projector=asked.kind,
-        hidden=int(chosen(asked.hidden, method.hidden_for(width, features))),
-        features=features,
-        nonnegative=nonnegative,
-        d0=None if settings.output.d0 == "all" else int(settings.output.d0),
-        layers=int(chosen(asked.layers, method.projector_layers)),
-        norm=chosen(asked.norm, method.projector_norm),
-        output_norm=output_norm != "none",
-        output_scale=output_norm == "batch",
-        rank=chosen(asked.rank, None),
-        active=asked.active,
-        stem=settings.stem if has_stem(settings.encoder) else "small",
-        resizing="bicubic",
-        table=source.table,
-    )
-    if card.d0 is not None:
-        check_subvector(card.d0, card.projected_width)
-    return card
