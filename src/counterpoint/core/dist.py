@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Function
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from counterpoint.core.ranks import Ranks
 
@@ -50,12 +50,16 @@ def join_ranks(ranks: Ranks, device: torch.device, *, timeout: float = TIMEOUT_S
     is_master = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     if not is_master:
         _await_first_rank(ranks, to_come)
+    wait = datetime.timedelta(seconds=to_come)
+    store = TCPStore(ranks.address, ranks.port, ranks.world_size, is_master=is_master, timeout=wait)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-        store=_store(ranks, to_come, world_size=ranks.world_size, is_master=is_master),
+        # torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone: each
+        # start has names of its own.
+        store=PrefixStore(f"start-{ranks.restarts}", store),
         rank=ranks.rank,
         world_size=ranks.world_size,
-        timeout=datetime.timedelta(seconds=to_come),
+        timeout=wait,
     )
     # A rank that computes is waited for longer than one that may never come.
     group: Any = dist.group.WORLD
@@ -276,15 +280,6 @@ def _await_first_rank(ranks: Ranks, timeout: float) -> None:
                 place = f"{ranks.address}:{ranks.port}"
                 raise RuntimeError(f"no connection to rank 0 at {place} within {timeout:g} s: {error}") from None
         time.sleep(RETRY_SECONDS / 10)
-
-
-def _store(ranks: Ranks, timeout: float, *, world_size: int | None = None, is_master: bool = False) -> Store:
-    """A connection to the store; with a world size it waits until all are there."""
-    wait = datetime.timedelta(seconds=timeout)
-    store = TCPStore(ranks.address, ranks.port, world_size, is_master=is_master, timeout=wait)
-    # torchrun keeps its store when it starts the ranks again, and in it the addresses of those that are gone: each
-    # start has names of its own.
-    return PrefixStore(f"start-{ranks.restarts}", store)
 
 
 def _apply(collective: type[Function], *inputs: Any) -> Tensor:

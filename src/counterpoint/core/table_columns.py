@@ -144,7 +144,7 @@ class Values:
     @staticmethod
     def of(values: Sequence[Any]) -> "Values":
         """Values of a file or a data frame."""
-        is_missing_N = np.array([_is_missing(value) for value in values], bool)
+        is_missing_N = np.array([str(value).strip().lower() in MISSING for value in values], bool)  # None, too
         known = [value for value, missing in zip(values, is_missing_N, strict=True) if not missing]
         texts = list(map(_as_text, known))
         try:
@@ -361,12 +361,6 @@ def some(names: Sequence[str]) -> str:
     """
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() in MISSING
-    return value is None or str(value).lower() in MISSING
 
 
 def _as_text(value: Any) -> str:

@@ -129,16 +129,7 @@ def on_all_ranks(body: Callable[[], Result]) -> Result:
     >>> on_all_ranks(lambda: 1 + 1)
     2
     """
-    outcome: list[Result] = []
-    failure: Exception | None = None
-    try:
-        outcome.append(body())
-    except Exception as error:  # of any kind: the other ranks must know of it
-        failure = error
-    # First all hear of it, then each raises: a rank that left now would let the others wait for it.
-    texts = gather_texts("" if failure is None else _words(failure))
-    if failure is not None:
-        raise failure
+    outcome, texts = _done(body)
     for number, text in enumerate(texts):
         if text:
             raise RunError(f"rank {number}: {text}")
@@ -174,19 +165,21 @@ def on_first_rank(body: Callable[[], Any]) -> None:
     >>> on_first_rank(lambda: print("once"))
     once
     """
+    _, texts = _done(body if rank() == 0 else lambda: None)
+    if texts[0]:
+        raise RunError(texts[0])
+
+
+def _done(body: Callable[[], Result]) -> tuple[list[Result], list[str]]:
+    """What a body gave, and the error of each rank in words; raises what it raised here."""
+    outcome: list[Result] = []
     failure: Exception | None = None
-    if rank() == 0:
-        try:
-            body()
-        except Exception as error:  # of any kind: the other ranks must know of it
-            failure = error
-    text = broadcast_text("" if failure is None else _words(failure))
+    try:
+        outcome.append(body())
+    except Exception as error:  # of any kind: the other ranks must know of it
+        failure = error
+    # First all hear of it, then each raises: a rank that left now would let the others wait for it.
+    texts = gather_texts("" if failure is None else str(failure) or type(failure).__name__)
     if failure is not None:
         raise failure
-    if text:
-        raise RunError(text)
-
-
-def _words(error: Exception) -> str:
-    """The error's text, never empty."""
-    return str(error) or type(error).__name__
+    return outcome, texts

@@ -8,6 +8,7 @@ Of a part of the features there are the orders in which to keep them, and any fi
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,6 @@ class Frozen:
 
     classify: Callable[[Tensor], Tensor]
     settings: Mapping[str, Any]
-
-
-def frozen(known: Labelled, protocol: str) -> Frozen:
-    """The classifier of a protocol, as ``linear probe`` and ``knn`` measure it on clean queries."""
-    if protocol == PROBE:
-        probe = probe_of(known)
-        return Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
-    vote = Vote(known.k, known.temperature)
-    return Frozen(lambda x_QD: knn_predict(known.bank_ND, known.labels_N, x_QD, vote), vote.settings())
 
 
 @dataclass(frozen=True)
@@ -277,8 +269,17 @@ class Clean:
         return KNN if KNN in names and PROBE not in names else PROBE
 
     def classifiers(self) -> dict[str, Frozen]:
-        """The frozen classifier of each of the features that were learned."""
-        return {each.name: frozen(self.labelled(each.name), self.protocol) for each in self.own}
+        """The frozen classifier of each of the features that were learned, as it is measured on clean queries."""
+        found = {}
+        for name, known in ((each.name, self.labelled(each.name)) for each in self.own):
+            if self.protocol == PROBE:
+                probe = probe_of(known)
+                found[name] = Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
+            else:
+                vote = Vote(known.k, known.temperature)
+                predict = partial(knn_predict, known.bank_ND, known.labels_N, vote=vote)
+                found[name] = Frozen(predict, vote.settings())
+        return found
 
     def asked(self) -> LabelledSamples:
         """The queries in the store that they come from, where their numbers do not depend on the bank."""

@@ -65,7 +65,7 @@ def open_subject(subject: Any, samples: Samples, look: LookSettings, reporter: R
         raise UsageError(f"{given[0]} goes with an encoder from elsewhere (--encoder)")
     if is_foreign:
         found = _open_foreign(subject, samples.data, samples.labels, look, reporter)
-    elif not _is_features(subject):
+    elif not (is_file_or_shards(subject) if isinstance(subject, str | Path) else is_array(subject)):
         data = {"data": samples.data, "labels": samples.labels}
         found = open_trained(subject, **data, part=look.part, reporter=reporter)
     else:
@@ -108,9 +108,8 @@ def is_encoder(subject: Any) -> bool:
     return subject.endswith(SUFFIX_OF_GRAPH) or (is_name and not is_path)
 
 
-def _is_features(subject: Any) -> bool:
-    if isinstance(subject, str | Path):
-        return is_file_or_shards(subject)
+def is_array(subject: Any) -> bool:
+    """Whether something in memory can be features: a table or an array."""
     return isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")
 
 

@@ -2,7 +2,6 @@
 
 # N samples, D features
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshol
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, draw_findings
 from counterpoint.engine.progress import Reporter
-from counterpoint.evaluation.load_subject import Samples, is_encoder, one_checkpoint, open_subject
+from counterpoint.evaluation.load_subject import Samples, is_array, is_encoder, one_checkpoint, open_subject
 from counterpoint.evaluation.subject import Subject, open_samples
 from counterpoint.evaluation.vector_table import WRITERS, Table, columns_table, is_table, read_table
 from counterpoint.runs.feature_evidence import evidence_of_features, given_features
@@ -90,7 +89,7 @@ def diagnose(
     part = asked.part if data is not None else {}
     if others := look.keys() - part.keys():
         raise UsageError(f"{min(others)}= goes with a run; only features were given")
-    if not (isinstance(subject, Table | Tensor | Sequence) or hasattr(subject, "__array__")):
+    if not is_array(subject):
         raise UsageError(
             f"diagnose takes a run, its folder, or features (n, d), got {type(subject).__name__}; of a module or an "
             "encoder give the features that it returns for some samples"
