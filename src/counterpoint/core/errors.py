@@ -1,10 +1,11 @@
 """Errors a user can act on, and the nearest known name to a mistyped one."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from counterpoint.core.terminal_text import shown
 
+MOST_NAMED = 5  # names in one message, if nothing else is said
 MAX_LINE = 300  # characters of another's message in ours
 # Settings, verbs and formats of earlier versions, and their replacements.
 GONE = {
@@ -161,6 +162,16 @@ def first_line(error: Exception) -> str:
     """The first line of an error's text, cut where it quotes a file at length, or its kind when it has no text."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]} ..."
+
+
+def some(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    """A limited number of names in one text.
+
+    >>> some(list("abcdefg"))
+    'a, b, c, d, e and 2 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -22,13 +22,12 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from counterpoint.core.arrow_files import TableFile
-from counterpoint.core.errors import DataError, RunError, UsageError, first_line, nearest
+from counterpoint.core.errors import MOST_NAMED, DataError, RunError, UsageError, first_line, nearest, some
 from counterpoint.core.files import read_sealed
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.user_files import read_text
 
 Columns = Mapping[str, Sequence[Any]]  # values by the column's name, all of one length
-MOST_NAMED = 5  # columns of one message
 MOST_CATEGORIES = 50
 ROUNDING = 1e-12  # relative; milliseconds since 1970 of rows within one second differ by more
 LEAST_ROWS = 10  # from which a column that differs in each row counts as a name of the row
@@ -351,16 +350,6 @@ def plan_of_run(run: str) -> ColumnPlan:
         return PLAN.validate_python(values)
     except ValueError as error:
         raise RunError(f"{run}: its columns are damaged: {first_line(error)}") from None
-
-
-def some(names: Sequence[str]) -> str:
-    """At most ``MOST_NAMED`` names in one text.
-
-    >>> some(list("abcdefg"))
-    'a, b, c, d, e and 2 more'
-    """
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _as_text(value: Any) -> str:

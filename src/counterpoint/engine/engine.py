@@ -84,12 +84,19 @@ class Engine:
             # Channels last is what the CPU's and GPU's convolutions are written for; it changes no other parameter.
             # Shards must be contiguous and do without.
             method.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-        has_copies = self._world_size > 1 and not self._shards
-        self.method, self.module, self.optimizer = (
-            method,
-            self._with_copies(method) if has_copies else method,
-            optimizer,
-        )
+        self.method, self.module, self.optimizer = method, method, optimizer
+        if self._world_size > 1 and not self._shards:
+            # A copy on each rank, whose gradients are averaged. After the first step DDP sorts its buckets again, and
+            # with them the order in which more than two ranks are summed: the first step of a resumed run would differ
+            # in the last bit. With `find_unused_parameters` it keeps the order. Buffers are equal on all ranks by
+            # themselves: normalisation is synced, a queue holds all samples.
+            self.module = DistributedDataParallel(
+                method,
+                device_ids=[self.device] if self.device.type == "cuda" else None,
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,  # no second copy of all gradients
+                find_unused_parameters=self._world_size > 2,
+            )
         return self.module
 
     def in_precision(self) -> AbstractContextManager[Any]:
@@ -146,21 +153,6 @@ class Engine:
         }
         self.optimizer.load_state_dict({"state": entries, "param_groups": groups})
         self._scale.restore(state.scaler)
-
-    def _with_copies(self, method: nn.Module) -> nn.Module:
-        """A copy on each rank, whose gradients are averaged.
-
-        After the first step DDP sorts its buckets again, and with them the order in which more than two ranks are
-        summed: the first step of a resumed run would differ in the last bit. With ``find_unused_parameters`` it keeps
-        the order. Buffers are equal on all ranks by themselves: normalisation is synced, a queue holds all samples.
-        """
-        return DistributedDataParallel(
-            method,
-            device_ids=[self.device] if self.device.type == "cuda" else None,
-            broadcast_buffers=False,
-            gradient_as_bucket_view=True,  # no second copy of all gradients
-            find_unused_parameters=self._world_size > 2,
-        )
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from counterpoint.core.errors import TrainingError
+from counterpoint.core.errors import TrainingError, some
 
 INITIAL, GROWTH, BACKOFF, INTERVAL = 65_536.0, 2.0, 0.5, 2_000  # as torch.amp.GradScaler has them
 LOWEST = 1.0  # a gradient that is not finite without any scaling is not the scale's fault
@@ -174,8 +174,7 @@ def check_all_used(method: nn.Module, num_ranks: int) -> None:
     """
     unused = [name for name, p in method.named_parameters() if p.requires_grad and p.grad is None]
     if unused:
-        others = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
         raise TrainingError(
-            f"parameter {unused[0]}{others} had no part in the loss; with {num_ranks} ranks every trained parameter "
+            f"parameter {some(unused, 1)} had no part in the loss; with {num_ranks} ranks every trained parameter "
             "must have one: remove it from the encoder, or set its requires_grad to False"
         )

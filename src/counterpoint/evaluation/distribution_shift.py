@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_choice
-from counterpoint.core.errors import DataError, UsageError, unknown_name
+from counterpoint.core.errors import DataError, UsageError, some, unknown_name
 from counterpoint.core.metric import KEEPING, ON, UNDER, Metric
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.core.thread_parts import one_thread, side_by_side
@@ -102,9 +102,8 @@ def matched(other: Source, class_names: Sequence[str]) -> LabelledSamples:
         )
     foreign = [name for name in other.class_names if name.casefold() not in number_of]
     num_foreign = int(((numbers < 0) & (other.labels >= 0)).sum())
-    names = ", ".join(foreign[:MOST_NAMED]) + (", ..." if len(foreign) > MOST_NAMED else "")
-    left_out = f"{num_foreign:,} samples of {len(foreign)} classes left out: {names}" if num_foreign else ""
-    return LabelledSamples(other.store, positions, numbers[positions], left_out)
+    left_out = f"{num_foreign:,} samples of {len(foreign)} classes left out: {some(foreign, MOST_NAMED)}"
+    return LabelledSamples(other.store, positions, numbers[positions], left_out if num_foreign else "")
 
 
 Arrange = Callable[[Tensor], Tensor]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.errors import some
 from counterpoint.core.pieces import HERE
 from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
@@ -37,7 +38,6 @@ from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED, _ = BASELINES
 INITIAL = "initial encoder"
-MOST_NAMED = 5  # classes that a sentence lists
 Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
 
 
@@ -168,9 +168,9 @@ def own_classes(
     known = encoder.classifier.class_names
     number_of = {name: number for number, name in enumerate(class_names)}
     if not number_of.keys() & set(known):
-        listed = ", ".join(known[:MOST_NAMED]) + (", ..." if len(known) > MOST_NAMED else "")
         reporter.say(
-            f"{CLASSIFIER} is left out: it knows none of the classes of these samples; it was trained with {listed}"
+            f"{CLASSIFIER} is left out: it knows none of the classes of these samples; it was trained with "
+            f"{some(known)}"
         )
         return None
     return torch.tensor([number_of.get(name, -1) for name in known])[logits_NC.argmax(dim=1)]

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
 from counterpoint.core.array_layout import to_unit_float
-from counterpoint.core.errors import DataError
+from counterpoint.core.errors import DataError, some
 from counterpoint.core.numerics import holding
 from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.stored_rows import Rows, row_slices, whole
@@ -211,9 +211,8 @@ def check_finite(found: Mapping[str, np.ndarray], positions: Tensor, source: Sou
     for name, rows_ND in found.items():
         if not (is_finite_N := np.isfinite(rows_ND).all(axis=1)).all():
             odd = [source.sample_names[int(place)] for place in positions[torch.from_numpy(~is_finite_N)].tolist()]
-            more = f" and {len(odd) - MOST_NAMED} more" if len(odd) > MOST_NAMED else ""
             raise DataError(
-                f"the {name} of {', '.join(odd[:MOST_NAMED])}{more} holds NaN or infinity; the encoder's weights or "
+                f"the {name} of {some(odd, MOST_NAMED)} holds NaN or infinity; the encoder's weights or "
                 "the samples are damaged"
             )
 

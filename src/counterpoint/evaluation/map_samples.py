@@ -134,11 +134,17 @@ def write_collection(folder: RunFolder, known: Collection) -> None:
             "sheet/side": np.int64(known.sheet.side),
         }
 
-    def write(path: Path) -> None:
-        with path.open("wb") as stream:
+    write_arrays(folder.collection, arrays)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write an ``.npz``; raises as ``write_atomically``."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as stream:  # to a path that ends otherwise NumPy would add .npz
             np.savez_compressed(stream, **arrays)
 
-    write_atomically(folder.collection, write)
+    write_atomically(path, write)
 
 
 def read_collection(folder: RunFolder) -> Collection | None:

@@ -17,14 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from counterpoint.core.arrow_files import TableFile, vector_writer
-from counterpoint.core.errors import DataError, RunError
+from counterpoint.core.errors import DataError, RunError, some
 from counterpoint.core.files import Seal, read_sealed, seal_of, write_atomically, write_sealed
 from counterpoint.core.run_records import Record, read_record
 from counterpoint.core.user_files import SHARD_PLAN, is_shard_folder
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-MOST_NAMED = 5  # shards that an error lists
 
 
 class TablePlan(Record):
@@ -183,10 +182,9 @@ class ShardFolder:
             RunError: some are missing; they are named.
         """
         if missing := [number for number in range(self.plan.num_shards) if self.record(number) is None]:
-            more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
             raise RunError(
                 f"{self.path} lacks {len(missing)} of {self.plan.num_shards} shards: "
-                f"{', '.join(map(str, missing[:MOST_NAMED]))}{more}; run the command that made it again, which makes "
+                f"{some(list(map(str, missing)))}; run the command that made it again, which makes "
                 "only these"
             )
 

@@ -199,15 +199,15 @@ def _cells(row: Compared, *, has_seeds: bool) -> list[str]:
     form = ".2f" if row.unit == "share" else ".4g"
     figures = [f"{_in_unit(row.unit, value):{form}}" for value in (row.first_figure, row.second_figure)]
     difference = f"{_in_unit(row.unit, row.difference):+.2f}" if row.unit == "share" else f"{row.difference:+.3g}"
-    tests = [row.over_samples, *([row.over_seeds] if has_seeds else [])]
-    return [*figures, difference, *(cell for found in tests for cell in _test_cells(row.unit, found)), row.verdict]
-
-
-def _test_cells(unit: Unit, found: Difference | None) -> tuple[str, str]:
-    if found is None:
-        return NO_TEST, NO_TEST
-    ends = [f"{_in_unit(unit, end):{'+.2f' if unit == 'share' else '+.2g'}}" for end in (found.low, found.high)]
-    return " to ".join(ends), "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+    tests = []
+    for found in (row.over_samples, row.over_seeds) if has_seeds else (row.over_samples,):
+        if found is None:
+            tests += [NO_TEST, NO_TEST]
+            continue
+        form = "+.2f" if row.unit == "share" else "+.2g"
+        ends = " to ".join(f"{_in_unit(row.unit, end):{form}}" for end in (found.low, found.high))
+        tests += [ends, "<0.001" if found.p < 0.001 else f"{found.p:.3f}"]
+    return [*figures, difference, *tests, row.verdict]
 
 
 def _in_unit(unit: Unit, value: float) -> float:

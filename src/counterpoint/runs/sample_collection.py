@@ -5,7 +5,6 @@
 import io
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from counterpoint.core.array_layout import shrunk_to_bytes
 from counterpoint.core.derived_files import write_derived
-from counterpoint.core.files import sha256_of, write_atomically
+from counterpoint.core.files import sha256_of
 from counterpoint.core.numerics import unit_rows
 from counterpoint.core.rundir import RunFolder
 from counterpoint.data.formats.labels import Labels
@@ -40,6 +39,7 @@ from counterpoint.evaluation.map_samples import (
     Collection,
     Dimensions,
     Sheet,
+    write_arrays,
     write_collection,
 )
 from counterpoint.runs.run_evidence import GatheredEvidence
@@ -244,11 +244,7 @@ def keep_for_page(
     if cosines is not None:
         arrays |= {f"cosines/{name}": getattr(cosines, name).numpy() for name in ("edges", "positive", "negative")}
 
-    def write(path: Path) -> None:
-        with path.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)  # pyright: ignore[reportArgumentType]
-
-    write_atomically(folder.arrays, write)
+    write_arrays(folder.arrays, arrays)
     features = {EMBEDDING: known.embedding_ND, REPRESENTATION: known.representation_ND}
     threshold = float(findings.settings["sparsity_threshold"] or 0.0)
     collected = collect(source, features, is_nonnegative=known.evidence.is_nonnegative, threshold=threshold)

@@ -84,11 +84,9 @@ class WarmStart:
 
     def statistics_for(self, source: Source, encoder: str) -> Statistics | None:
         """Mean and deviation with which to prepare samples; None takes those of the samples themselves."""
-        known = self.statistics
-        if known is None:
-            habit = habit_of(encoder)
-            known = (habit.mean or (), habit.std or ())
-        return known if known is not None and len(known[0]) == source.shape[0] else None
+        habit = habit_of(encoder)
+        known = self.statistics or (habit.mean or (), habit.std or ())
+        return known if len(known[0]) == source.shape[0] else None
 
     def load_into(self, encoder: Encoder) -> "WarmStart":
         """Give an encoder these weights; its projector where they fit it.

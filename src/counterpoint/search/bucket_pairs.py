@@ -81,7 +81,12 @@ def bucket_pairs(
     """
     if not 1 <= num_buckets <= len(rows_ND):
         raise UsageError(f"buckets must be between 1 and the {len(rows_ND):,} rows, got {num_buckets}")
-    centres_BD = _centres(rows_ND, num_buckets)
+    # Unit vectors around which rows lie, from a sample of them.
+    sampled = random_order(0, 6, len(rows_ND))[: SAMPLED * num_buckets].sort().values
+    with one_thread():  # sums of several threads have other bits
+        unit = unit_rows(whole(taken(rows_ND, sampled)).float())
+        means = MiniBatchKMeans(num_buckets, batch_size=4096, n_init="auto", random_state=0).fit(unit.numpy())
+    centres_BD = unit_rows(torch.from_numpy(means.cluster_centers_).float())
     # An open file cannot be sent to another process.
     begin = partial(StoredRows, rows_ND.path) if isinstance(rows_ND, StoredRows) else partial(_same, rows_ND)
     with engine.opened(begin) as workers:
@@ -123,15 +128,6 @@ def direct_groups(pairs: NearPairs) -> list[tuple[tuple[int, ...], float]]:
 
 def _same(rows_ND: Tensor) -> Tensor:
     return rows_ND
-
-
-def _centres(rows_ND: Rows, num_buckets: int) -> Tensor:
-    """Unit vectors around which rows lie, from a sample of them."""
-    sampled = random_order(0, 6, len(rows_ND))[: SAMPLED * num_buckets].sort().values
-    with one_thread():  # sums of several threads have other bits
-        unit = unit_rows(whole(taken(rows_ND, sampled)).float())
-        means = MiniBatchKMeans(num_buckets, batch_size=4096, n_init="auto", random_state=0).fit(unit.numpy())
-    return unit_rows(torch.from_numpy(means.cluster_centers_).float())
 
 
 @usual_modes()

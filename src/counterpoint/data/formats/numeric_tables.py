@@ -10,8 +10,8 @@ import numpy as np
 from counterpoint.core.array_layout import to_samples
 from counterpoint.core.arrow_files import TableFile
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.errors import DataError, UsageError, nearest
-from counterpoint.core.table_columns import ColumnPlan, Values, plan_of, plan_of_run, read_columns, some
+from counterpoint.core.errors import DataError, UsageError, nearest, some
+from counterpoint.core.table_columns import ColumnPlan, Values, plan_of, plan_of_run, read_columns
 from counterpoint.core.user_files import open_regular
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels
 from counterpoint.data.source import FileForm, Progress, Source, memory_source, refuse_split
