@@ -67,13 +67,14 @@ class Tables:
     Attributes:
         num_rows: of each.
         folder: None keeps them in memory.
+        files: closes those that were opened.
     """
 
     num_rows: int
     folder: Path | None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     _writers: dict[str, Callable[[int, np.ndarray], None]] = field(default_factory=dict)
-    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    files: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def write(self, first: int, parts: Mapping[str, np.ndarray]) -> None:
@@ -84,14 +85,10 @@ class Tables:
                     self._writers[name] = self._begin(name, part)
             self._writers[name](first, part)
 
-    def close(self) -> None:
-        """Close the files."""
-        self._open.close()
-
     def _begin(self, name: str, part: np.ndarray) -> Callable[[int, np.ndarray], None]:
         shape = (self.num_rows, *part.shape[1:])
         if self.folder is not None:
-            return self._open.enter_context(new_array(_file(self.folder, name), shape, part.dtype))
+            return self.files.enter_context(new_array(_file(self.folder, name), shape, part.dtype))
         array = self.arrays[name] = np.empty(shape, part.dtype)
 
         def fill(first: int, part: np.ndarray) -> None:
@@ -114,8 +111,11 @@ def stored_or_computed(
     Raises:
         RunError: they cannot be written.
     """
-    base = None if key is None else _cache_base()
-    if base is None or key is None:
+    base = cache_folder() / "features"
+    if key is not None:
+        with contextlib.suppress(OSError):  # then arrays stay in memory
+            base.mkdir(parents=True, exist_ok=True)
+    if key is None or not os.access(base, os.W_OK):
         tables = Tables(num_rows, None)
         compute(names, tables.write)
         return {name: _as_rows(tables.arrays[name]) for name in names}
@@ -137,10 +137,8 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
     try:
         made.mkdir(parents=True)
         tables = Tables(num_rows, made)
-        try:
+        with tables.files:
             compute(names, tables.write)
-        finally:
-            tables.close()
         target.mkdir(exist_ok=True)
         for name in names:
             seal = {"hash": _content_hash(_file(made, name))}
@@ -156,15 +154,6 @@ def _compute_into(target: Path, names: Sequence[str], num_rows: int, compute: Co
         ) from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
-
-
-def _cache_base() -> Path | None:
-    base = cache_folder() / "features"
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return base if os.access(base, os.W_OK) else None
 
 
 def _file(folder: Path, name: str) -> Path:

@@ -35,7 +35,8 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     settings, engine = assembled.settings, assembled.settings.engine
     method, order, placement, source = assembled.method, assembled.order, assembled.placement, assembled.source
     method.to(placement.torch_device)
-    chance, floor = _levels(assembled)
+    chance = assembled.loss.chance(order.batch_size)
+    floor = assembled.loss.floor(order.batch_size, nonnegative=settings.output.nonnegative != "none")
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.part.positions, assembled.part.split.held_out)
     knn = None if engine.knn_every == "none" else EpochKNN(source, split, assembled.encoder, every=engine.knn_every)
@@ -59,8 +60,9 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
         views=view_drawer(settings, assembled.encoder.card, assembled.given.views),
         engine=Engine(placement, compiles=engine.compile, shards=engine.strategy == "fsdp"),
         folder=folder,
-        chance=chance,
-        floor=floor,
+        # Where collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
+        chance=chance if math.isfinite(chance) and chance > floor else None,
+        floor=floor if math.isfinite(floor) else None,
         measure=knn,
         loggers=build_loggers(engine, folder) if is_first_rank() else (),
         facts=_facts(assembled),
@@ -76,16 +78,6 @@ def check_alike(job: TrainingJob, assembled: Assembled) -> None:
             f"fingerprint {broadcast_text(assembled.source.fingerprint)}); use one shared copy, and name engine.device "
             "and engine.precision where machines are unlike"
         )
-
-
-def _levels(assembled: Assembled) -> tuple[float | None, float | None]:
-    """What the loss curve is read against: chance and floor, each None where a loss has no such level."""
-    is_nonnegative = assembled.settings.output.nonnegative != "none"
-    chance = assembled.loss.chance(assembled.order.batch_size)
-    floor = assembled.loss.floor(assembled.order.batch_size, nonnegative=is_nonnegative)
-    # Where collapse is the lowest loss (BYOL, SimSiam), the loss of equal vectors is not its chance level.
-    has_chance = math.isfinite(chance) and chance > floor
-    return chance if has_chance else None, floor if math.isfinite(floor) else None
 
 
 def _facts(assembled: Assembled) -> dict[str, Any]:

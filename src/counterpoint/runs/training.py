@@ -20,7 +20,7 @@ from counterpoint.core.run_records import SeedsRecord
 from counterpoint.core.rundir import RunFolder
 from counterpoint.core.settings import TrainSettings
 from counterpoint.core.torch_state import only_training, usual_modes
-from counterpoint.core.validation import build, merge
+from counterpoint.core.validation import build, flat, merge, nest
 from counterpoint.data.source import Source
 from counterpoint.engine.placement import from_first_rank, on_all_ranks, on_first_rank, place, ranks_joined
 from counterpoint.engine.progress import Reporter
@@ -178,7 +178,9 @@ def _train_seeds(folder: RunFolder, asked: Mapping[str, Any], num_seeds: int, st
         on_first_rank(lambda: hold.take() if folder.holds_seeds else None)  # what it says is read under the lock
         way = from_first_rank(lambda: _way(folder, start))
         if way == GO_ON:
-            asked = merge(on_all_ranks(folder.read_seeds).settings, _without_auto(asked))
+            # What is at auto changes nothing in a resumed run.
+            named = {path: value for path, value in flat(TrainSettings, asked).items() if value != "auto"}
+            asked = merge(on_all_ranks(folder.read_seeds).settings, nest(named))
         settings = build(TrainSettings, asked, "settings")
         seeds = tuple(range(settings.seed, settings.seed + num_seeds))
         if seeds[-1] > LAST_SEED:
@@ -220,12 +222,6 @@ def _open(begun: RunFolder | None, settings: TrainSettings, start: Start) -> Sou
     if begun is not None and begun.is_ours and not is_beginning(begun):
         return open_given(with_own_columns(begun, recorded_settings(begun)), start.given, start.reporter)
     return open_given(settings, start.given, start.reporter, initial_weights(settings))
-
-
-def _without_auto(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings except those at ``auto``, which change nothing in a resumed run."""
-    named = {name: value for name, value in asked.items() if value != "auto"}
-    return {name: _without_auto(value) if isinstance(value, Mapping) else value for name, value in named.items()}
 
 
 def _of_seed(settings: TrainSettings, folder: RunFolder, seed: int) -> TrainSettings:
