@@ -136,7 +136,7 @@ def _run_epoch(job: TrainingJob, state: LoopState, display: TrainingDisplay, sto
         state.seconds += time.perf_counter() - started
         display.step_done(epoch)
         while state.notes:
-            display.say(state.notes.pop(0))
+            display.reporter.say(state.notes.pop(0))
         # Not after the last batch: the epoch's record is written before a checkpoint says that the epoch is
         # done.
         if state.position.batch < num_batches:

@@ -83,17 +83,13 @@ class TrainingDisplay:
     """The live line of a training run."""
 
     def __init__(self, reporter: Reporter, progress: Progress | None, num_epochs: int, unit: str) -> None:
-        self._reporter = reporter
+        self.reporter = reporter  # whose lines do not disturb the live one
         self._progress = progress
         self._num_epochs = num_epochs
         self._unit = unit
         self._line_every = -(-num_epochs // LINES_PER_RUN)
         self._started = time.perf_counter()
         self._first_epoch: int | None = None
-
-    def say(self, text: str) -> None:
-        """Show one line without disturbing the live one."""
-        self._reporter.say(text)
 
     def step_done(self, epoch: int) -> None:
         """Advance the bar by one batch of an epoch counted from 0."""
@@ -112,7 +108,7 @@ class TrainingDisplay:
             # Epochs of this process only: those before a resume took none of its time.
             done = epoch - (self._first_epoch or 0)
             left = (time.perf_counter() - self._started) / max(done, 1) * (self._num_epochs - epoch)
-            self._reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)} {self._unit}/s  {left:.0f} s left")
+            self.reporter.say(f"epoch {epoch}/{self._num_epochs}  {_words(record)} {self._unit}/s  {left:.0f} s left")
 
 
 def _words(record: EpochRecord) -> str:

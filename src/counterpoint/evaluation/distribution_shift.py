@@ -35,7 +35,7 @@ from counterpoint.evaluation.linear_probe import probe_of, probe_settings
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
 from counterpoint.evaluation.subject import Subject, open_samples
 
-SEED = 0  # of corruptions
+SEED = 0  # of corruptions, and of features in random order
 MOST_NAMED = 10  # classes that a sentence lists
 CURVES = [CATALOGUE[name] for name in (PROBE, "mAP@10", "precision@10")]  # where no metric is named
 
@@ -116,7 +116,6 @@ def selection_curve(
     measure: Callable[[Labelled], Score],
     *,
     sizes: Sequence[int] | None = None,
-    seed: int = 0,
 ) -> dict[int, Score]:
     """A metric with the first k features of an order, by k.
 
@@ -133,7 +132,6 @@ def selection_curve(
             "variance", or "pca" (principal components of the centred features).
         measure: of a metric, as in its record.
         sizes: numbers of features; None for 1, 2, 4, ... and all.
-        seed: of the random order.
 
     Raises:
         ValueError: an order that is not known, or sizes out of range.
@@ -152,7 +150,7 @@ def selection_curve(
         if not 1 <= size <= num_features:
             raise ValueError(f"sizes must be between 1 and the number of features, {num_features}, got {size}")
     with one_thread():
-        arrange = ORDERS[order](known.bank_ND, seed)
+        arrange = ORDERS[order](known.bank_ND)
         bank_ND, queries_QD = arrange(known.bank_ND), arrange(known.queries_QD)
 
     def score(size: int) -> Score:
@@ -188,17 +186,12 @@ def chosen_orders(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for spelled, name in known.items() if asked & {spelled, ALL})
 
 
-def _at_random(fit_ND: Tensor, seed: int) -> Arrange:
-    places_D = random_order(seed, 0, fit_ND.shape[1])
-    return lambda z_ND: z_ND[:, places_D]
-
-
-def _by_positive_activation(fit_ND: Tensor, seed: int) -> Arrange:
+def _by_positive_activation(fit_ND: Tensor) -> Arrange:
     arrange = _falling(expected_activation(fit_ND.relu()))
     return lambda z_ND: arrange(z_ND.relu())
 
 
-def _by_components(fit_ND: Tensor, seed: int) -> Arrange:
+def _by_components(fit_ND: Tensor) -> Arrange:
     """Principal components, the largest first."""
     mean_D = fit_ND.double().mean(dim=0)
     centred_ND = fit_ND.double() - mean_D
@@ -208,17 +201,20 @@ def _by_components(fit_ND: Tensor, seed: int) -> Arrange:
 
 def _falling(weight_D: Tensor) -> Arrange:
     """The features with the largest weights first; of equal ones the first."""
-    places_D = weight_D.argsort(descending=True, stable=True)
+    return _at(weight_D.argsort(descending=True, stable=True))
+
+
+def _at(places_D: Tensor) -> Arrange:
     return lambda z_ND: z_ND[:, places_D]
 
 
-# Each makes an order from features and a seed.
-ORDERS: Mapping[str, Callable[[Tensor, int], Arrange]] = {
-    "first": lambda fit_ND, seed: lambda z_ND: z_ND,
-    "random": _at_random,
-    "expected activation": lambda fit_ND, seed: _falling(expected_activation(fit_ND)),
+# Each makes an order from features.
+ORDERS: Mapping[str, Callable[[Tensor], Arrange]] = {
+    "first": lambda fit_ND: lambda z_ND: z_ND,
+    "random": lambda fit_ND: _at(random_order(SEED, 0, fit_ND.shape[1])),
+    "expected activation": lambda fit_ND: _falling(expected_activation(fit_ND)),
     "non-negative expected activation": _by_positive_activation,
-    "variance": lambda fit_ND, seed: _falling(fit_ND.double().var(dim=0)),
+    "variance": lambda fit_ND: _falling(fit_ND.double().var(dim=0)),
     "pca": _by_components,
 }
 
@@ -257,10 +253,6 @@ class Clean:
         """The features that were learned."""
         return [each for each in self.sets if each.name not in (*BASELINES, INITIAL)]
 
-    def labelled(self, name: str) -> Labelled:
-        """Some features, with their bank in memory: probes and curves take all of it."""
-        return self.known[name].in_memory()
-
     @property
     def protocol(self) -> str:
         """The frozen classifier: the linear probe, unless only the vote was requested."""
@@ -270,7 +262,7 @@ class Clean:
     def classifiers(self) -> dict[str, Frozen]:
         """The frozen classifier of each of the features that were learned, as it is measured on clean queries."""
         found = {}
-        for name, known in ((each.name, self.labelled(each.name)) for each in self.own):
+        for name, known in ((each.name, self.known[each.name].in_memory()) for each in self.own):
             if self.protocol == PROBE:
                 probe = probe_of(known)
                 found[name] = Frozen(probe.predict, probe_settings(probe, known.inverse_penalty))
@@ -371,6 +363,8 @@ def _curves(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list
     figures: list[EvaluationRow] = []
     with reporter.bar("selections of features", len(clean.own) * len(metrics) * len(orders)) as advance:
         for each, metric, order in itertools.product(clean.own, metrics, orders):
-            figures += selection_figures(each.name, clean.labelled(each.name), metric, order, asked.selection_step)
+            figures += selection_figures(
+                each.name, clean.known[each.name].in_memory(), metric, order, asked.selection_step
+            )
             advance()
     return figures
