@@ -123,7 +123,15 @@ class ContrastiveModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """The optimiser, and its schedule by update."""
         optimizer = build_optimizer(self.method, self._optim)
-        schedule = _schedule(self._optim, self.trainer)
+        settings, num_steps, num_epochs = self._optim, self.trainer.estimated_stepping_batches, self.trainer.max_epochs
+        num_epochs = num_epochs if num_epochs is not None and num_epochs > 0 else 1
+        if settings.warmup_epochs == "auto":
+            settings = settings.model_copy(update={"warmup_epochs": round(WARMUP_SHARE * num_epochs, 2)})
+        if math.isfinite(num_steps):
+            num_batches = math.ceil(num_steps / num_epochs)
+            schedule = build_schedule(settings, num_epochs=num_epochs, batches_per_epoch=num_batches)
+        else:
+            schedule = Schedule(float(settings.learning_rate), num_steps=2**62, num_warmup=0, final_share=1.0)
         for group in optimizer.param_groups:
             group["lr"] = schedule.peak
         scheduler = LambdaLR(optimizer, lambda step: schedule(min(step, schedule.num_steps)) / schedule.peak)
@@ -244,16 +252,6 @@ def _optim_settings(asked: Mapping[str, Any]) -> OptimSettings:
     if settings.weight_decay == "auto":
         filled["weight_decay"] = WEIGHT_DECAY[settings.name]
     return settings.model_copy(update=filled)
-
-
-def _schedule(settings: OptimSettings, trainer: pl.Trainer) -> Schedule:
-    num_steps = trainer.estimated_stepping_batches
-    num_epochs = trainer.max_epochs if trainer.max_epochs is not None and trainer.max_epochs > 0 else 1
-    if not math.isfinite(num_steps):
-        return Schedule(peak=float(settings.learning_rate), num_steps=2**62, num_warmup=0, final_share=1.0)
-    if settings.warmup_epochs == "auto":
-        settings = settings.model_copy(update={"warmup_epochs": round(WARMUP_SHARE * num_epochs, 2)})
-    return build_schedule(settings, num_epochs=num_epochs, batches_per_epoch=math.ceil(num_steps / num_epochs))
 
 
 def _parts(batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -130,11 +130,8 @@ class TableFile:
         arrow = require_arrow(path.suffix)
         self._errors = (OSError, ValueError, KeyError, MemoryError, arrow.ArrowException)
         try:
-            if shards:
-                self._chunks = _joined([_parquet_chunks(arrow, shard) for shard in shards])
-            else:
-                is_parquet = path.suffix == PARQUET_SUFFIX
-                self._chunks = _parquet_chunks(arrow, path) if is_parquet else _ipc_chunks(arrow, path)
+            chunks_of = _parquet_chunks if shards or path.suffix == PARQUET_SUFFIX else _ipc_chunks
+            self._chunks = _joined([chunks_of(arrow, each) for each in shards or (path,)])
             num_rows, num_bytes = sum(self._chunks.lengths), self._chunks.num_bytes
             # Each row gets a name, before any of them is read.
             if min(self._chunks.lengths, default=0) < 0 or num_rows > num_bytes:

@@ -138,8 +138,14 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             TypeError: sparse samples.
             RunError: ``out`` exists.
         """
-        # First: a mistake in the parameters shows whatever the data are.
-        self._check_own_parameters()
+        # First: a mistake in the parameters, here in those that `cp.train` does not have, shows whatever the data are.
+        self._check_layer()
+        if not isinstance(self.verbose, Integral) or self.verbose < 0:
+            raise UsageError(f"verbose must be a whole number >= 0, got {self.verbose!r}")
+        if not isinstance(self.out, str | Path | None):
+            raise UsageError(f"out must be the path of a folder, or None, got {self.out!r}")
+        if read_ranks(os.environ).world_size > 1:
+            raise UsageError("ContrastiveEncoder trains in one process; several ranks train with cp.train")
         asked = train_arguments(self.get_params(deep=False), seed_of(self.random_state))
         samples, labels = self._checked(X, y)
         if labels is not None:  # all samples are there to be learned from: who wants some held out splits them off
@@ -218,16 +224,6 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _needs_labels(self) -> bool:
         """Whether the method learns from labels; an unknown one is not judged here."""
         return isinstance(self.method, str) and self.method in METHODS and METHODS[self.method].needs_labels
-
-    def _check_own_parameters(self) -> None:
-        """Those that ``cp.train`` does not have."""
-        self._check_layer()
-        if not isinstance(self.verbose, Integral) or self.verbose < 0:
-            raise UsageError(f"verbose must be a whole number >= 0, got {self.verbose!r}")
-        if not isinstance(self.out, str | Path | None):
-            raise UsageError(f"out must be the path of a folder, or None, got {self.out!r}")
-        if read_ranks(os.environ).world_size > 1:
-            raise UsageError("ContrastiveEncoder trains in one process; several ranks train with cp.train")
 
     def _check_layer(self) -> None:
         if self.layer not in LAYERS:

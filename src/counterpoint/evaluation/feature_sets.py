@@ -104,7 +104,11 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
         layers = (REPRESENTATION,)  # what comes from elsewhere has no embedding of its own
     sets: list[FeatureSet] = []
     content: list[np.ndarray] = []
-    for ending, encoder in _encoders(subject, asked.checkpoint):
+    encoders = [("", subject.encoder)]
+    if asked.checkpoint is not None and (folder := subject.folder) is not None:
+        steps = steps_asked(folder, asked.checkpoint)
+        encoders = [(f" at step {step}", encoder_at(folder, subject.encoder, step)) for step in steps]
+    for ending, encoder in encoders:
         # An encoder's own classifier, whose row is the embedding's, takes the representation.
         needed = layers if encoder.classifier is None else tuple(dict.fromkeys((*layers, REPRESENTATION)))
         found = _passed(encoder, subject, needed, f"features{ending}", reporter, cache=asked.cache)
@@ -127,13 +131,6 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
     name = PIXELS if subject.source.kind == "images" else INPUT
     sets.append(FeatureSet(name, components.scores, components.about))
     return FeatureSets(tuple(sets), np.concatenate(content))
-
-
-def _encoders(subject: Subject, checkpoint: str | None) -> list[tuple[str, Encoder]]:
-    if checkpoint is None or subject.folder is None:
-        return [("", subject.encoder)]
-    steps = steps_asked(subject.folder, checkpoint)
-    return [(f" at step {step}", encoder_at(subject.folder, subject.encoder, step)) for step in steps]
 
 
 def _passed(

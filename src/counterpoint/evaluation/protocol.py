@@ -120,7 +120,13 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     if altered := altered_pictures(subject):
         reporter.say(f"{altered.sentence}: every figure is of input that the encoder was never trained on")
     ood = open_ood(subject, asked, reporter)
-    measurable = _measurable(chosen, asked, reporter, takes_all=takes_all)
+    for metric in chosen:
+        if metric.needs and not asked.corruptions:
+            if not takes_all:
+                raise UsageError(f"{metric.name} needs --corruptions")
+            reporter.say(f"{metric.name} is left out: it needs --corruptions")
+    # That of corruptions is measured with them, whether it is named or not.
+    measurable = tuple(each for each in chosen if not each.needs)
     split = described_split(subject, bank, queries)
     if split.num_unlabelled:
         reporter.say(f"{split.num_unlabelled:,} samples without a label take no part")
@@ -140,19 +146,6 @@ def evaluate_opened(subject: Subject, asked: EvaluationSettings, reporter: Repor
     record = EvaluationRecord(**facts, split=split, rows=rows)
     path = write_evaluation(record, subject, asked, reporter)
     return Evaluation(record, path, subject.name)
-
-
-def _measurable(
-    chosen: Sequence[Metric], asked: EvaluationSettings, reporter: Reporter, *, takes_all: bool
-) -> tuple[Metric, ...]:
-    """The metrics that have what they need; all metrics that were requested by name must have it."""
-    for metric in chosen:
-        if metric.needs and not asked.corruptions:
-            if not takes_all:
-                raise UsageError(f"{metric.name} needs --corruptions")
-            reporter.say(f"{metric.name} is left out: it needs --corruptions")
-    # That of corruptions is measured with them, whether it is named or not.
-    return tuple(each for each in chosen if not each.needs)
 
 
 def _figures(

@@ -73,7 +73,13 @@ def pairs_of_run(
     if loss is None:
         return PairRecord(why=why, copy_share=near.copy_share, nearest=nearest)
     run_batch = int(settings.batch_size)
-    batches = _batches(views, labels_N, near, run_batch, settings.seed)
+    z0_ND, z1_ND = (view.double() for view in views)
+    at_most = min(MOST_BATCHES, max(FEWEST_BATCHES, SOME_SAMPLES // run_batch))
+    generator = torch.Generator().manual_seed(settings.seed)
+    batches = [
+        PairBatch(z0_ND[at], z1_ND[at], None if labels_N is None else labels_N[at], near.is_copy_NN[at][:, at])
+        for at in drawn_batches(len(z0_ND), run_batch, at_most=at_most, generator=generator)
+    ]
     return PairRecord(
         loss=loss.card.name,
         temperature=_temperature(settings, loss),
@@ -83,18 +89,6 @@ def pairs_of_run(
         nearest=nearest,
         **_figures([batch_attention(cast(WeighingLoss, loss), batch) for batch in batches]),  # pyright: ignore[reportArgumentType]
     )
-
-
-def _batches(
-    views: tuple[Tensor, Tensor], labels_N: Tensor | None, near: NearSamples, size: int, seed: int
-) -> list[PairBatch]:
-    z0_ND, z1_ND = (view.double() for view in views)
-    at_most = min(MOST_BATCHES, max(FEWEST_BATCHES, SOME_SAMPLES // size))
-    drawn = drawn_batches(len(z0_ND), size, at_most=at_most, generator=torch.Generator().manual_seed(seed))
-    return [
-        PairBatch(z0_ND[at], z1_ND[at], None if labels_N is None else labels_N[at], near.is_copy_NN[at][:, at])
-        for at in drawn
-    ]
 
 
 def _small(source: Source, positions_N: Tensor) -> Tensor:
