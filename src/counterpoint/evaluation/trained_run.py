@@ -144,7 +144,7 @@ def open_trained(
     if data is None:
         raise UsageError(f"{known.path} was trained on an array in memory; pass it as data=")
     columns = AUTO if trained.card.table is None else str(known.path)
-    asked = _source_settings(settings, trained.card.in_shape, part, is_own_data=is_own_data, columns=columns)
+    asked = source_settings(settings, trained.card.in_shape, part=part, is_own_data=is_own_data, columns=columns)
     is_own_data &= not part  # unless the content turns out to be that of the run
     source = open_samples(data, asked.model_dump(), labels, reporter)
     began = status.data_fingerprint or source.fingerprint
@@ -174,7 +174,7 @@ def open_trained(
         is_own_record=is_own_data and is_as_it_was,
         own_views=own_views,
         own_loss=None if known.loss is None else as_loss(known.loss),
-        opens=for_other_data(settings, trained.card.in_shape, columns),
+        opens=source_settings(settings, trained.card.in_shape, columns=columns),
     )
 
 
@@ -188,20 +188,15 @@ def _own_array(data: Any, own_labels: Any, began: str) -> Source | None:
     return None
 
 
-def for_other_data(settings: TrainSettings, in_shape: tuple[int, ...], columns: str = AUTO) -> SourceSettings:
-    """How a run's encoder takes samples that are not its own; of rows of a table ``columns`` names the run."""
-    return _source_settings(settings, in_shape, {}, is_own_data=False, columns=columns)
-
-
-def _source_settings(
+def source_settings(
     settings: TrainSettings,
     in_shape: tuple[int, ...],
-    part: Mapping[str, Any],
     *,
-    is_own_data: bool,
+    part: Mapping[str, Any] = MappingProxyType({}),
+    is_own_data: bool = False,
     columns: str = AUTO,
 ) -> SourceSettings:
-    """How to open the data: at the size the encoder was trained with, with the labels that belong to them."""
+    """How a run's encoder takes samples: at its size, with their own labels; of a table ``columns`` names the run."""
     asked = settings.source.model_dump()
     asked["image_size"] = source_side(in_shape)
     if not is_own_data and settings.source.labels != "none":

@@ -23,7 +23,7 @@ from counterpoint.evaluation.evaluation_settings import EvaluationSettings
 from counterpoint.evaluation.feature_sets import INITIAL
 from counterpoint.evaluation.protocol import evaluate_opened
 from counterpoint.evaluation.subject import beside, open_queries
-from counterpoint.evaluation.trained_run import for_other_data, open_trained, read_resolved
+from counterpoint.evaluation.trained_run import open_trained, read_resolved, source_settings
 from counterpoint.nn.trained import load_encoder
 from counterpoint.runs.resolve import crop_and_flip, resolve_holdout, training_part, usual_batch
 from counterpoint.runs.training import train_from
@@ -165,7 +165,7 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
     reporter = Reporter(quiet=True)
     source = open_given(settings, given, reporter, initial_weights(settings))
     if test_data is not None:
-        opens = for_other_data(settings, source.shape, settings.source.columns)
+        opens = source_settings(settings, source.shape, columns=settings.source.columns)
         joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
     views = {} if "preset" in settings.views.model_fields_set else {"views": crop_and_flip(source)}
     return views, len(training_part(resolve_holdout(settings, source).settings, source).positions)
