@@ -14,11 +14,13 @@ from sklearn.datasets import load_digits
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean, scene
 from counterpoint.audit import audited_data, auditing, picture_pass
-from counterpoint.audit.audit_record import Audit, read_audit
+from counterpoint.audit.audit_record import Audit
 from counterpoint.audit.audited_data import AuditedData, Share
 from counterpoint.cli.main import main
 from counterpoint.core.arrow_files import TableFile, TextColumn, write_columns
 from counterpoint.core.errors import UsageError
+from counterpoint.core.files import read_json
+from counterpoint.core.run_records import read_record
 from failing_disk import FAULTS, FailingDisk
 
 EXPECTED_OF_FEW = {"few-samples"}  # of tests, whose folders are small
@@ -407,7 +409,8 @@ def test_the_record_is_read_again_as_it_was_written(tmp_path: Path, rng: np.rand
     plant(save_clean(tmp_path / "photos", rng, 8), rng)
     found = look(tmp_path / "photos")
     assert found.pictures
-    again = read_audit(found.save(tmp_path / "audit.json"))
+    path = found.save(tmp_path / "audit.json")
+    again = read_record(Audit, read_json(path), str(path))
     assert again == found.model_copy(update={"pictures": {}})
     assert again.left_out() == found.left_out()
 

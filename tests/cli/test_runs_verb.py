@@ -19,6 +19,3 @@ def test_the_table_and_its_json(
     assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [["one", "done"], ["two", "done"]]
     assert main(["runs", "--json"]) == 0
     assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["one", "two"]
-    with pytest.raises(SystemExit):
-        main(["runs", "--delete", "one"])
-    assert "runs --delete is gone: remove the folder" in capsys.readouterr().err

@@ -58,19 +58,6 @@ def test_a_mistake_gets_one_line_and_code_two(
     assert len(shown.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("flag", "instead"), [("--bounds", "python -m reproductions.mio2021.linear_rate RUN"), ("--vectors", "eigsh")]
-)
-def test_flags_that_left_say_what_takes_their_place(
-    flag: str, instead: str, run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["spectrum", str(run), flag])
-    assert left.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert instead in line
-
-
 def test_what_was_written_says_what_is_proven_of_a_linear_rate(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spectrum", str(run), *FAST, "--checkpoint", "all", "-q"]) == 0
     capsys.readouterr()

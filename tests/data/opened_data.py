@@ -32,3 +32,11 @@ def refusal(data: Any, given: Any = None, **settings: Any) -> str:
 
 def samples_of(source: Source) -> torch.Tensor:
     return source.store.fetch(range(len(source)))
+
+
+def labels_of(source: Source) -> dict[str, str | None]:
+    assert source.labels is not None
+    return {
+        name: source.class_names[number] if number >= 0 else None
+        for name, number in zip(source.sample_names, source.labels.tolist(), strict=True)
+    }

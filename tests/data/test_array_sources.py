@@ -230,20 +230,3 @@ def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, place: str) -> Non
     assert not fired.exists()
     Path.touch(fired)  # the bomb would have worked
     assert fired.exists()
-
-
-# --- names and paths
-
-
-def test_no_data_says_what_to_give() -> None:
-    message = refusal(None)
-    assert all(word in message for word in ("--data digits", "FOLDER", ".npy", ".npz"))
-
-
-def test_a_missing_path_and_a_mistyped_name_say_so(tmp_path: Path) -> None:
-    assert "no such file or folder" in refusal(tmp_path / "missing")
-    assert "did you mean 'digits'?" in refusal("digitss")
-    (tmp_path / "notes.md").write_text("hello", encoding="utf-8")
-    message = refusal(tmp_path / "notes.md")
-    assert "neither a folder" in message
-    assert ".parquet" in message

@@ -10,9 +10,8 @@ from PIL import Image
 
 from counterpoint.data.formats import image_files, indexed_images
 from counterpoint.data.formats.image_files import decode, decode_square, read_size
-from counterpoint.data.source import Source
 from data import picture_files as pictures
-from data.opened_data import open_data, refusal
+from data.opened_data import labels_of, open_data, refusal
 
 
 @pytest.fixture
@@ -176,14 +175,6 @@ def test_the_side_is_chosen_from_the_pictures(
 
 
 # --- labels
-
-
-def labels_of(source: Source) -> dict[str, str | None]:
-    assert source.labels is not None
-    return {
-        name: source.class_names[number] if number >= 0 else None
-        for name, number in zip(source.sample_names, source.labels.tolist(), strict=True)
-    }
 
 
 def test_sub_folders_are_classes(folder: Path, rng: np.random.Generator) -> None:

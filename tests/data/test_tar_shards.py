@@ -19,19 +19,11 @@ from counterpoint.data.manifest import Remark
 from counterpoint.data.source import Source
 from counterpoint.data.stores import Located
 from data import shard_files as files
-from data.opened_data import silent
+from data.opened_data import labels_of, silent
 
 
 def open_tar(path: Path, **settings: Any) -> Source:
     return tar_shards.open_shards(path, SourceSettings(**{"image_size": 16, **settings}), silent)
-
-
-def labels_of(source: Source) -> dict[str, str | None]:
-    assert source.labels is not None
-    return {
-        name: source.class_names[number] if number >= 0 else None
-        for name, number in zip(source.sample_names, source.labels.tolist(), strict=True)
-    }
 
 
 def skipped(source: Source) -> dict[str, str]:

@@ -151,9 +151,12 @@ def test_a_local_view_of_everything_is_a_view_of_its_number(generator: torch.Gen
         assert_close(local[number], (draw(plan, samples, ids, view=2 + number) - 0.5) / 2.0)
 
 
-def test_the_second_of_a_pair_of_images_is_what_view_1_is_drawn_from(generator: torch.Generator) -> None:
-    first, second = random_images(generator, 2, 5, 3, 16, 16)
-    ids, drawer = torch.arange(5), ViewDrawer(EVERYTHING, torch.full((3,), 0.4), torch.full((3,), 0.2), SEED)
+@pytest.mark.parametrize(("plan", "shape"), [(EVERYTHING, (3, 16, 16)), (PRESETS["vectors"], (7,))])
+def test_the_second_of_a_pair_is_what_view_1_is_drawn_from(
+    plan: ViewPlan, shape: tuple[int, ...], generator: torch.Generator
+) -> None:
+    first, second = random_images(generator, 2, 5, *shape)
+    ids, drawer = torch.arange(5), ViewDrawer(plan, torch.full(shape[:1], 0.4), torch.full(shape[:1], 0.2), SEED)
     views = drawer.two_views(first, ids, EPOCH, second)
     assert torch.equal(views[0], drawer.two_views(first, ids, EPOCH)[0])
     assert torch.equal(views[1], drawer.two_views(second, ids, EPOCH)[1])
@@ -168,14 +171,6 @@ def test_a_caption_vector_is_returned_as_it_is(dtype: torch.dtype, generator: to
     assert torch.equal(view, drawer.two_views(images, torch.arange(5), EPOCH)[0])
     assert torch.equal(caption, captions.float())
     assert caption.dtype == torch.float32
-
-
-def test_pairs_of_vectors_of_one_shape_are_both_drawn(generator: torch.Generator) -> None:
-    first, second = torch.rand(2, 5, 7, generator=generator)
-    drawer = ViewDrawer(PRESETS["vectors"], torch.zeros(7), torch.ones(7), SEED)
-    views = drawer.two_views(first, torch.arange(5), EPOCH, second)
-    assert torch.equal(views[0], drawer.two_views(first, torch.arange(5), EPOCH)[0])
-    assert torch.equal(views[1], drawer.two_views(second, torch.arange(5), EPOCH)[1])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

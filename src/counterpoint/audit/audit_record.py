@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterpoint.core.data_settings import SourceSettings
-from counterpoint.core.files import read_json, write_json
-from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
+from counterpoint.core.files import write_json
+from counterpoint.core.run_records import Figure, Listed, Record, Text
 from counterpoint.diagnostics.finding import LEVELS, JudgedFact, Level
 
 WIDTH, INDENT = 100, " " * 11
@@ -19,6 +19,7 @@ NUM_NAMED = 5  # files that one line of the text names
 MOST_NAMED = 1000  # files that the record of one observation names
 FORMAT = 1
 AGAINST = "against"  # the part that data to compare with are
+# Names of parts that are kept for tests, in lower case.
 TEST_PARTS = frozenset({"test", "testing", "val", "valid", "validation", "dev", "eval", AGAINST})
 
 
@@ -199,7 +200,9 @@ class Audit(Record):
             is_needless = not near_copies or any(name in gone for name in group.names)
             if not group.is_equal and is_needless:
                 continue
-            trained = [name for name, part in zip(group.names, group.splits, strict=False) if not is_for_tests(part)]
+            trained = [
+                name for name, part in zip(group.names, group.splits, strict=False) if part.lower() not in TEST_PARTS
+            ]
             is_shared = 0 < len(trained) < len(group.splits)
             gone.update(dict.fromkeys(trained if is_shared else group.names[1:]))
         first = next(iter(self.passport.splits), None)  # of several parts, the one that training opens
@@ -254,24 +257,6 @@ class Audit(Record):
                 f"{cue.name}: {cue.accuracy:.1%} [{cue.low:.1%}, {cue.high:.1%}] right, by chance {cue.majority:.1%}"
             )
         return lines
-
-
-def read_audit(path: Path) -> Audit:
-    """Read what ``Audit.save`` wrote.
-
-    Raises:
-        RunError: missing, damaged, or not the record of an audit.
-    """
-    return read_record(Audit, read_json(path), str(path))
-
-
-def is_for_tests(part: str) -> bool:
-    """Whether a part of the data is kept for tests, by its name.
-
-    >>> is_for_tests("Test"), is_for_tests("train"), is_for_tests("")
-    (True, False, False)
-    """
-    return part.lower() in TEST_PARTS
 
 
 def needed_max_bad(num_bad: float, number: float) -> float | None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any
 
-from counterpoint.audit.audit_record import Audit, needed_max_bad, read_audit
+from counterpoint.audit.audit_record import Audit, needed_max_bad
 from counterpoint.audit.auditing import audit
 from counterpoint.audit.step_timing import Timing, timings
 from counterpoint.core.errors import UsageError
-from counterpoint.core.files import write_text
-from counterpoint.core.run_records import Figure, Listed, Record, Text
+from counterpoint.core.files import read_json, write_text
+from counterpoint.core.run_records import Figure, Listed, Record, Text, read_record
 from counterpoint.core.terminal_text import shown
 from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import dump_yaml, nest
@@ -36,6 +36,11 @@ EXCLUDE_FILE = "exclude.txt"  # until the config has a name
 ON_CPU = (("resnet9", 64), ("resnet9", 32), ("resnet9-narrow", 64), ("resnet9-narrow", 32), ("convnet", 32))
 ON_GPU = (("resnet18", 128), ("resnet18", 64), ("resnet18", 32), ("resnet9", 32))
 MOST_EPOCHS = 200
+REST = (
+    ("batch_size", "medium", "rule of thumb"),
+    ("temperature", "medium", "paper"),
+    ("projector.features", "low", "rule of thumb"),
+)
 MILD_JITTER, COLOUR_MATTERS = 0.1, 0.15  # strength, and skill of the cue from which colour is kept
 
 
@@ -176,7 +181,7 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     reporter = Reporter(quiet=quiet)
     if known is None:
         known = audit(data, quiet=quiet, **source)
-    found = known if isinstance(known, Audit) else read_audit(Path(known))
+    found = known if isinstance(known, Audit) else read_record(Audit, read_json(Path(known)), str(known))
     if (found.passport.num_good or 0) < 4:
         raise UsageError(f"{found.name} has {found.passport.num_good or 0} usable samples; training needs at least 4")
     draft = Draft()
@@ -192,7 +197,11 @@ def recommend(  # noqa: PLR0913 (its signature is published)
     draft.put("method", method, METHOD_REASONS[method], sure, method_named(method).source)
     timing = _measured(draft, found, minutes, reporter)
     _about_views(draft, found, timing)
-    _about_rest(draft, timing)
+    # Batch, temperature and dimensions, as training would choose them, unless they have no effect.
+    for path, confidence, basis in REST:
+        value = attrgetter(path)(timing.resolution.settings)
+        if path not in timing.resolution.idle and value != "auto":
+            draft.put(path, value, timing.resolution.reasons.get(path, "the method's default"), confidence, basis)
     return _timed(draft, timing, minutes).model_copy(update={"exclude": gone})
 
 
@@ -290,19 +299,6 @@ def _about_views(draft: Draft, found: Audit, timing: Timing) -> None:
         draft.put("views.jitter_strength", MILD_JITTER, f"{reason}kept mild", "medium", "measured here")
         if isinstance(known.views.grayscale, float) and known.views.grayscale > 0:
             draft.put("views.grayscale", 0.0, "as above: grey views would hide the colours", "medium", "measured here")
-
-
-def _about_rest(draft: Draft, timing: Timing) -> None:
-    """Batch, temperature and dimensions, as training would choose them, unless they have no effect."""
-    for path, confidence, basis in (
-        ("batch_size", "medium", "rule of thumb"),
-        ("temperature", "medium", "paper"),
-        ("projector.features", "low", "rule of thumb"),
-    ):
-        value = attrgetter(path)(timing.resolution.settings)
-        if path in timing.resolution.idle or value == "auto":
-            continue
-        draft.put(path, value, timing.resolution.reasons.get(path, "the method's default"), confidence, basis)
 
 
 def _timed(draft: Draft, timing: Timing, minutes: float) -> Recommendation:

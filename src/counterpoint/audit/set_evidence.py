@@ -16,11 +16,11 @@ from torch import Tensor
 from counterpoint.audit.audit_record import (
     AGAINST,
     MOST_NAMED,
+    TEST_PARTS,
     Cue,
     DuplicateGroup,
     Observation,
     amount,
-    is_for_tests,
 )
 from counterpoint.audit.audited_data import AuditedData
 from counterpoint.audit.class_cues import LEAST_SIDE, ClassCue, class_cues
@@ -89,7 +89,7 @@ class SetEvidence:
     @cached_property
     def is_test(self) -> np.ndarray:
         """Which samples are of a part that is kept for tests."""
-        is_test = np.array([is_for_tests(share.name) for share in self.collection.shares], bool)
+        is_test = np.array([share.name.lower() in TEST_PARTS for share in self.collection.shares], bool)
         return is_test[self.collection.part_of]
 
     @cached_property

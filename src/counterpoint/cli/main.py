@@ -143,7 +143,6 @@ def _complain(prog: str, error: object, code: int) -> int:
 
 
 def _ranks() -> Ranks:
-    """This process among those started together."""
     try:
         return read_ranks(os.environ)
     except UsageError:  # the error itself is on its way

@@ -242,15 +242,7 @@ def _write_all(
 
 
 def _tried(name: str, work: _Work, *, skips: bool) -> ExportedFormat | str:
-    """Write a format beside what is in the folder, open it again, and compare.
-
-    Returns:
-        The format; or why it cannot be made, and what it left in the folder is removed then.
-
-    Raises:
-        UsageError: it cannot be made, and ``skips`` is false.
-        RunError: it does not answer as torch does.
-    """
+    """Write a format beside what is in the folder, open it again, and compare; or say why it cannot be made."""
     way, began, before = WAYS[name], time.perf_counter(), set(files_in(work.folder))
     try:
         versions = {"torch": torch.__version__, **way.versions()}

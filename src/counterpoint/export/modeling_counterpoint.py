@@ -174,7 +174,6 @@ class Diagonal(nn.Module):
 
 
 def _built(plan: dict[str, Any]) -> nn.Module:
-    """The module that a plan describes."""
     kind, rest = plan["type"], {name: value for name, value in plan.items() if name != "type"}
     if kind in TORCH_LAYERS:
         tupled = {name: tuple(value) if isinstance(value, list) else value for name, value in rest.items()}

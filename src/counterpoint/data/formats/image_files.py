@@ -283,7 +283,8 @@ def _is_turn_hidden(image: Image.Image) -> bool:
 
 def _check_bytes(image: Image.Image, *, is_turned: bool) -> int:
     """Bytes that decoding takes, if they are not too many; 0 where they need not be counted."""
-    if is_small(image):
+    # Too few bytes to be counted, whatever its format.
+    if image.width * image.height * MOST_BYTES + ROW_BYTES * (image.width + image.height) < UNCOUNTED_BYTES:
         return 0
     needed = decoded_bytes(image, is_turned=is_turned)
     if needed > MAX_DECODED_BYTES:
@@ -321,11 +322,6 @@ def _tile_to_rgb(image: Image.Image) -> Image.Image:
         paper = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
         return Image.alpha_composite(paper, rgba).convert("RGB")
     return image.convert("RGB")
-
-
-def is_small(image: Image.Image) -> bool:
-    """Whether a picture takes too few bytes to be counted, whatever its format."""
-    return image.width * image.height * MOST_BYTES + ROW_BYTES * (image.width + image.height) < UNCOUNTED_BYTES
 
 
 def decoded_bytes(image: Image.Image, *, is_turned: bool) -> int:

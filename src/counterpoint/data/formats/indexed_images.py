@@ -222,11 +222,7 @@ def _index(listing: Listing, known: Known, progress: Progress, pixels_N: Tensor 
 
 
 def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Row]) -> None:
-    """Stop when samples are not those that were indexed; one that was bad before was never trained on and may change.
-
-    Raises:
-        DataError: some did; up to five are named.
-    """
+    """Stop when samples are not those that were indexed; one that was bad was never trained on and may change."""
     altered = []
     for row in rows:
         earlier = known.rows.get((row.file, row.name))

@@ -215,7 +215,6 @@ def _leaf(value: Any, texts: dict[int, str]) -> Any:
 
 
 def _atom(value: Any, texts: dict[int, str]) -> str | int | None:
-    """Text, a whole number or nothing."""
     if isinstance(value, bytes):
         # Once for each object: a list may hold one of a megabyte a million times.
         if id(value) not in texts:

@@ -150,7 +150,6 @@ PRESETS: Mapping[str, ViewPlan] = {
         jitter_saturation=0.5,
         blur=1.0,
         blur_second=0.1,
-        solarize=0.0,
         solarize_second=0.2,
         interpolation="bicubic",
     ),
