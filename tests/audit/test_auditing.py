@@ -385,6 +385,15 @@ def test_copies_among_other_vectors_are_leakage(rng: np.random.Generator) -> Non
         look(train, against=test[:, :4])
 
 
+def test_copies_among_other_tables_as_embed_writes_them_are_leakage(tmp_path: Path, rng: np.random.Generator) -> None:
+    rows = [",".join(map(str, row)) for row in rng.normal(size=(50, 2)).round(3)]
+    for name, own in (("train", rows[:30]), ("test", [*rows[30:], rows[4]])):
+        lines = ["name,label,v0,v1", *(f"{name} {at},x,{row}" for at, row in enumerate(own))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    found = look(tmp_path / "train.csv", against=tmp_path / "test.csv")
+    assert named(found, "leakage").split("\n") == ["against: test 20", "train 4", "against: test 20"]
+
+
 def test_rows_without_a_label_are_no_class(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("name,label,v0\na,x,1\nb,,2\nc,y,3\nd,y,4\n", encoding="utf-8")
     for found in (look(tmp_path / "x.csv"), look(np.arange(4.0)[:, None], labels=["x", None, "y", "y"])):

@@ -156,7 +156,7 @@ def collect(
             if path is not None and plan is not None and is_columns(path):  # by one plan equal rows are equal numbers
                 opened.append((AGAINST, open_columns(path, whole, progress, plan=plan)))
             else:
-                opened.append((AGAINST, open_source(against, whole, progress=progress)))
+                opened.append((AGAINST, _open(against, whole, None, progress)))
     kinds = {source.kind for _, source in opened}
     if len(kinds) > 1:
         raise UsageError("--against must be of the kind of the data: pictures with pictures, vectors with vectors")
