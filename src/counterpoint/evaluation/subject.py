@@ -94,7 +94,7 @@ class Subject:
         """
         if self.settings is not None:
             return view_drawer(self.settings, self.encoder.card, self.own_views)
-        looks = look(sample_pictures(self.source).pixels) if self.source.kind == "images" else None
+        looks = look(sample_pictures(self.source)) if self.source.kind == "images" else None
         preset, _ = choose_preset(self.source.kind, self.source.shape, looks)
         return _drawer(plan_views(ViewSettings(preset=preset)), self.encoder.card, seed=0)
 

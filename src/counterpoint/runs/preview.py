@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
+from torch import Tensor
 
 from counterpoint.core.array_layout import to_bytes, to_unit_float
 from counterpoint.core.counter_random import PURPOSE_SPLIT
@@ -16,9 +17,7 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.validation import build
 from counterpoint.data.order import random_order
 from counterpoint.data.views.drawer import ViewDrawer
-from counterpoint.data.views.image_statistics import Pictures
-from counterpoint.data.views.own_views import OwnViews
-from counterpoint.data.views.presets import ViewPlan, plan_views
+from counterpoint.data.views.presets import plan_views
 from counterpoint.engine.progress import Reporter
 from counterpoint.runs.resolve import Resolution, resolve_views
 from counterpoint.runs.user_inputs import Given, open_given, with_named_parts
@@ -72,20 +71,17 @@ def preview(
             "preview draws images; for vectors, views add --views.noise and drop --views.dropout of the features"
         )
     rows = random_order(asked.seed, 0, len(source), purpose=PURPOSE_SPLIT)[:num_samples]
-    shown = Pictures(rows, source.store.fetch(rows.tolist()))
     resolution = resolve_views(Resolution(asked), source, own=given.views)
     plan = plan_views(resolution.settings.views) if given.views is None else given.views
-    sheet = _sheet(shown, plan, resolution.settings.seed, num_views)
+    drawer = ViewDrawer(plan, torch.zeros(source.shape[0]), torch.ones(source.shape[0]), resolution.settings.seed)
+    sheet = _sheet(source.store.fetch(rows.tolist()), rows, drawer, num_views)
     write_atomically(path, sheet.save)
     why = resolution.reasons.get("views.preset", "as asked")
     reporter.say(f"views of preset {resolution.settings.views.preset} ({why}): {path}")
     return path
 
 
-def _sheet(pictures: Pictures, plan: ViewPlan | OwnViews, seed: int, num_views: int) -> Image.Image:
-    samples, rows = pictures.pixels, pictures.ids
-    neutral = torch.zeros(samples.shape[1]), torch.ones(samples.shape[1])  # as pictures: not normalised
-    drawer = ViewDrawer(plan, *neutral, seed)
+def _sheet(samples: Tensor, rows: Tensor, drawer: ViewDrawer, num_views: int) -> Image.Image:
     width, height = (num_views + 1) * (TILE + GAP) + 2 * GAP, len(rows) * (TILE + GAP) + GAP + HEADER
     sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)

@@ -178,7 +178,7 @@ def resolve_views(resolution: Resolution, source: Source, *, own: OwnViews | Non
         UsageError: a preset for other data, or own views that are none or are not at hand.
     """
     is_seen = source.kind == "images"
-    pixels = sample_pictures(source).pixels if is_seen else None
+    pixels = sample_pictures(source) if is_seen else None
     looks = None if pixels is None else look(pixels)
     resolution.fill("views.preset", lambda: choose_preset(source.kind, source.shape, looks))
     preset = resolution.settings.views.preset
@@ -200,7 +200,7 @@ def crop_and_flip(source: Source) -> dict[str, Any]:
     """Of the views that suit the data, the crop and the flip alone; vectors stay as they are."""
     if source.kind == "vectors":
         return {"preset": "none"}
-    preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source).pixels))
+    preset, _ = choose_preset(source.kind, source.shape, look(sample_pictures(source)))
     plan = PRESETS[preset]
     return {"preset": "none", "crop_scale": list(plan.crop_scale), "flip": plan.flip}
 

@@ -20,14 +20,6 @@ BLANK_RANGE = 2 * NOISE  # levels between the darkest and the lightest pixel of 
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Some pictures of a source: their ids (n,) and pixels (n, c, h, w)."""
-
-    ids: Tensor
-    pixels: Tensor
-
-
-@dataclass(frozen=True)
 class Looks:
     """What some pictures have in common.
 
@@ -50,11 +42,11 @@ class Looks:
         )
 
 
-def sample_pictures(source: Source) -> Pictures:
-    """The same few pictures of a source in every run on it."""
+def sample_pictures(source: Source) -> Tensor:
+    """The same few pictures of a source in every run on it, (n, c, h, w)."""
     # Not the run's seed: the preset that is chosen must not differ between runs on the same data.
     ids = random_order(SAMPLE_SEED, 0, len(source), purpose=PURPOSE_SPLIT)[:NUM_SAMPLED]
-    return Pictures(ids, source.store.fetch(ids.tolist()))
+    return source.store.fetch(ids.tolist())
 
 
 def look(pixels_NCHW: Tensor) -> Looks | None:
