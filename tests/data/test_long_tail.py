@@ -78,7 +78,6 @@ def test_explicit_counts_are_kept_to_the_sample() -> None:
     assert thinned.counts == (50, 7, 1) == class_sizes(labels[thinned.positions], 3)
     assert len(thinned.positions) == 58
     assert torch.equal(thinned.positions, thinned.positions.unique())
-    assert thinned.num_unlabelled == 5
 
 
 def test_what_is_kept_of_a_class_depends_on_that_class_alone() -> None:
@@ -101,7 +100,6 @@ def test_the_held_out_split_stays_as_it_is() -> None:
     assert thinned.counts == (80, 40, 20, 10) == class_sizes(labels[thinned.positions], 4)
     assert not set(thinned.positions.tolist()) & set(split.held_out.tolist())
     assert class_sizes(labels[split.held_out], 4) == (20,) * 4
-    assert thinned.num_unlabelled == 7
 
 
 # --- what cannot be

@@ -11,7 +11,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from counterpoint.audit.audit_record import MOST_NAMED, Observation, amount, counted, needed_max_bad
+from counterpoint.audit.audit_record import MOST_NAMED, TEST_PARTS, Observation, amount, counted, needed_max_bad
 from counterpoint.audit.class_cues import FILE_CUES
 from counterpoint.audit.set_evidence import MOSTLY, Check, SetEvidence, warned
 from counterpoint.core.numerics import unit_rows
@@ -171,7 +171,8 @@ def check_near(evidence: SetEvidence) -> Observation | None:
 
 def check_leakage(evidence: SetEvidence) -> Observation | None:
     """Copies of training pictures in a part that is kept for tests."""
-    is_test_N = evidence.is_test
+    is_test = np.array([share.name.lower() in TEST_PARTS for share in evidence.collection.shares], bool)
+    is_test_N = is_test[evidence.collection.part_of]
     if not is_test_N.any() or is_test_N.all():
         return None
     groups = [group for group in evidence.all_copies if len({bool(is_test_N[at]) for at in group}) == 2]

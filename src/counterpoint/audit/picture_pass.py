@@ -103,11 +103,6 @@ class Seen:
     looks: PictureStatistics
 
     @property
-    def is_good(self) -> np.ndarray:
-        """Which can be read."""
-        return np.array([not header.reason for header in self.headers], bool)
-
-    @property
     def sides(self) -> np.ndarray:
         """Shorter side of each, in pixels."""
         return np.array([min(header.width, header.height) for header in self.headers])

@@ -16,7 +16,6 @@ from torch import Tensor
 from counterpoint.audit.audit_record import (
     AGAINST,
     MOST_NAMED,
-    TEST_PARTS,
     Cue,
     DuplicateGroup,
     Observation,
@@ -85,12 +84,6 @@ class SetEvidence:
         """Usable samples of each class that has any."""
         counts = Counter([] if self.labels is None else self.labels[self.labels >= 0].tolist())
         return {self.collection.class_names[number]: counts[number] for number in sorted(counts)}
-
-    @cached_property
-    def is_test(self) -> np.ndarray:
-        """Which samples are of a part that is kept for tests."""
-        is_test = np.array([share.name.lower() in TEST_PARTS for share in self.collection.shares], bool)
-        return is_test[self.collection.part_of]
 
     @cached_property
     def equal(self) -> list[list[int]]:
@@ -176,7 +169,7 @@ class SetEvidence:
 
 def of_pictures(collection: AuditedData, seen: Seen) -> SetEvidence:
     """Everything that the checks of pictures look at; copies are looked for here."""
-    is_good_N = seen.is_good
+    is_good_N = np.array([not header.reason for header in seen.headers], bool)
     is_blank_N = is_good_N & (seen.looks.range_N < BLANK_RANGE)
     if is_blank_N.sum() > MOSTLY * is_good_N.sum():
         is_blank_N = is_good_N & (seen.looks.range_N == 0)  # drawings with hardly any ink, say

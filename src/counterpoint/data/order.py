@@ -187,12 +187,10 @@ class Thinned:
     Attributes:
         positions: positions in the source, ascending, (t,).
         counts: how many of each class, in the order of class numbers; empty without labels.
-        num_unlabelled: training samples without a label that were left out, because no class counts them.
     """
 
     positions: Tensor
     counts: tuple[int, ...]
-    num_unlabelled: int
 
 
 def is_thinned(settings: SourceSettings) -> bool:
@@ -205,7 +203,7 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
 
     A class keeps the first samples of its own fixed random order, so a smaller set is part of every larger one, and
     what happens to one class changes nothing in another. Samples without a label (-1) are left out where anything is
-    cut, and counted.
+    cut.
 
     Args:
         positions_T: training positions in the source, after the held-out split.
@@ -225,10 +223,10 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
             raise UsageError(
                 "source.imbalance, source.class_counts and source.label_share need labels; name them with source.labels"
             )
-        return Thinned(positions_T, (), 0)
+        return Thinned(positions_T, ())
     sizes = class_sizes(labels_N[positions_T], len(class_names))
     if not is_thinned(settings):
-        return Thinned(positions_T, sizes, 0)
+        return Thinned(positions_T, sizes)
     # The nearest whole number; at least one of a class that has any.
     counts = tuple(
         min(count, max(1, round(settings.label_share * count)))
@@ -240,9 +238,8 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
         # The class's own order, a function of the positions alone. 32 + 31 = 63 bits: an int64's sign stays clear.
         keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
         kept.append(members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]])
-    num_unlabelled = int((labels_N[positions_T] < 0).sum())
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
-    return Thinned(torch.cat(kept).sort().values, counts, num_unlabelled)
+    return Thinned(torch.cat(kept).sort().values, counts)
 
 
 def class_sizes(labels_T: Tensor, num_classes: int) -> tuple[int, ...]:
