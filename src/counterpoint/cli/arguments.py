@@ -168,20 +168,19 @@ def given(flags: BaseModel, model: type[BaseModel], but: Collection[str] = ()) -
     return {name: getattr(flags, name) for name in names}
 
 
-def subject_from(flags: SubjectFlags) -> str:
+def subject_from(subject: str | None, encoder: str | None) -> str:
     """The run, file of features or encoder that a verb was given.
 
     Raises:
         UsageError: none, two of them, or a path that is neither.
     """
-    if (flags.subject is None) == (flags.encoder is None):
+    if (subject is None) == (encoder is None):
         raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
-    if flags.encoder is not None:
-        return flags.encoder
-    assert flags.subject is not None
-    if not is_file_or_shards(flags.subject):
-        open_run(Path(flags.subject))  # before torch is loaded
-    return flags.subject
+    if subject is not None and not is_file_or_shards(subject):
+        open_run(Path(subject))  # before torch is loaded
+    found = encoder if subject is None else subject
+    assert found is not None
+    return found
 
 
 def array_or_name(text: str | None) -> Any:

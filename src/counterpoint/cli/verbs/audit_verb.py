@@ -1,13 +1,12 @@
 """`counterpoint audit`."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from counterpoint.cli.arguments import READ, EngineFlags, engine_from, option
-from counterpoint.cli.outputs import Level, health_code, page_writer
+from counterpoint.cli.outputs import Level, health_code, page_writer, print_found
 from counterpoint.core.files import check_new_file
-from counterpoint.core.terminal_text import shown, shown_lines
+from counterpoint.core.terminal_text import shown
 
 PLACE, SUMMARY = 4, "check data before training: contents and problems"
 TEACH = """Check data before training: formats and sizes, broken files, classes and their counts, copies and near
@@ -50,7 +49,7 @@ def run(flags: AuditFlags, settings: dict[str, Any]) -> int:
     write = page_writer(flags.out, "audit")
     where = {"engine": engine, "pieces": flags.pieces}
     found = audit(flags.data, against=flags.against, quiet=flags.quiet, **where, **settings.get("source", {}))
-    print(json.dumps(found.to_dict(), indent=1) if flags.json_file == "-" else shown_lines(found))
+    print_found(found, as_json=flags.json_file == "-")
     written = [file and found.save(file), write(found)]
     print(*(shown(path) for path in written if path is not None), sep="\n", end="\n" if any(written) else "")
     return health_code(found.level, flags.fail_on)

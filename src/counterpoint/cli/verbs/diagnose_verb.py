@@ -47,7 +47,7 @@ class DiagnoseFlags(JsonFlags, SubjectFlags, LookSettings):
 
 def run(flags: DiagnoseFlags, settings: dict[str, Any]) -> int:
     """Diagnose, and print the findings."""
-    subject = subject_from(flags)
+    subject = subject_from(flags.subject, flags.encoder)
     is_file = flags.encoder is None and is_file_or_shards(subject)
     if is_file and Path(subject).suffix not in FILES and not is_shard_folder(subject):
         raise UsageError(f"{subject} is neither a run folder nor a file of features ({', '.join(FILES)})")

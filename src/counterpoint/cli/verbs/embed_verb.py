@@ -59,7 +59,7 @@ def run(flags: EmbedFlags, settings: dict[str, Any]) -> None:
         if flags.data is not None:
             raise UsageError("with --encoder give the samples only: counterpoint embed --encoder NAME DATA --out FILE")
         flags = flags.model_copy(update={"data": flags.subject, "subject": None})
-    subject = subject_from(flags)
+    subject = subject_from(flags.subject, flags.encoder)
     look = {**given(flags, LookSettings), **settings.get("source", {}), "layer": flags.layer, "quiet": flags.quiet}
     engine = engine_from(flags)
     if flags.shards is not None or flags.share is not None or flags.engine != PROCESS:

@@ -58,7 +58,7 @@ def run(flags: EvaluateFlags, settings: dict[str, Any]) -> None:
         )
     folder = RunFolder(Path(flags.subject)) if flags.subject is not None and flags.encoder is None else None
     has_seeds = folder is not None and folder.holds_seeds
-    subject = flags.subject if has_seeds else subject_from(flags)
+    subject = flags.subject if has_seeds else subject_from(flags.subject, flags.encoder)
     asked = {name: getattr(flags, name) for name in SAMPLES} | given(flags, EvaluationSettings)
     asked |= settings.get("source", {}) | {"quiet": flags.quiet}
     engine = engine_from(flags)

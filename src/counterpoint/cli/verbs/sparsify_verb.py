@@ -1,14 +1,11 @@
 """`counterpoint sparsify`."""
 
-from pathlib import Path
 from typing import Any
 
-from counterpoint.cli.arguments import JsonFlags, Names, option
+from counterpoint.cli.arguments import JsonFlags, Names, option, subject_from
 from counterpoint.cli.outputs import print_folder, print_found
 from counterpoint.core.data_settings import Count
 from counterpoint.core.errors import UsageError
-from counterpoint.core.rundir import open_run
-from counterpoint.core.user_files import is_file_or_shards
 
 PLACE, SUMMARY = 27, "put a sparse non-negative code on features"
 TEACH = """Train a sparse code on the frozen features of a run, of an encoder from elsewhere or of a table: each sample
@@ -41,18 +38,14 @@ class SparsifyFlags(JsonFlags):
 
 def run(flags: SparsifyFlags, settings: dict[str, Any]) -> None:
     """Train the code, print its figures, and name the run folder."""
-    encoder = settings.pop("encoder", None)
-    if (flags.subject is None) == (encoder is None):
-        raise UsageError("give RUN (a run folder), a file of features, or --encoder NAME, and one of them only")
-    if flags.subject is not None and not is_file_or_shards(flags.subject):
-        open_run(Path(flags.subject))  # before torch is loaded
+    subject = subject_from(flags.subject, settings.pop("encoder", None))
     if odd := [text for text in flags.k if not (text.isascii() and text.isdigit())]:
         raise UsageError(f"k must be whole numbers, such as -k 8 or -k 2,4,8, got {odd[0]}")
     from counterpoint.runs.sparsifying import sparsify  # deferred: loads torch
 
     how = {"labels": flags.labels, "supervised": flags.supervised, "codes": flags.codes}
     how |= {"overwrite": flags.overwrite, "quiet": flags.quiet, "k": [int(text) for text in flags.k]}
-    made = sparsify(flags.subject or encoder, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
+    made = sparsify(subject, dims=flags.dims, data=settings.pop("data", None), **how, **settings)
     print_found(made, as_json=flags.as_json)
     if not flags.as_json:
         print_folder(made.run.path)
