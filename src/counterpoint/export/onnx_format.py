@@ -118,15 +118,7 @@ def write_onnx(network: ServedNetwork, path: Path) -> Answer:
             program = _program_of(network)
             how = {"dynamo": True, "verbose": False, "opset_version": OPSET, "optimize": True}
             written: Any = torch.onnx.export(program, **how, **names)
-            # Without the names of this machine's source files, and with a description.
-            model = written.model
-            for graph in (model.graph, *(function.graph for function in model.functions.values())):
-                for node in graph.all_nodes():
-                    node.metadata_props.clear()
-                    node.doc_string = None
-            model.metadata_props.clear()
-            model.metadata_props.update(network.described())
-            model.producer_name, model.producer_version = "counterpoint", __version__
+            _describe(written.model, network)
             written.save(str(path))
     except OSError:
         raise
@@ -157,6 +149,17 @@ def _opened(network: ServedNetwork, path: Path) -> Answer:
         return {name: torch.from_numpy(rows) for name, rows in zip(network.outputs, found, strict=True)}
 
     return answer
+
+
+def _describe(model: Any, network: ServedNetwork) -> None:
+    """Remove the names of this machine's source files from the graph, and add its description."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        for node in graph.all_nodes():
+            node.metadata_props.clear()
+            node.doc_string = None
+    model.metadata_props.clear()
+    model.metadata_props.update(network.described())
+    model.producer_name, model.producer_version = "counterpoint", __version__
 
 
 def _program_of(network: ServedNetwork) -> Any:
