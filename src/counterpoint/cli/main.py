@@ -78,10 +78,8 @@ def exit_code(prog: str, act: Callable[[], int], *, trains: bool = False) -> int
     except OSError as error:
         code = USAGE if error.errno == errno.ENAMETOOLONG else FAILED  # a path that was given, not the disk
         return _complain(prog, error, code)
-    except MemoryError:
-        return _complain(prog, NO_MEMORY, FAILED)
-    except RuntimeError as error:
-        if str(error) != NO_THREAD:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and str(error) != NO_THREAD:
             raise
         return _complain(prog, NO_MEMORY, FAILED)
     except KeyboardInterrupt as stopped:

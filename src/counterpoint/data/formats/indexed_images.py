@@ -5,7 +5,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from os import fsencode
 from pathlib import Path
@@ -85,11 +85,11 @@ class Known:
     rows: Mapping[tuple[str, str], Row]  # by file and name
     then: Mapping[str, Stamp]
     now: Mapping[str, Stamp]
-    files: Mapping[Path, str] = field(default_factory=dict)  # by path, as the other three name them
+    files: Mapping[Path, str]  # by path, as the other three name them
 
     def unchanged(self, image: Located) -> Row | None:
         """The earlier row, if neither the file's stamp nor the place of the image changed."""
-        file = self.files.get(image.path, "")
+        file = self.files[image.path]
         row = self.rows.get((file, image.name))
         if row is None or self.then.get(file) != self.now[file] or row.offset != image.offset:
             return None
@@ -126,7 +126,11 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
         return _unread(name, listing, settings)
     path = manifest_path(name, [image.path for image in images], listing.variant)
     cached = listing.cached or read_manifest(path)
-    known = known_samples(images, cached.manifest)
+    earlier = cached.manifest or Manifest((), {})
+    # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
+    files = {place: absolute(place) for place in dict.fromkeys(image.path for image in images)}
+    now = {file: stamp_of(place) for place, file in files.items()}
+    known = Known({(row.file, row.name): row for row in earlier.rows}, earlier.stamps, now, files)
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = choose_side(images, known, listing.read)
@@ -166,7 +170,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
 def _unread(name: str, listing: Listing, settings: SourceSettings) -> Source:
     images, side, notes = listing.images, settings.image_size, {}
     if side == "auto":
-        side, notes["source.image_size"] = choose_side(images, known_samples(images, None), listing.read)
+        side, notes["source.image_size"] = choose_side(images, None, listing.read)
     names = tuple(image.name for image in images)
     labels = labels_as_asked(settings.labels, names, lambda: listing.label(images))
     store = FileStore(tuple(images), ("",) * len(images), side, listing.read)
@@ -242,11 +246,11 @@ def _refuse_altered(name: str, listing: Listing, known: Known, rows: Sequence[Ro
         )
 
 
-def choose_side(images: Sequence[Located], known: Known, read: Read) -> tuple[int, str]:
+def choose_side(images: Sequence[Located], known: Known | None, read: Read) -> tuple[int, str]:
     """Side for photographs: the median short side, at most 64, a multiple of 8."""
 
     def size_of(image: Located) -> ImageSize | None:
-        row = known.unchanged(image)
+        row = None if known is None else known.unchanged(image)
         if row is not None:
             return ImageSize(row.height, row.width) if row.height else None
         if read is read_bytes and image.size is None:
@@ -276,13 +280,3 @@ def _check_share_of_bad(name: str, bad: Sequence[Skipped], num_images: int, max_
         f"{len(bad)} of {num_images} images in {name} cannot be read ({share:.1%}, allowed {max_bad:.1%}): "
         f"{first}{more}; {remedy}"
     )
-
-
-def known_samples(images: Sequence[Located], manifest: Manifest | None) -> Known:
-    """Set an earlier manifest beside the files as they are now."""
-    # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
-    files = {path: absolute(path) for path in {image.path: None for image in images}}
-    now = {file: stamp_of(path) for path, file in files.items()}
-    if manifest is None:
-        return Known({}, {}, now, files)
-    return Known({(row.file, row.name): row for row in manifest.rows}, manifest.stamps, now, files)

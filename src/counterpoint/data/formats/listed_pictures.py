@@ -20,7 +20,7 @@ from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError
 from counterpoint.core.files import seal_of, write_atomically
 from counterpoint.data.formats.image_files import SUFFIXES
-from counterpoint.data.formats.indexed_images import Known, Listing, choose_side
+from counterpoint.data.formats.indexed_images import Listing, choose_side
 from counterpoint.data.formats.labels import Labels, labels_as_asked, labels_from_folders
 from counterpoint.data.manifest import manifest_path
 from counterpoint.data.source import Progress, Source, fingerprint, refuse_split, source_of
@@ -88,7 +88,7 @@ def open_listed(
     side = settings.image_size
     if side == "auto":
         some = [pictures[row] for row in range(0, len(pictures), -(-len(pictures) // NUM_MEASURED))]
-        side, notes["source.image_size"] = choose_side(some, Known({}, {}, {}), how.read)
+        side, notes["source.image_size"] = choose_side(some, None, how.read)
 
     def rule() -> Labels | None:
         if not how.variant:
