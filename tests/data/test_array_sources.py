@@ -118,38 +118,6 @@ def test_arrays_that_cannot_be_samples_are_refused(array: Any, complaint: str) -
     assert complaint in refusal(array)
 
 
-LABELS: dict[str, tuple[Any, list[int], tuple[str, ...]]] = {
-    "numbers": ([7, 3, 7, 10], [1, 0, 1, 2], ("3", "7", "10")),
-    "array": (np.array([7, 3, 7, 10]), [1, 0, 1, 2], ("3", "7", "10")),
-    "tensor": (torch.tensor([7, 3, 7, 10]), [1, 0, 1, 2], ("3", "7", "10")),
-    "whole floats": (np.array([7.0, 3.0, 7.0, 10.0]), [1, 0, 1, 2], ("3", "7", "10")),
-    "text": (["b", "a", "b", "c"], [1, 0, 1, 2], ("a", "b", "c")),
-    "objects": (np.array(["b", "a", "b", "c"], dtype=object), [1, 0, 1, 2], ("a", "b", "c")),
-    "truth values": ([True, False, True, True], [1, 0, 1, 1], ("False", "True")),
-}
-
-
-@pytest.mark.parametrize(("labels", "numbers", "names"), LABELS.values(), ids=LABELS)
-def test_labels_are_numbered_in_order(labels: Any, numbers: list[int], names: tuple[str, ...]) -> None:
-    source = open_data(np.zeros((4, 3)), labels)
-    assert source.labels is not None
-    assert source.labels.tolist() == numbers
-    assert source.class_names == names
-
-
-@pytest.mark.parametrize(
-    ("labels", "complaint"),
-    [
-        ([1, 2, 3], "4 samples"),
-        ([[1], [2], [3], [4]], "4 samples"),
-        ([0.5, 1, 2, 3], "whole numbers"),
-        (1, "4 samples"),
-    ],
-)
-def test_labels_that_do_not_fit_are_refused(labels: Any, complaint: str) -> None:
-    assert complaint in refusal(np.zeros((4, 3)), labels)
-
-
 # --- array files
 
 

@@ -47,6 +47,7 @@ def test_a_sample_without_label_has_none_in_whatever_form_labels_come(values: An
         ([3, 10, 2], [1, 2, 0], ("2", "3", "10")),
         (["b", "a", "b"], [1, 0, 1], ("a", "b")),
         ([1, "a"], [0, 1], ("1", "a")),
+        ([True, False, True], [1, 0, 1], ("False", "True")),
         ([-5, -1, 3], [0, -1, 1], ("-5", "3")),
         ([-1, 1, 1], [0, 1, 1], ("-1", "1")),
         ([-1.0, 1.0], [0, 1], ("-1", "1")),
@@ -102,7 +103,7 @@ def test_diagnosis_and_table_agree_about_who_has_no_label(tmp_path: Path) -> Non
         assert found.classes.num_unlabelled == 30
 
 
-@pytest.mark.parametrize("values", [[0, 1, 0], [[0], [1], [0], [1]], [0.5, 1.5, None, 2.0]], ids=str)
+@pytest.mark.parametrize("values", [[0, 1, 0], [[0], [1], [0], [1]], [0.5, 1.5, None, 2.0], 1], ids=str)
 def test_labels_that_cannot_be_any_are_refused_in_one_line(values: Any) -> None:
     with pytest.raises(cp.DataError, match="labels must be") as caught:
         number_labels(values, 4)
