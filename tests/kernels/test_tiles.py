@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from counterpoint.kernels.contract import EXPONENTIAL, HINGE, PairFunction, PairMask, PairScores, ScoreTerms
-from counterpoint.kernels.cpu import tiled
-from counterpoint.kernels.cpu.tiles import Tiles
+from counterpoint.kernels.cpu import tiled, tiles
+from counterpoint.kernels.cpu.tiles import Tile, Tiles
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.kernels.select import use
 from oracles.number_checks import assert_numbers
@@ -121,18 +121,23 @@ def test_two_runs_give_the_same_bits(kind: str, psi: PairFunction) -> None:
 
 @each_kind
 @pytest.mark.parametrize("size", [(1, 1), (2, 3), (3, 2), (7, 8), (100, 100)])
-def test_tiles_cover_each_pair_once(kind: str, size: tuple[int, int]) -> None:
+def test_tiles_cover_each_pair_once(monkeypatch: pytest.MonkeyPatch, kind: str, size: tuple[int, int]) -> None:
     """A symmetric matrix is covered by the tiles on and above the diagonal, and each other one read both ways."""
     height, width = size if kind != "self" else (size[0], size[0])
     scores = make_scores(kind, "none", has_biases=False)
     seen = torch.zeros(7, len(scores.keys_MD), dtype=torch.int64)
     products = torch.zeros(seen.shape, dtype=torch.float64)
-    for tile in Tiles(scores, (height, width)):
+
+    def look(tile: Tile) -> None:
         seen[tile.rows, tile.columns] += 1
         products[tile.rows, tile.columns] = tile.product_HW
         if kind == "self" and not tile.is_on_diagonal:
             seen[tile.columns, tile.rows] += 1
             products[tile.columns, tile.rows] = tile.product_HW.mT
+
+    monkeypatch.setattr(tiles, "TILE_ROWS", height)
+    monkeypatch.setattr(tiles, "TILE_COLUMNS", width)
+    Tiles(scores).each(look)
     assert bool((seen == 1).all())
     terms = scores.terms
     assert_numbers(products, terms.scale * terms.anchors_ND @ scores.keys_MD.mT)

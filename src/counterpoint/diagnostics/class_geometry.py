@@ -292,7 +292,6 @@ def _means(classes: ClassGeometry) -> Tensor:
 
 
 def _cosines(means_CD: Tensor) -> Tensor:
-    """Cosines between rows."""
     unit_CD = unit_rows(means_CD)
     return unit_CD @ unit_CD.T
 

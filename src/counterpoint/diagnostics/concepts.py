@@ -256,7 +256,7 @@ def duplicate_dims(z_ND: Tensor) -> int:
     uncommon_D = num_uncommon(ordered_DN := ordered_values(some_ND, len(some_ND)))
     is_varied_D = uncommon_D >= min(FEWEST_ACTIVE, max(len(some_ND) - 1, 1))
     columns_DN, clipped_DN = (
-        _standard_columns(part_ND) * is_varied_D[:, None]
+        unit_rows((part_ND - part_ND.mean(dim=0)).T.contiguous()) * is_varied_D[:, None]
         for part_ND in (some_ND, _without_extremes(some_ND, ordered_DN, uncommon_D))
     )
     place_D = torch.arange(len(columns_DN))
@@ -280,11 +280,6 @@ def _without_extremes(z_ND: Tensor, ordered_DN: Tensor, uncommon_D: Tensor) -> T
     far_DK = (ordered_DN[:, is_end_N] - median_D[:, None]).abs().sort(dim=1, descending=True).values
     limit_D = far_DK.gather(1, num_D[:, None].long())[:, 0]
     return median_D + off_ND.clamp(-limit_D, limit_D)
-
-
-def _standard_columns(z_ND: Tensor) -> Tensor:
-    """Centred columns of unit length as rows (D, N)."""
-    return unit_rows((z_ND - z_ND.mean(dim=0)).T.contiguous())
 
 
 METRICS = (

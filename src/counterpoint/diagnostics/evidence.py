@@ -355,19 +355,8 @@ class Evidence:
         sparsity = self.places[EMBEDDING].figures.get("sparsity") or 0
         return self.is_nonnegative and sparsity >= SPARSE_CODE and copies is not None and copies < FEW_COPIES
 
-    @property
-    def learned(self) -> EvaluationRow | None:
-        """KNN accuracy of the representation, or of features from anywhere."""
-        return self.vote_of(REPRESENTATION)
-
-    @property
-    def baseline(self) -> EvaluationRow | None:
-        """KNN accuracy of the best baseline."""
-        others = [row for row in self._known if row.features in BASELINES]
-        return max(others, key=lambda row: row.accuracy or 0.0, default=None)
-
     def vote_of(self, features: str) -> EvaluationRow | None:
-        """KNN accuracy of some features."""
+        """KNN accuracy of some features; of features from anywhere under the name of the representation."""
         return next((row for row in self._known if row.features == features), None)
 
     @property
@@ -382,8 +371,8 @@ class Evidence:
         """Input that a verdict needs and that was missing."""
         embedding = self.places.get(EMBEDDING)
         lacking = {
-            "labels": self.learned is None,
-            "raw input": self.baseline is None,
+            "labels": self.vote_of(REPRESENTATION) is None,
+            "raw input": not any(row.features in BASELINES for row in self._known),
             VIEWS: embedding is not None and embedding.figures.get("overlap") is None,
             "whether slices are Gaussian": self.gaussian_by == "loss"
             and embedding is not None

@@ -184,8 +184,12 @@ def find(evidence: Evidence) -> tuple[Finding, ...]:
     With too few samples this is the only finding.
     """
     is_refused = evidence.places[EMBEDDING].num_samples < FEWEST_SAMPLES
-    found = _judged(evidence, ["little-evidence"] if is_refused else CATALOGUE)
-    return tuple(sorted(found, key=lambda finding: -LEVELS.index(finding.level)))
+    return _ordered(_judged(evidence, ["little-evidence"] if is_refused else CATALOGUE))
+
+
+def _ordered(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    order = {name: place for place, name in enumerate(CATALOGUE)}
+    return tuple(sorted(found, key=lambda each: (-LEVELS.index(each.level), order.get(each.name, len(order)))))
 
 
 def _judged(evidence: Evidence, names: Iterable[str]) -> Iterator[Finding]:
@@ -224,14 +228,9 @@ def judged_anew(findings: Findings, rows: Sequence[EvaluationRow]) -> Findings:
     evidence = Evidence({}, votes=tuple(rows), levers=frozenset(findings.levers))
     found = [each for each in findings.findings if each.name not in ACCURACIES]
     found += _judged(evidence, ACCURACIES)
-    order = list(CATALOGUE)
-
-    def place(finding: Finding) -> tuple[int, int]:
-        return -LEVELS.index(finding.level), order.index(finding.name) if finding.name in order else len(order)
-
     lacking = (*evidence.not_looked_at, *(name for name in findings.unjudged if name == VIEWS))
     known = {
-        "findings": tuple(sorted(found, key=place)),
+        "findings": _ordered(found),
         "answer": answer(rows, is_rows="raw rows" in findings.levers),
         "unjudged": lacking,
     }

@@ -87,7 +87,11 @@ def near_copies(z_ND: Tensor, first_N: Tensor | None = None) -> NearCopies:
     is_gap_QJ = log_QK[:, :groups] < log_QK[:, 1 : groups + 1] + math.log(NEAR)
     group_Q = 1 + (is_gap_QJ * torch.arange(1, groups + 1)).amax(dim=1)
     share = float((group_Q > 1).double().mean())
-    if share <= TIMES * _by_chance(log_QK) + FEW / len(group_Q):
+    # Of a smooth manifold, whose distance to the 2a-th neighbour over that to the a-th is 2^(1/m) in the median; groups
+    # end before one.
+    growths = [float((log_QK[:, 2 * a - 1] - log_QK[:, a - 1]).median()) for a in (4, 8)]
+    rare = NEAR ** (math.log(2) / max(min(growths), 1e-6))
+    if share <= TIMES * (rare / (1 - rare) if rare < 1 else 1.0) + FEW / len(group_Q):
         return NearCopies(0.0, 1.0, first_N[:0], hub, hub_row)
     near_Q = (group_Q > 1).nonzero()[:, 0]
     order = distance_QK[near_Q, 0].argsort(stable=True)
@@ -108,15 +112,6 @@ def _nearest(z_ND: Tensor, asked_Q: Tensor) -> tuple[Tensor, Tensor]:
 
     near, distances = zip(*side_by_side(measured, asked_Q.split(ROWS)), strict=True)
     return torch.cat(near), torch.cat(distances)
-
-
-def _by_chance(log_QK: Tensor) -> float:
-    """Share of the samples of a smooth manifold that has such a gap."""
-    # The distance to the 2a-th neighbour over that to the a-th is 2^(1/m) in the median; groups end before one.
-    growths = [float((log_QK[:, 2 * a - 1] - log_QK[:, a - 1]).median()) for a in (4, 8)]
-    m = math.log(2) / max(min(growths), 1e-6)
-    rare = NEAR**m
-    return rare / (1 - rare) if rare < 1 else 1.0
 
 
 METRICS = (

@@ -100,10 +100,10 @@ def batch_attention(loss: WeighingLoss, batch: PairBatch) -> PairRecord:
     share_AM, is_anchor_A = _shares(loss, batch)
     count = num_negatives(loss, batch)
     most_AK = share_AM.topk(min(max(1, round(HARDEST * count)), share_AM.shape[1]), dim=1).values
-    copies, own_class = (
-        _mass(share_AM, is_anchor_A, is_it_NN)
-        for is_it_NN in (batch.is_copy_NN, None if loss.uses_labels else _same_class(batch))
-    )
+    label_N, is_same_NN = batch.labels_N, None
+    if not loss.uses_labels and label_N is not None and bool((label_N >= 0).any()):
+        is_same_NN = ((label_N[:, None] == label_N) & (label_N >= 0)).fill_diagonal_(False)
+    copies, own_class = (_mass(share_AM, is_anchor_A, is_it_NN) for is_it_NN in (batch.is_copy_NN, is_same_NN))
     return PairRecord(
         num_negatives=float(count),
         effective_negatives=float(row_entropy(share_AM).exp().mean()),
@@ -124,14 +124,6 @@ def _shares(loss: WeighingLoss, batch: PairBatch) -> tuple[Tensor, Tensor]:
     # A satisfied hinge weighs nothing, and some losses have one view's anchors only.
     is_anchor_A = total_A1[:, 0] > 0
     return alpha_AM[is_anchor_A] / total_A1[is_anchor_A], is_anchor_A
-
-
-def _same_class(batch: PairBatch) -> Tensor | None:
-    """Which other samples have the class of a sample; None where no class is known."""
-    if batch.labels_N is None or not bool((batch.labels_N >= 0).any()):
-        return None
-    is_same_NN = (batch.labels_N[:, None] == batch.labels_N) & (batch.labels_N >= 0)
-    return is_same_NN.fill_diagonal_(False)
 
 
 def _mass(share_AM: Tensor, is_anchor_A: Tensor, is_it_NN: Tensor | None) -> tuple[float | None, float | None]:

@@ -64,23 +64,16 @@ def vanished_directions(spectrum_D: Tensor, num_samples: int) -> Vanished:
         return Vanished(num_resolved, num_resolved, 0.0)
     decades_R = (lambda_R / null_K[:num_resolved]).clamp(min=FLOOR * float(lambda_R[0])).log10()
     mean = float(lambda_R.mean())
-    alive = min(_first_step(decades_R, lambda_R <= SMALL * mean), int((lambda_R > NOTHING * mean).sum()))
-    step = float(decades_R[alive - 1] - decades_R[alive]) if alive < num_resolved else 0.0
-    return Vanished(num_resolved - alive, num_resolved, step)
-
-
-def _first_step(decades_R: Tensor, is_small_R: Tensor) -> int:
-    """How many directions precede the first step; all of them without a step."""
-    num, window = len(decades_R), max(2, len(decades_R) // 32)
-    found = [num]
-    for reach, limit in ((1, STEP), (window, SLOPE)):
+    alive = int((lambda_R > NOTHING * mean).sum())  # or those before the first step
+    for reach, limit in ((1, STEP), (max(2, num_resolved // 32), SLOPE)):
         fall = decades_R[:-reach] - decades_R[reach:]
-        places = ((fall >= limit) & is_small_R[reach:]).nonzero()[:, 0]
+        places = ((fall >= limit) & (lambda_R[reach:] <= SMALL * mean)).nonzero()[:, 0]
         if len(places):
             first = int(places[0])
             within = decades_R[first : first + reach] - decades_R[first + 1 : first + reach + 1]
-            found.append(first + int(within.argmax()) + 1)
-    return min(found)
+            alive = min(alive, first + int(within.argmax()) + 1)
+    step = float(decades_R[alive - 1] - decades_R[alive]) if alive < num_resolved else 0.0
+    return Vanished(num_resolved - alive, num_resolved, step)
 
 
 @lru_cache(maxsize=64)

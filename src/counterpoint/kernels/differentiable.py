@@ -201,7 +201,8 @@ class Gradient(PerSlice):
         flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
         direction = filled(direction, flat)
         for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
-        for_weight = as_tuple(StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction))
+        for_weight = StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction)
+        for_weight = for_weight if isinstance(for_weight, tuple) else (for_weight,)
         return None, *for_terms, *(None for _ in statistic), *for_weight
 
     @staticmethod
@@ -277,11 +278,6 @@ def _is_wanted(function: Any) -> bool:
 def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
     """As autograd wants it: a tensor, or two."""
     return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
-
-
-def as_tuple(value: Any) -> tuple[Tensor, ...]:
-    """What an operation of one or several results gives."""
-    return value if isinstance(value, tuple) else (value,)
 
 
 def split(saved: Any) -> tuple[Any, Any]:

@@ -142,7 +142,6 @@ class BinaryContrast(ContrastiveLoss):
         return PairScores(ScoreTerms(anchors_AD, keys_MD, scale), PairMask(both_M2[own].repeat(2, 1)))
 
     def _mean_over_negatives(self, scores: PairScores, n: int) -> Tensor:
-        """Mean of q over anchors and their negatives."""
         # T_N = 2N (2N - 2), or the part's share of it.
         num_pairs = len(scores.terms.anchors_ND) * self.num_negatives(n)
         if not self.repel.in_log_domain:
@@ -262,7 +261,6 @@ def MIOv3(temperature: float = 0.2, normalize: bool = True) -> BinaryContrast:
 def _mio(
     name: str, temperature: float, normalize: bool, *, attract: tuple[Elementwise, str], repel: PairFunction
 ) -> BinaryContrast:
-    """A version of MIO with its card."""
     attraction, formula = attract
     is_exponential = repel.in_log_domain
     card = LossCard(

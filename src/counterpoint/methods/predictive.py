@@ -71,7 +71,8 @@ class Predictive(EncoderMethod):
         """Move the momentum copy towards the encoder."""
         if self.momentum is None:
             return
-        momentum = rising_momentum(self.momentum, progress)
+        # grill2020, section 3.2: from its start to 1 along a cosine.
+        momentum = 1 - (1 - self.momentum) * (math.cos(math.pi * progress) + 1) / 2
         assert self.target_backbone is not None
         assert self.target_projector is not None
         # The predictor has no copy (grill2020, section 3.1): targets are projections.
@@ -87,18 +88,3 @@ class Predictive(EncoderMethod):
             return [to_embedding(self.output_map, p.detach()) for p in projected]  # chen2021, Eq. 3
         copied = (encode(self.target_backbone, self.target_projector, view, self.chunks) for view in views)
         return [to_embedding(self.output_map, p) for p in copied]
-
-
-def rising_momentum(start: float, progress: float) -> float:
-    r"""Momentum that rises from its start to 1 along a cosine: :math:`1 - (1 - m_0)(\cos(\pi k / K) + 1)/2`.
-
-    Source: grill2020, section 3.2 (target rate).
-
-    Args:
-        start: m_0.
-        progress: k / K, share of the updates that are done.
-
-    >>> rising_momentum(0.9, 0.0), rising_momentum(0.9, 1.0)
-    (0.9, 1.0)
-    """
-    return 1 - (1 - start) * (math.cos(math.pi * progress) + 1) / 2

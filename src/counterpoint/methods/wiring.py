@@ -186,7 +186,17 @@ def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> J
     loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     if settings.views.local_crops:
         assert isinstance(loss, SlicedLoss)
-        _check_local(settings, parts)
+        if parts.second_shape is not None:
+            raise UsageError("views.local_crops cuts views from one picture, and the data are pairs; leave it at 0")
+        channels, *size = parts.in_shape
+        shape = (channels, *plan_views(settings.views).local_size((size[0], size[1])))
+        remedy = f"take an encoder that pools, or --views.local-side 1, not {settings.views.local_side}"
+        try:
+            width = feature_width(parts.backbone, shape)
+        except UsageError as error:
+            raise UsageError(f"local views: {error}; {remedy}") from None
+        if width != parts.width:
+            raise UsageError(f"local views have {width} features, and whole ones {parts.width}; {remedy}")
         return MultiCrop(parts.backbone, parts.head, loss, **_passes(settings))
     return JointEmbedding(parts.backbone, parts.head, loss, **_passes(settings))
 
@@ -244,21 +254,6 @@ def _classification(settings: TrainSettings, entry: MethodEntry, parts: MethodPa
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes, further=sizes)
     assert isinstance(loss, ClassLoss)
     return Classification(parts.backbone, parts.head, loss, **_passes(settings))
-
-
-def _check_local(settings: TrainSettings, parts: MethodParts) -> None:
-    """Refuse local views that the data or the encoder do not have."""
-    if parts.second_shape is not None:
-        raise UsageError("views.local_crops cuts views from one picture, and the data are pairs; leave it at 0")
-    channels, *size = parts.in_shape
-    shape = (channels, *plan_views(settings.views).local_size((size[0], size[1])))
-    remedy = f"take an encoder that pools, or --views.local-side 1, not {settings.views.local_side}"
-    try:
-        width = feature_width(parts.backbone, shape)
-    except UsageError as error:
-        raise UsageError(f"local views: {error}; {remedy}") from None
-    if width != parts.width:
-        raise UsageError(f"local views have {width} features, and whole ones {parts.width}; {remedy}")
 
 
 def _passes(settings: TrainSettings) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class LayerReader:
     """Passes samples through an encoder once and reads several of its layers.
 
     Args:
-        encoder: as it is; hooks are removed again by ``close``.
+        encoder: as it is; hooks are removed again at the end of a ``with`` block.
         names: ``representation``; ``embedding``, as the loss compared it, of unit length; ``projected``, the embedding
             before its output map; ``subvector``, the dimensions of that which the output map keeps; or a module of the
             backbone by its name, or of the projector as ``projector.NAME``; maps and tokens are averaged.
@@ -65,15 +65,9 @@ class LayerReader:
         self._handles = [modules[name].register_forward_hook(self._keep(name)) for name in inner]
 
     def __enter__(self) -> "LayerReader":
-        """Nothing more is needed."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove the hooks."""
-        self.close()
-
-    def close(self) -> None:
-        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 
@@ -105,7 +99,6 @@ class LayerReader:
         }
 
     def _keep(self, name: str) -> Any:
-        """A hook that keeps what a module gives."""
 
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             if not isinstance(output, Tensor) or output.ndim not in POOLED_AXES:

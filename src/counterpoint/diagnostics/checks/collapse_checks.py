@@ -33,7 +33,7 @@ IN_CLUMPS = 0.4
 
 def is_neural_collapse(evidence: Evidence) -> bool:
     """Whether about (classes - 1) directions are left, and the classes are well separated."""
-    classes, learned = evidence.classes, evidence.learned
+    classes, learned = evidence.classes, evidence.vote_of(REPRESENTATION)
     if classes is None or classes.within_share is None or learned is None or learned.low is None:
         return False
     embedding = evidence.places[EMBEDDING]

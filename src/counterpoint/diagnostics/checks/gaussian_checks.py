@@ -29,7 +29,9 @@ def check_gaussian_slices(evidence: Evidence) -> Finding | None:
         level=level,
         title=f"No slice is far from a Gaussian: of {embedding.slice_count:,.0f} the worst is at {worst:.2g}"
         if is_fine
-        else f"Not Gaussian in every direction: {_which(embedding)} {_kind(embedding)}",
+        else "Not Gaussian in every direction: "
+        + ("a direction " if math.isnan(_dim(embedding)) else f"dimension {_dim(embedding):.0f} ")
+        + _kind(embedding),
         measured=worst,
         reference=limit,
         reference_name="the worst slice of Gaussian features of this size, at most",
@@ -71,10 +73,6 @@ def _level(evidence: Evidence, embedding: Measurements, worst: float, limit: flo
 def _dim(embedding: Measurements) -> float:
     dim = embedding.figures.get("slice_dim")
     return math.nan if dim is None else dim
-
-
-def _which(embedding: Measurements) -> str:
-    return "a direction" if math.isnan(_dim(embedding)) else f"dimension {_dim(embedding):.0f}"
 
 
 def _kind(embedding: Measurements) -> str:

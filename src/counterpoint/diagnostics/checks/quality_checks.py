@@ -101,7 +101,7 @@ def check_classes(evidence: Evidence) -> Finding | None:
 
 def check_projector(evidence: Evidence) -> Finding | None:
     """Does the projector discard what separates the classes?"""
-    inner, outer = evidence.learned, evidence.vote_of(EMBEDDING)
+    inner, outer = evidence.vote_of(REPRESENTATION), evidence.vote_of(EMBEDDING)
     lost = inner.minus(outer) if inner and outer else None
     if inner is None or outer is None or lost is None or not lost.is_told_apart or lost.value <= 0:
         return None

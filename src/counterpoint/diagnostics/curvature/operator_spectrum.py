@@ -196,7 +196,6 @@ def trace_estimate(tridiagonals: Sequence[Tridiagonal]) -> Estimate:
 
 
 def _trace_of(tridiagonal: Tridiagonal, found: Ritz) -> Estimate:
-    """The trace from one probe."""
     values_M, weights_M = found.values_M, found.weights_M
     if len(values_M) == tridiagonal.num_dims:
         return Estimate(float(values_M.sum()), 0.0)

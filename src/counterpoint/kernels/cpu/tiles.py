@@ -2,7 +2,7 @@
 
 # N anchors, M keys, D features, H tile rows, W tile columns
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -78,18 +78,13 @@ class Tile:
 
 
 class Tiles:
-    """The tiles of some scores; of a symmetric matrix only those on and above the diagonal.
+    """The tiles of some scores; of a symmetric matrix only those on and above the diagonal."""
 
-    Args:
-        scores: the pair scores.
-        size: rows and columns of a tile.
-    """
-
-    def __init__(self, scores: PairScores, size: tuple[int, int] | None = None) -> None:
+    def __init__(self, scores: PairScores) -> None:
         self.scores = scores
         # Small enough for a CPU's cache; on a GPU, large enough to keep it busy.
         side = 1 if scores.terms.anchors_ND.device.type == "cpu" else 8
-        self.size = size or (side * TILE_ROWS, side * TILE_COLUMNS)
+        self.size = side * TILE_ROWS, side * TILE_COLUMNS
         self.rows = _cuts(len(scores.terms.anchors_ND), self.size[0])
         # The same cuts for both, so that a tile on the diagonal holds the pairs of a block with itself.
         self.columns = self.rows if scores.is_self else _cuts(len(scores.keys_MD), self.size[1])
@@ -102,7 +97,7 @@ class Tiles:
         """
 
         def start() -> Callable[[Place], None]:
-            space = self._space()
+            space = WorkSpace(self.size, self.scores.terms.anchors_ND)
             return lambda place: work(self._tile(place, space))
 
         if self.scores.terms.anchors_ND.device.type == "cpu":
@@ -115,16 +110,9 @@ class Tiles:
 
             in_turn(self._places(), start, touched, most_threads=1 + num_pairs // PAIRS_FOR_A_THREAD)
         else:
-            for tile in self:
-                work(tile)
-
-    def __iter__(self) -> Iterator[Tile]:
-        """Yield the tiles, with their products, one after the other."""
-        space = self._space()
-        return (self._tile(place, space) for place in self._places())
-
-    def _space(self) -> WorkSpace:
-        return WorkSpace(self.size, self.scores.terms.anchors_ND)
+            one_by_one = start()
+            for place in self._places():
+                one_by_one(place)
 
     def _tile(self, place: Place, space: WorkSpace) -> Tile:
         rows, columns = self.rows[place[0]], self.columns[place[1]]

@@ -54,7 +54,8 @@ class Program:
         num_excluded = 0 if pairs.excluded_CE is None else pairs.excluded_CE.shape[1]
         return Tiling(
             psi=self.psi,
-            precision=self._products(vectors_CD.dtype),
+            # Only float32 has several, and the interpreter knows but one.
+            precision=self.precision if vectors_CD.dtype == torch.float32 and not is_interpreted() else "ieee",
             accumulator=tl.float64 if vectors_CD.dtype == torch.float64 else tl.float32,
             is_interpreted=is_interpreted(),
             num_features=vectors_CD.shape[1],
@@ -69,10 +70,6 @@ class Program:
             keeps_same_label=self.keeps_same_label,
             is_two_way=pairs.second is not None,
         )
-
-    def _products(self, dtype: torch.dtype) -> str:
-        """What triton calls the precision; only float32 has several, and the interpreter knows but one."""
-        return self.precision if dtype == torch.float32 and not is_interpreted() else "ieee"
 
     def run(self, function: Any, grid: tuple[int, int], pairs: Pairs, out: Any) -> None:
         """Launch on the device that holds the vectors."""

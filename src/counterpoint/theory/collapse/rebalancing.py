@@ -313,6 +313,5 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
 
 
 def _numbers(values_C: Tensor) -> str:
-    """A short list."""
     shown = ", ".join(f"{value:.3g}" for value in values_C[:6].tolist())
     return f"({shown}{', ...' if len(values_C) > 6 else ''})"

@@ -246,7 +246,6 @@ def _number(num_negatives: float | None) -> float:
 
 
 def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Tensor:
-    """Weights of anchors in float64."""
     if anchor_weights is None:
         return proportions_C
     weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
@@ -299,7 +298,6 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
 
 
 def _few(values: Tensor) -> str:
-    """The first values as text."""
     flat = values.flatten().tolist()
     text = ", ".join(f"{value:.6g}" for value in flat[:MOST_SHOWN])
     return f"{text}, ..." if len(flat) > MOST_SHOWN else text or "none"

@@ -177,7 +177,6 @@ def _preconditioner(point: Point) -> Tensor:
 
 
 def _model(point: Point, step_CR: Tensor, product_CR: Tensor) -> float:
-    """Predicted change of the risk."""
     return _dot(point.slope_CR, step_CR) + 0.5 * _dot(step_CR, product_CR)
 
 

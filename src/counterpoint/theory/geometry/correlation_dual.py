@@ -188,7 +188,6 @@ def _nearest_log_z(gradient_CC: Tensor) -> Tensor:
 
 
 def _residual_of(gradient_CC: Tensor, gram_CC: Tensor, z_C: Tensor) -> _Residual:
-    """What is missing in both equations."""
     outer_CC = torch.outer(z_C, z_C).fill_diagonal_(0.0)
     log_ratio_CC = (outer_CC / gradient_CC).fill_diagonal_(1.0).log()
     pairs_CC = gradient_CC * log_ratio_CC

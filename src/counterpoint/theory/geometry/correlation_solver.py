@@ -91,7 +91,11 @@ def minimise_over_correlations(
         raise UsageError(f"tolerance must be > 0, got {tolerance}; 1e-8 is common")
     most_columns = risk.num_classes if rank is None else rank
     is_whole = most_columns >= risk.num_classes - 1
-    factor_CR = _first_factor(risk.num_classes, most_columns) if start is None else start
+    factor_CR = simplex(risk.num_classes) if start is None else start
+    if start is None and most_columns < factor_CR.shape[1]:
+        # Helmert's first columns are 0 for the last classes; a fixed random direction leaves every row one.
+        generator = torch.Generator().manual_seed(0)
+        factor_CR = factor_CR @ torch.randn(factor_CR.shape[1], most_columns, generator=generator, dtype=torch.float64)
     best = _Best(risk.at, tolerance)
     # mild imbalance ends here, without a descent
     if is_whole and best.offer_finish(factor_CR @ factor_CR.T):
@@ -132,17 +136,6 @@ def simplex(num_classes: int) -> Tensor:
     basis_RC = (below_RC - index_R1 * rows_RC) / (index_R1 * (index_R1 + 1)).sqrt()
     # rows of C - 1 orthonormal columns have squared length (C - 1) / C
     return basis_RC.T * (num_classes / (num_classes - 1)) ** 0.5
-
-
-def _first_factor(num_classes: int, num_columns: int) -> Tensor:
-    """The simplex, seen from a fixed random direction where there are fewer columns."""
-    factor_CR = simplex(num_classes)
-    if num_columns >= factor_CR.shape[1]:
-        return factor_CR
-    # Helmert's first columns are 0 for the last classes; random ones leave every row a direction.
-    generator = torch.Generator().manual_seed(0)
-    directions_RR = torch.randn(factor_CR.shape[1], num_columns, generator=generator, dtype=torch.float64)
-    return factor_CR @ directions_RR
 
 
 class _Best:

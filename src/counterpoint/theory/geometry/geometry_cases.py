@@ -192,16 +192,9 @@ def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
     >>> coinciding(torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, 1.0], [-1.0, 1.0, 1.0]]), 0.999)
     tensor([0, 1, 1])
     """
-    num_classes = len(gram_CC)
-    is_near_CC = (gram_CC >= cosine) | torch.eye(num_classes, dtype=torch.bool)
-    first_C = torch.arange(num_classes)
-    for _ in range(num_classes):  # a chain has at most this many links
-        # The smallest number among a class and its near ones spreads by one link per round.
-        smallest_C = torch.where(is_near_CC, first_C, num_classes).amin(dim=1)
-        if torch.equal(smallest_C, first_C):
-            break
-        first_C = smallest_C
-    return torch.unique(first_C, return_inverse=True)[1]
+    from scipy.sparse.csgraph import connected_components  # deferred: it loads as slowly as the rest of the theory
+
+    return torch.from_numpy(connected_components((gram_CC >= cosine).numpy(), directed=False)[1]).long()
 
 
 def _solve_with_corner(risk: ClassRisk, tolerance: float) -> BestMeans:
@@ -237,7 +230,6 @@ def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
 
 
 def _short_of(tolerance: float, gap: float) -> str:
-    """Say that the tolerance was not reached."""
     return f"the certified relative gap is {gap:.1e}, not the requested {tolerance:.0e}"
 
 

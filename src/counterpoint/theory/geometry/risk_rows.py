@@ -122,7 +122,6 @@ class SeparableRows:
         return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, curvature_CC.mul, length_slope_C)
 
     def _scores(self, gram_CC: Tensor) -> Tensor:
-        """Argument of q."""
         return self.record.scale * (gram_CC - float(self.record.is_gap)) + self.record.margin
 
 
