@@ -11,12 +11,12 @@ from torch import Tensor
 from counterpoint.diagnostics.crowding import (
     MOST_COMPARED,
     clump_share,
+    distinct_rows,
     duplicate_share,
     largest_hub,
     neighbour_counts,
     spread,
 )
-from counterpoint.diagnostics.near_copies import distinct_rows
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from oracles import feature_measures as oracle
 from oracles import pair_oracle

@@ -17,11 +17,10 @@ from counterpoint.core.thread_parts import side_by_side
 from counterpoint.diagnostics.alignment import CosineHistogram, cosine_histogram, view_cosines
 from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
-from counterpoint.diagnostics.crowding import hub_rows, largest_hub, neighbour_counts
+from counterpoint.diagnostics.crowding import distinct_rows, hub_rows, largest_hub, near_copies, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
 from counterpoint.diagnostics.gaussian_slices import gaussian_slices
 from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
-from counterpoint.diagnostics.near_copies import distinct_rows, near_copies
 from counterpoint.diagnostics.outliers import OutlierSamples, look_for_outliers
 from counterpoint.diagnostics.scales import measure_scales, ordered_values
 from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values

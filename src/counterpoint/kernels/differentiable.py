@@ -93,7 +93,7 @@ def _reduce(scores: PairScores, psi: PairFunction, kernel: PairReduction) -> Per
     if kernel is dense or kernel is linear:  # made of differentiable operations: autograd does the rest
         return kernel.reduce(scores, psi)
     problem = PairProblem(scores.mask, scores.is_two_way, psi, cast(PairKernel, kernel), scores.is_unit)
-    result = Statistic.apply(problem, *scores.terms.flat())
+    result = _Statistic.apply(problem, *scores.terms.flat())
     return PerAnchor(*result) if isinstance(result, tuple) else PerAnchor(result)  # pyright: ignore[reportArgumentType]
 
 
@@ -125,17 +125,15 @@ def _keep_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.save_for_forward(*saved)
 
 
-class Statistic(PerSlice):
+class _Statistic(PerSlice):
     """r(x)."""
 
     @staticmethod
     def forward(problem: PairProblem, *flat: Tensor | None) -> Any:
-        """Compute it with the problem's kernel."""
         return _flat_statistic(problem.kernel.reduce(problem.scores(flat), problem.psi))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Keep what its derivatives are made of."""
         ctx.problem, *flat = inputs
         # The output is saved as well: it is the h of the weights, so that backward need not reduce again.
         saved = (*flat, *(output if isinstance(output, tuple) else (output,)))
@@ -144,24 +142,21 @@ class Statistic(PerSlice):
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
-        """Pull back, as the table above says."""
         flat, statistic = split(ctx.saved_tensors)
         return None, *Gradient.apply(ctx.problem, *flat, *statistic, *weight)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
-        """Push forward, as the table above says."""
         flat, statistic = split(ctx.saved_tensors)
         tangent = filled(tangents[1:], flat)  # the first belongs to the problem
-        return StatisticTangent.apply(ctx.problem, *flat, *statistic, *tangent)
+        return _StatisticTangent.apply(ctx.problem, *flat, *statistic, *tangent)
 
 
-class StatisticTangent(PerSlice):
+class _StatisticTangent(PerSlice):
     """r'(x) x'. The statistic is passed along to be used, not differentiated: x determines it."""
 
     @staticmethod
     def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
-        """Compute it with the problem's kernel."""
         flat, statistic, tangent = _split3(written_out(inputs))
         scores = problem.scores(flat)
         moved = problem.kernel.reduce_tangent(scores, problem.psi, PerAnchor(*statistic), ScoreTerms(*tangent))
@@ -171,15 +166,13 @@ class StatisticTangent(PerSlice):
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
-        """Pull back, as the table above says."""
         flat, statistic, tangent = _split3(ctx.saved_tensors)
-        for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *tangent)
+        for_terms = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *tangent)
         for_tangent = Gradient.apply(ctx.problem, *flat, *statistic, *weight)
         return None, *for_terms, *(None for _ in statistic), *for_tangent
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
-        """Push forward, as the table above says."""
         raise RuntimeError(_NO_FORWARD_TWICE)
 
 
@@ -200,8 +193,8 @@ class Gradient(PerSlice):
         """Pull back, as the table above says."""
         flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
         direction = filled(direction, flat)
-        for_terms = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
-        for_weight = StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction)
+        for_terms = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
+        for_weight = _StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction)
         for_weight = for_weight if isinstance(for_weight, tuple) else (for_weight,)
         return None, *for_terms, *(None for _ in statistic), *for_weight
 
@@ -210,7 +203,7 @@ class Gradient(PerSlice):
         """Push forward, as the table above says."""
         flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
         direction = filled(tangents[1 : 1 + NUM_TERMS], flat)
-        moved = GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
+        moved = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
         moved_weight = tangents[1 + NUM_TERMS + len(statistic) :]
         # G is linear in g: with g held, G(x, g') is zero.
         if all(w is None for w in moved_weight):
@@ -219,12 +212,11 @@ class Gradient(PerSlice):
         return tuple(None if a is None else a + b for a, b in zip(moved, added, strict=True))
 
 
-class GradientTangent(PerSlice):
+class _GradientTangent(PerSlice):
     """G'(x, g) x', the Hessian of <g, r> times a direction."""
 
     @staticmethod
     def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
-        """Compute it with the problem's kernel."""
         inputs = written_out(inputs)
         flat, statistic, weight = _split_weight(problem, inputs[:-NUM_TERMS])
         scores, tangent = problem.scores(flat), ScoreTerms(*inputs[-NUM_TERMS:])  # pyright: ignore[reportArgumentType]
@@ -242,16 +234,15 @@ class GradientTangent(PerSlice):
         if any(_is_wanted(function) for function, _ in ctx.next_functions[:-num_moved]):
             raise RuntimeError(_NO_THIRD)
         held = ctx.saved_tensors[:-NUM_TERMS]
-        for_direction = GradientTangent.apply(ctx.problem, *held, *filled(upstream, held[:NUM_TERMS]))
+        for_direction = _GradientTangent.apply(ctx.problem, *held, *filled(upstream, held[:NUM_TERMS]))
         return None, *(None for _ in held), *for_direction
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
-        """Push forward, as the table above says."""
         held = ctx.saved_tensors[:-NUM_TERMS]
         if any(tangent is not None for tangent in tangents[1:-NUM_TERMS]):
             raise RuntimeError(_NO_THIRD)
-        return GradientTangent.apply(ctx.problem, *held, *filled(tangents[-NUM_TERMS:], held[:NUM_TERMS]))
+        return _GradientTangent.apply(ctx.problem, *held, *filled(tangents[-NUM_TERMS:], held[:NUM_TERMS]))
 
 
 _NO_THIRD = (

@@ -32,11 +32,6 @@ def can_read(like: Tensor) -> bool:
     return like.device.type in READS_ARE_FREE
 
 
-def is_number(value: Tensor) -> bool:
-    """Whether a scalar is finite; taken for granted under torch.func.vmap, where no value can be looked at."""
-    return math.isfinite(seen(value, 0.0))
-
-
 def seen(value: Tensor, unseen: float) -> float:
     """The value of a scalar; something else under torch.func.vmap, where no value can be looked at."""
     try:

@@ -17,7 +17,7 @@ from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.core.numerics import without_autocast
 from counterpoint.kernels.select import inputs_in
 from counterpoint.losses.class_level import ClassLevel, not_covered
-from counterpoint.losses.inputs import can_read, check_views, gathering, is_finite, is_number, require
+from counterpoint.losses.inputs import can_read, check_views, gathering, is_finite, require, seen
 
 HALF = (torch.bfloat16, torch.float16)
 Arguments = ParamSpec("Arguments")
@@ -137,7 +137,7 @@ class Loss(nn.Module, ABC):
 
     def _settled(self, value: Tensor) -> Tensor:
         """The value, which must be a number."""
-        if can_read(value) and is_number(value):
+        if can_read(value) and math.isfinite(seen(value, 0.0)):
             return value
         require(is_finite(value.detach()), lambda: self._name_infinity(value), f"{self.card.name} is not finite")
         return value
