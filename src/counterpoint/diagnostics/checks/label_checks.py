@@ -80,14 +80,12 @@ def check_shared_cluster(evidence: Evidence) -> Finding | None:
     """Do two labels lie in one cluster?"""
     return _of_classes(
         [" and ".join(pair) for pair in evidence.classes.shared] if evidence.classes else [],
-        Finding(
-            title="Labels share a cluster",
-            text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: "
-            "one thing with two names, or two things that these features do not separate.",
-            confirm="look at samples of both labels side by side",
-            remedy="merge the labels, if they mean the same",
-            cannot_tell="whether the labels or the features are the cause",
-        ),
+        title="Labels share a cluster",
+        text="Their samples are neighbours of each other as often as of their own label, and of hardly any other: one "
+        "thing with two names, or two things that these features do not separate.",
+        confirm="look at samples of both labels side by side",
+        remedy="merge the labels, if they mean the same",
+        cannot_tell="whether the labels or the features are the cause",
     )
 
 
@@ -95,22 +93,19 @@ def check_parted_label(evidence: Evidence) -> Finding | None:
     """Does one label lie in distant clusters?"""
     return _of_classes(
         evidence.classes.parted if evidence.classes else (),
-        Finding(
-            title="One label for distant clusters",
-            text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
-            "other half. The class mean then represents neither.",
-            confirm="look at samples of both clusters: counterpoint report RUN, section Map",
-            remedy="give each cluster its own label, if they are different things",
-            cannot_tell="whether the clusters are subclasses, sources or chance",
-        ),
+        title="One label for distant clusters",
+        text="The samples of such a label lie in two clusters, and another label is nearer to one of them than its "
+        "other half. The class mean then represents neither.",
+        confirm="look at samples of both clusters: counterpoint report RUN, section Map",
+        remedy="give each cluster its own label, if they are different things",
+        cannot_tell="whether the clusters are subclasses, sources or chance",
     )
 
 
-def _of_classes(names: Sequence[str], note: Finding) -> Finding | None:
-    """The note with the classes that it is about; None without any."""
-    title = f"{note.title}: {', '.join(names[:MOST_NAMED])}"
-    known = {"title": title, "measured": float(len(names)), "reference_name": "none"}
-    return note.model_copy(update=known) if names else None
+def _of_classes(names: Sequence[str], *, title: str, **words: str) -> Finding | None:
+    """A note with the classes that it is about; None without any."""
+    shown = f"{title}: {', '.join(names[:MOST_NAMED])}"
+    return Finding(title=shown, measured=float(len(names)), reference_name="none", **words) if names else None  # pyright: ignore[reportArgumentType]
 
 
 def check_hidden_modes(evidence: Evidence) -> Finding | None:

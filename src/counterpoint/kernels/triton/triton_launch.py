@@ -200,14 +200,12 @@ def cut(pairs: Pairs, rows: slice, columns: slice) -> Pairs:
     excluded_HE = None if pairs.excluded_CE is None else pairs.excluded_CE[rows]
     if excluded_HE is not None:  # what lies before the slab, -1 too, becomes negative and meets no index
         excluded_HE = (excluded_HE - columns.start).contiguous()
-    return Pairs(
-        side(pairs.owner, rows),
-        side(pairs.other, columns),
-        pairs.factor,
-        excluded_HE,
-        direction(pairs.first),
-        None if pairs.second is None else direction(pairs.second),
-        pairs.bound,
+    return pairs._replace(
+        owner=side(pairs.owner, rows),
+        other=side(pairs.other, columns),
+        excluded_CE=excluded_HE,
+        first=direction(pairs.first),
+        second=None if pairs.second is None else direction(pairs.second),
     )
 
 

@@ -207,15 +207,8 @@ def as_pairs(
 
 def from_the_keys(pairs: Pairs) -> Pairs:
     """The same pairs with the keys as owners; directions stay what they are, excluded indices belong to the others."""
-    return Pairs(
-        pairs.other,
-        pairs.owner,
-        pairs.factor,
-        pairs.excluded_CE,
-        flipped(pairs.first),
-        None if pairs.second is None else flipped(pairs.second),
-        pairs.bound,
-    )
+    first, second = flipped(pairs.first), None if pairs.second is None else flipped(pairs.second)
+    return pairs._replace(owner=pairs.other, other=pairs.owner, first=first, second=second)
 
 
 def flipped(direction: Direction) -> Direction:

@@ -36,7 +36,7 @@ from counterpoint.core.errors import UsageError
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.collapse.risk_setting import RiskSetting, risk_setting, root_between
-from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions
+from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, few
 from counterpoint.theory.geometry.geometry_cases import CERTIFIED, solve_convex
 from counterpoint.theory.geometry.optimal_geometry import Geometry
 
@@ -114,7 +114,7 @@ class WeightingPlan:
             named = [f"{place} (the majority)" if place == majority else str(place) for place in places[:6]]
             who = f"class{'es' if len(places) > 1 else ''} {', '.join(named)}{', ...' if len(places) > 6 else ''}"
             remarks.append(f"{who} would get no anchors at all, which is not useful in training; sample instead")
-        return "; ".join([f"weigh anchors by class with {_numbers(self.anchor_weights_C)}: {reached}", *remarks])
+        return "; ".join([f"weigh anchors by class with ({few(self.anchor_weights_C, 6, 3)}): {reached}", *remarks])
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class RebalancingPlan:
         sampling = self.sampling
         return (
             f"{away}\n  sample in proportion to lambda^{sampling.exponent:.3f}, by class each sample "
-            f"{_numbers(sampling.repeat_factors_C)} times per epoch: {sampling.deviation:.3g} from it\n"
+            f"({few(sampling.repeat_factors_C, 6, 3)}) times per epoch: {sampling.deviation:.3g} from it\n"
             f"  or {self.weighting}"
         )
 
@@ -310,8 +310,3 @@ def _simplex_weights(risk: ClassRisk) -> tuple[Tensor, float]:
     residual_CC = (pairs_CC + pairs_CC.T - 1).fill_diagonal_(0.0)
     # the equations were solved for c = 1; weights of sum 1 have another c
     return weights_C / weights_C.sum(), float(residual_CC.abs().max())
-
-
-def _numbers(values_C: Tensor) -> str:
-    shown = ", ".join(f"{value:.3g}" for value in values_C[:6].tolist())
-    return f"({shown}{', ...' if len(values_C) > 6 else ''})"

@@ -38,7 +38,6 @@ PAPER = LogOfSum("the paper's InfoNCE", is_mean=True)  # imbalanced2026, Eq. 23
 SYMMETRY_TOLERANCE = 1e-8
 MANY_CLASSES = 512  # from here on an operation is long enough for several threads
 SUM_TOLERANCE = 1e-6
-MOST_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -282,22 +281,23 @@ def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Ten
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"proportions must be real numbers, one per class, got {proportions!r}") from error
     if proportions_C.ndim != 1 or len(proportions_C) < 2:
-        raise UsageError(f"proportions must be one per class for at least 2 classes, got {_few(proportions_C)}")
+        raise UsageError(f"proportions must be one per class for at least 2 classes, got {few(proportions_C)}")
     if not bool(torch.isfinite(proportions_C).all()):
-        raise UsageError(f"proportions must be finite, got {_few(proportions_C)}")
+        raise UsageError(f"proportions must be finite, got {few(proportions_C)}")
     if float(proportions_C.min()) <= 0:
         raise UsageError(
             f"proportions must be > 0, got {float(proportions_C.min()):g}; leave out classes that do not occur"
         )
     total = float(proportions_C.sum())
     if abs(total - 1) > SUM_TOLERANCE:
-        offer = _few(proportions_C / total)
+        offer = few(proportions_C / total)
         raise UsageError(f"proportions must sum to 1, got {total:g}; divided by their sum they are {offer}")
     # proportions in float32 sum to 1 to about 1e-7 only
     return proportions_C / total
 
 
-def _few(values: Tensor) -> str:
+def few(values: Tensor, most: int = 12, digits: int = 6) -> str:
+    """The first values as text."""
     flat = values.flatten().tolist()
-    text = ", ".join(f"{value:.6g}" for value in flat[:MOST_SHOWN])
-    return f"{text}, ..." if len(flat) > MOST_SHOWN else text or "none"
+    text = ", ".join(f"{value:.{digits}g}" for value in flat[:most])
+    return f"{text}, ..." if len(flat) > most else text or "none"
