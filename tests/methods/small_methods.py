@@ -12,7 +12,7 @@ from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.methods.wiring import Wiring
-from counterpoint.nn.heads import OutputMap, build_predictor
+from counterpoint.nn.heads import OutputMap, perceptron
 from counterpoint.nn.synced_norm import with_synced_norm
 from oracles.method_steps import LEARNING_RATE, Batch
 
@@ -78,7 +78,7 @@ def queue(chunks: Chunks | None = None) -> MomentumQueue:
 def predictive(
     form: Form, momentum: float | None, chunks: Chunks | None = None, *, has_norm: bool = True
 ) -> Predictive:
-    norm = build_predictor(DIMS, WIDTH)
+    norm = perceptron([DIMS, WIDTH, DIMS], norm="batch")
     plain = nn.Sequential(nn.Linear(DIMS, WIDTH), nn.ReLU(), nn.Linear(WIDTH, DIMS))
     predictor = seeded(norm if has_norm else plain, 21)
     return Predictive(backbone(), head(), predictor, Regression(form), momentum=momentum, chunks=chunks)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.methods.queue import QueueContrast
-from counterpoint.nn.heads import ProjectorDetails, build_predictor, build_projector
+from counterpoint.nn.heads import ProjectorDetails, build_projector, perceptron
 from tolerances import assert_close
 
 WIDTH = 32
@@ -31,7 +31,8 @@ def projector_of(name: str) -> nn.Module:
 def predictor_of(name: str) -> nn.Module:
     hidden = CATALOGUE[name].predictor_hidden_for(WIDTH)
     assert hidden is not None
-    return build_predictor(CATALOGUE[name].features_for(WIDTH), hidden)
+    features = CATALOGUE[name].features_for(WIDTH)
+    return perceptron([features, hidden, features], norm="batch")
 
 
 HEADS = {

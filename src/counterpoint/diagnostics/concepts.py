@@ -114,7 +114,11 @@ def class_purity(z_ND: Tensor, labels_N: Tensor, *, threshold: float = SPARSITY_
     share_D, class_D = (counts_DC / total_D[:, None]).max(dim=1)
     is_live = total_D > 0
     base_rate_C = one_hot_NC.sum(dim=0) / max(len(one_hot_NC), 1)
-    chance_D = chance_of_at_least(counts_DC.gather(1, class_D[:, None])[:, 0], total_D, base_rate_C[class_D])
+    # Chance of this many samples of the class, or more, among those drawn at its rate in all samples: P(X >= x) of a
+    # binomial is the regularised incomplete beta function I_p(x, n - x + 1).
+    count_D = counts_DC.gather(1, class_D[:, None])[:, 0]
+    beta_D = betainc(count_D.numpy(), (total_D - count_D + 1).numpy(), base_rate_C[class_D].numpy())
+    chance_D = torch.where(count_D > 0, torch.from_numpy(beta_D), 1.0)
     # Bonferroni: each of the live dimensions could have been named after each of the classes.
     is_named_D = is_live & (chance_D * max(int(is_live.sum()), 1) * len(base_rate_C) < NAMING_LEVEL)
     return Purity(torch.where(is_live, share_D, float("nan")), torch.where(is_live, class_D, -1), is_named_D)
@@ -145,19 +149,6 @@ def consistency_interval(z_ND: Tensor, labels_N: Tensor, *, threshold: float = S
     ]
     half = jackknife_half_width([each for each in left_out if not math.isnan(each)])
     return Interval(value, max(value - half, 0.0), min(value + half, 1.0))
-
-
-def chance_of_at_least(counts_D: Tensor, total_D: Tensor, rate_D: Tensor) -> Tensor:
-    """Chance of this many samples of a class, or more, among ``total_D`` that are drawn at its rate in all samples.
-
-    Of any shapes that broadcast, float64.
-
-    >>> chance_of_at_least(torch.tensor([2.0, 0.0]), torch.tensor([2.0, 2.0]), torch.tensor([0.5, 0.5])).tolist()
-    [0.25, 1.0]
-    """
-    # P(X >= x) of a binomial is the regularised incomplete beta function I_p(x, n - x + 1).
-    chance_D = torch.from_numpy(betainc(counts_D.numpy(), (total_D - counts_D + 1).numpy(), rate_D.numpy()))
-    return torch.where(counts_D > 0, chance_D, 1.0)
 
 
 def feature_correlation(z_ND: Tensor) -> float:

@@ -141,35 +141,32 @@ Intervals = dict[str, tuple[float, float]]
 def figure_intervals(unit_ND: Tensor, views: tuple[Tensor, Tensor] | None) -> Intervals:
     """Intervals of spread, effective rank and vanished directions, and of the cosine of views.
 
+    Those of spectra by leaving out each of ten interleaved groups of samples (see ``jackknife_half_width``).
+
     Args:
         unit_ND: unit-length features, float64.
         views: features of two views of some samples.
     """
-    found = spectral_intervals(unit_ND) if unit_ND.shape[1] <= MOST_DIMS and len(unit_ND) >= 2 * GROUPS else {}
+    found: Intervals = {}
+    if unit_ND.shape[1] <= MOST_DIMS and len(unit_ND) >= 2 * GROUPS:
+        groups = [unit_ND[first::GROUPS] for first in range(GROUPS)]
+        sums = side_by_side(lambda rows: (len(rows), rows.sum(dim=0), rows.T @ rows), groups)
+        count, total_D, gram_DD = len(unit_ND), sum(s for _, s, _ in sums), sum(g for _, _, g in sums)
+        left = [(count, total_D, gram_DD), *((count - n, total_D - s, gram_DD - g) for n, s, g in sums)]
+        spectra = side_by_side(lambda part: (part[0], _spectrum(*part)), left)
+        measures: dict[str, Callable[[int, Tensor], float]] = {
+            "spread": lambda num, lambda_D: math.sqrt(float(lambda_D.sum()) * (num - 1) / num),
+            "effective_rank": lambda _, lambda_D: effective_rank(lambda_D),
+            "vanished": lambda num, lambda_D: float(vanished_directions(lambda_D, num).count),
+        }
+        for name, measure in measures.items():
+            whole, *parts = (measure(num, lambda_D) for num, lambda_D in spectra)
+            half = jackknife_half_width(parts)
+            found[name] = (max(whole - half, 0.0), whole + half)
     if views is not None and len(views[0]) > 1:
         cosines_N = view_cosines(*views)
         mean, error = float(cosines_N.mean()), float(cosines_N.std()) / math.sqrt(len(cosines_N))
         found["positive_cosine"] = (max(mean - Z_95 * error, -1.0), min(mean + Z_95 * error, 1.0))
-    return found
-
-
-def spectral_intervals(unit_ND: Tensor) -> Intervals:
-    """Intervals by leaving out each of ten interleaved groups of samples (see ``jackknife_half_width``)."""
-    groups = [unit_ND[first::GROUPS] for first in range(GROUPS)]
-    sums = side_by_side(lambda rows: (len(rows), rows.sum(dim=0), rows.T @ rows), groups)
-    count, total_D, gram_DD = len(unit_ND), sum(s for _, s, _ in sums), sum(g for _, _, g in sums)
-    left = [(count, total_D, gram_DD), *((count - n, total_D - s, gram_DD - g) for n, s, g in sums)]
-    spectra = side_by_side(lambda part: (part[0], _spectrum(*part)), left)
-    measures: dict[str, Callable[[int, Tensor], float]] = {
-        "spread": lambda num, lambda_D: math.sqrt(float(lambda_D.sum()) * (num - 1) / num),
-        "effective_rank": lambda _, lambda_D: effective_rank(lambda_D),
-        "vanished": lambda num, lambda_D: float(vanished_directions(lambda_D, num).count),
-    }
-    found: Intervals = {}
-    for name, measure in measures.items():
-        whole, *parts = (measure(num, lambda_D) for num, lambda_D in spectra)
-        half = jackknife_half_width(parts)
-        found[name] = (max(whole - half, 0.0), whole + half)
     return found
 
 

@@ -3,7 +3,6 @@
 # N samples, C samples per chunk, D features
 
 import copy
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -146,7 +145,12 @@ class GradientCache(nn.Module):
         Raises:
             ValueError: the encoder has batch normalisation in training mode (the first such layer is named).
         """
-        norms = dict(batch_dependent_layers(self.encoder))
+        # Their output for a sample depends on the others of its batch, also in evaluation without running statistics.
+        norms = {
+            name: module
+            for name, module in self.encoder.named_modules()
+            if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
+        }
         if norms and not self.allow_batch_norm:
             name, layer = next(iter(norms.items()))
             raise ValueError(
@@ -162,14 +166,6 @@ class GradientCache(nn.Module):
         chunks = x.tensor_split(max(1, -(-len(x) // self.chunk_size)))
         # Non-reentrant: second derivatives, and samples that need no gradient themselves, work as they are.
         return torch.cat([checkpoint(self.encoder, c, use_reentrant=False, context_fn=contexts) for c in chunks])
-
-
-def batch_dependent_layers(encoder: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
-    """Names and layers whose output for a sample depends on the other samples of its batch."""
-    for name, module in encoder.named_modules():
-        # Without running statistics evaluation, too, takes those of the batch.
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            yield name, module
 
 
 class _StatisticsKept(AbstractContextManager[None]):

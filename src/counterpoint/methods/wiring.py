@@ -23,7 +23,7 @@ from counterpoint.methods.joint import Classification, JointEmbedding, MultiCrop
 from counterpoint.methods.predictive import Predictive
 from counterpoint.methods.queue import MomentumQueue, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
-from counterpoint.nn.heads import build_predictor, build_projector, check_subvector
+from counterpoint.nn.heads import build_projector, check_subvector, perceptron
 from counterpoint.nn.synced_norm import batch_norm_layers
 
 Wiring = JointEmbedding | MultiCrop | MomentumQueue | Predictive | TwoTowers | Classification
@@ -224,7 +224,9 @@ def _predictive(settings: TrainSettings, entry: MethodEntry, parts: MethodParts)
     loss: Any = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     hidden = _chosen(settings.target.predictor_hidden, entry.predictor_hidden_for(parts.width))
     with own_draws(_seed(parts, PREDICTOR_SEED)):
-        predictor = build_predictor(parts.projected_width, int(hidden))
+        # chen2021, section 3 (prediction MLP): neither BatchNorm nor ReLU after the last layer. BYOL's hidden layer is
+        # the wider one (grill2020, section 3.3), SimSiam's a bottleneck.
+        predictor = perceptron([parts.projected_width, int(hidden), parts.projected_width], norm="batch")
     momentum = None if entry.momentum is None else float(_chosen(settings.target.momentum, entry.momentum))
     return Predictive(parts.backbone, parts.head, predictor, loss, momentum=momentum, chunks=_chunks(settings))
 

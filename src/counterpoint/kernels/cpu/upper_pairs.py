@@ -219,7 +219,13 @@ def _hessian(route: _TwoViews) -> Product:
         exp_VV = vectors.exponentials(unit_VD, unit_VD, unit_VD.new_empty(len(unit_VD), len(unit_VD)))
         route.erase(exp_VV, rows_of_all)
         sum_V = exp_VV.sum(1)
-        slope_V, bend_V = _slope_and_bend(loss.phi_of_log, route.statistic(sum_V).view(-1))
+        with torch.enable_grad():
+            leaf_V = route.statistic(sum_V).view(-1).detach().requires_grad_()
+            (slope_V,) = torch.autograd.grad(loss.phi_of_log(leaf_V).sum(), leaf_V, create_graph=True)
+            # f'' at each statistic; where phi is linear in the logarithm, its slope has no graph.
+            has_bend = slope_V.requires_grad
+            bend_V = torch.autograd.grad(slope_V.sum(), leaf_V)[0] if has_bend else torch.zeros_like(leaf_V)
+        slope_V = slope_V.detach()
         factor_V = slope_V / sum_V
         still_VV = with_positives(exp_VV * factor_V[:, None], slope_V)
         along_VD = (still_VV @ unit_VD).mul_(route.weight * loss.scale)
@@ -246,16 +252,6 @@ def _hessian(route: _TwoViews) -> Product:
             return total_VD.div_(length_V1).chunk(2)
 
     return product
-
-
-def _slope_and_bend(phi_of_log: Elementwise, statistic_V: Tensor) -> tuple[Tensor, Tensor]:
-    """The slope f' and the bend f'' at each statistic."""
-    with torch.enable_grad():
-        leaf_V = statistic_V.detach().requires_grad_()
-        (slope_V,) = torch.autograd.grad(phi_of_log(leaf_V).sum(), leaf_V, create_graph=True)
-        # Where phi is linear in the logarithm, its slope has no graph.
-        bend_V = torch.autograd.grad(slope_V.sum(), leaf_V)[0] if slope_V.requires_grad else torch.zeros_like(leaf_V)
-    return slope_V.detach(), bend_V
 
 
 def supervised_loss(x_VD: Tensor, class_V: Tensor, scale: float, general: Callable[[Tensor], Tensor]) -> Tensor | None:

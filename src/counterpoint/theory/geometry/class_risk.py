@@ -156,8 +156,15 @@ def class_risk(
     record = loss.class_level() if isinstance(loss, Loss) else loss or PAPER
     k = _number(record.num_negatives if num_negatives is None else num_negatives)
     weights_CC = negative_weights(proportions_C, supervised=supervised or record.supervised)
-    anchor_weights_C = _anchor_weights(proportions_C, anchor_weights)
-    return _risk(record, weights_CC, anchor_weights_C, k)
+    if anchor_weights is None:
+        return _risk(record, weights_CC, proportions_C, k)
+    weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
+    if weights_C.shape != proportions_C.shape:
+        shapes = f"{tuple(proportions_C.shape)}, got {tuple(weights_C.shape)}"
+        raise UsageError(f"anchor_weights must be one per class, shape {shapes}")
+    if not bool(torch.isfinite(weights_C).all()) or float(weights_C.min()) < 0 or float(weights_C.sum()) == 0:
+        raise UsageError(f"anchor_weights must be >= 0, finite and not all 0, got {weights_C.tolist()}")
+    return _risk(record, weights_CC, weights_C, k)
 
 
 def negative_weights(proportions_C: Tensor, *, supervised: bool) -> Tensor:
@@ -242,18 +249,6 @@ def _number(num_negatives: float | None) -> float:
         return float(num_negatives)
     wanted = "a whole number >= 1 and < 2**63, or math.inf"
     raise UsageError(f"num_negatives must be {wanted}, got {num_negatives!r:.40}; 512 is common")
-
-
-def _anchor_weights(proportions_C: Tensor, anchor_weights: Tensor | None) -> Tensor:
-    if anchor_weights is None:
-        return proportions_C
-    weights_C = torch.as_tensor(anchor_weights).to(proportions_C).double()
-    if weights_C.shape != proportions_C.shape:
-        shapes = f"{tuple(proportions_C.shape)}, got {tuple(weights_C.shape)}"
-        raise UsageError(f"anchor_weights must be one per class, shape {shapes}")
-    if not bool(torch.isfinite(weights_C).all()) or float(weights_C.min()) < 0 or float(weights_C.sum()) == 0:
-        raise UsageError(f"anchor_weights must be >= 0, finite and not all 0, got {weights_C.tolist()}")
-    return weights_C
 
 
 def check_proportions(proportions: Sequence[float] | np.ndarray | Tensor) -> Tensor:

@@ -174,9 +174,12 @@ class _Best:
         if finish is None:
             return False
         self.iterations += finish.iterations
-        factor_CR = factor_of(finish.gram_CC)
-        if factor_CR is not None:
-            self._take(point_at(self.risk, factor_CR))
+        values_C, vectors_CC = torch.linalg.eigh(0.5 * (finish.gram_CC + finish.gram_CC.T))
+        # Eigenvalues that are negative by rounding are cut off; a matrix further from semi-definite is left.
+        if float(values_C[0]) >= -1e-6 * float(values_C[-1]):
+            is_kept_C = values_C > 1e-13 * values_C[-1]
+            factor_CR = vectors_CC[:, is_kept_C] * values_C[is_kept_C].sqrt()
+            self._take(point_at(self.risk, factor_CR / factor_CR.norm(dim=1, keepdim=True)))
         return self.is_certified
 
     def wider_factor(self, most_columns: int) -> Tensor | None:
@@ -219,16 +222,3 @@ class _Best:
         # Where rounding cannot tell two values apart, the later point has the smaller slope as a rule.
         if self._point is None or point.at.value <= self._point.at.value + _ROUNDING * abs(point.at.value):
             self._point, self.scale, self.stretch = point, certificate.scale, certificate.stretch
-
-
-def factor_of(gram_CC: Tensor) -> Tensor | None:
-    """A factor with rows of unit length, (C, R), after cutting off eigenvalues that are negative by rounding.
-
-    None for a matrix that is further from positive semi-definite.
-    """
-    values_C, vectors_CC = torch.linalg.eigh(0.5 * (gram_CC + gram_CC.T))
-    if float(values_C[0]) < -1e-6 * float(values_C[-1]):
-        return None
-    is_kept_C = values_C > 1e-13 * values_C[-1]
-    factor_CR = vectors_CC[:, is_kept_C] * values_C[is_kept_C].sqrt()
-    return factor_CR / factor_CR.norm(dim=1, keepdim=True)
