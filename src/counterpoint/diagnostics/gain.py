@@ -88,7 +88,10 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     by_name = {name_of(gain.baseline) for gain in found if gain.baseline}
     chance = f"chance {commonest(found[0].learned):.1%}" if found[0].learned.classes else ""
     if not by_name:
-        return _beside_chance(found, chance)
+        above = [gain for gain in found if gain.is_above_chance]
+        words = " and ".join([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or found])
+        told = f"above chance by {words}" if above else f"at chance by {words}"
+        return "; ".join(filter(None, [told, chance, "whether that is better than raw input was not measured"]))
     shared = by_name.pop() if len(by_name) == 1 else ""
     if all(gain.difference is None for gain in found):
         what = " and ".join([_shares(gain, shared) for gain in found])
@@ -108,14 +111,6 @@ def answer(votes: Sequence[EvaluationRow], *, is_rows: bool = False) -> str:
     needed = f" ({_needed(closest)})" if closest and len(left) == len(found) else ""
     sentence = f"better than {shared or 'its baselines'}: {', '.join(parts)}{needed}"
     return "; ".join(filter(None, [sentence, remedy, chance]))
-
-
-def _beside_chance(found: Sequence[Gain], chance: str) -> str:
-    """The sentence where no baseline was measured."""
-    above = [gain for gain in found if gain.is_above_chance]
-    words = " and ".join([f"{gain.classifier} ({gain.learned.accuracy:.1%})" for gain in above or found])
-    told = f"above chance by {words}" if above else f"at chance by {words}"
-    return "; ".join(filter(None, [told, chance, "whether that is better than raw input was not measured"]))
 
 
 def _shares(gain: Gain, shared: str) -> str:

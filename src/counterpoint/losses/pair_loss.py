@@ -196,7 +196,7 @@ class PairLoss(ContrastiveLoss):
             totals = [reduce_total(block.scores, self.psi.function, weight) for block in blocks]
             return torch.stack(totals).sum().to(both_2ND.dtype)
         statistics = [statistic for block in blocks for statistic in reduce_block(block, self.psi.function).both()]
-        per_anchor_A = self._phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
+        per_anchor_A = self.phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
         value = self.reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
         return value.to(both_2ND.dtype)
 
@@ -287,13 +287,14 @@ class PairLoss(ContrastiveLoss):
     def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss of all anchors of views that are known to be good, by the general route."""
         (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self.psi)
-        return self.reduced(self._phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
+        return self.reduced(self.phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
 
     def reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
         """Mean over anchors, or a sum such that the mean over parts is that of the whole batch."""
         return per_anchor_A.mean() if self.reduction == "mean" else num_parts * per_anchor_A.sum()
 
-    def _phi_of(self, statistic_A: Tensor) -> Tensor:
+    def phi_of(self, statistic_A: Tensor) -> Tensor:
+        """Phi per anchor, from the sums or, of an exponential psi, from their logarithms."""
         return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
 
     def _alpha(self, u_AM: Tensor) -> Tensor:
@@ -303,13 +304,13 @@ class PairLoss(ContrastiveLoss):
         if function.in_log_domain:
             log_xi_A = u_AM.logsumexp(1)
             # phi'(xi) psi' = d phi / d log xi * softmax: nothing leaves the log domain.
-            slope_A = torch.func.grad(lambda lse: self._phi_of(lse).sum())(log_xi_A)
+            slope_A = torch.func.grad(lambda lse: self.phi_of(lse).sum())(log_xi_A)
             return self.psi.scale * slope_A[:, None] * torch.exp(u_AM - log_xi_A[:, None])
         safe_AM = u_AM.masked_fill(is_out_AM, 0.0)
         # Masked before and after: a user's psi may be NaN at minus infinity, and not 0 at 0.
         xi_A = function.value(safe_AM).masked_fill(is_out_AM, 0.0).sum(1)
         # By autograd, as phi may be the user's; elementwise, so that the sum keeps anchors apart.
-        slope_A = torch.func.grad(lambda xi: self._phi_of(xi).sum())(xi_A)
+        slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
     def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, ScoreBlock]]:
@@ -332,9 +333,9 @@ class PairLoss(ContrastiveLoss):
         num_negatives = self.num_negatives(n)
         u = torch.tensor(self.psi.scale * gap + self.psi.margin, dtype=torch.float64)
         if self.psi.function.in_log_domain:
-            value = self._phi_of(u + math.log(num_negatives))  # log of a sum of K equal terms
+            value = self.phi_of(u + math.log(num_negatives))  # log of a sum of K equal terms
         else:
-            value = self._phi_of(num_negatives * self.psi.function.value(u))
+            value = self.phi_of(num_negatives * self.psi.function.value(u))
         # A user's psi, x e^x for example, may be NaN at minus infinity: then no floor is known.
         return -math.inf if math.isnan(float(value)) else float(value)
 

@@ -74,7 +74,7 @@ class HardNegatives(ContrastiveLoss):
         if self.beta == 0:
             return self.loss(z0, z1, labels, part=part)
         z0, z1 = prepare_views(z0, z1, labels, normalize=self.loss.pairing.normalize)
-        per_anchor_A = self._phi(self._log_xi(z0, z1, part))
+        per_anchor_A = self.loss.phi_of(self._log_xi(z0, z1, part))
         num_parts = 1.0 if part is None else len(z0) / (part.last - part.first)
         return self.loss.reduced(per_anchor_A, num_parts).to(z0.dtype)
 
@@ -91,7 +91,7 @@ class HardNegatives(ContrastiveLoss):
         slopes_MM = self._log_sum(1 + self.beta).importance(z0, z1) - self._log_sum(self.beta).importance(z0, z1)
         z0, z1 = prepare_views(z0.detach(), z1.detach(), normalize=self.loss.pairing.normalize)
         # d phi / d log xi, which d log xi / d gap is multiplied with.
-        phi_slope_A = torch.func.grad(lambda log_xi: self._phi(log_xi).sum())(self._log_xi(z0, z1, None))
+        phi_slope_A = torch.func.grad(lambda log_xi: self.loss.phi_of(log_xi).sum())(self._log_xi(z0, z1, None))
         slopes_MM[: len(phi_slope_A)] *= phi_slope_A[:, None]  # rows beyond the anchors are zero
         return slopes_MM
 
@@ -126,9 +126,6 @@ class HardNegatives(ContrastiveLoss):
         if not isinstance(plain, LogOfSum):
             raise not_covered(self.card.name, "its sum is not inside a logarithm")
         return replace(plain, name=self.card.name, hardness=self.beta)
-
-    def _phi(self, log_xi_A: Tensor) -> Tensor:
-        return self.loss.phi.of_statistic(log_xi_A, is_log=True)
 
     def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
         """lse((1 + beta) u) - lse(beta u) + log K for each anchor, first view before second."""

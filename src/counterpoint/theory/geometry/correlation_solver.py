@@ -47,6 +47,8 @@ class Solution:
         scale: what the gap is compared with.
         iterations: Newton steps.
         is_certified: the gap is within the tolerance.
+        status: what kind of answer it is, in words.
+        is_global: a solution of a convex problem, certified or not; else a local one, or not known.
     """
 
     gram_CC: Tensor
@@ -56,6 +58,8 @@ class Solution:
     scale: float
     iterations: int
     is_certified: bool
+    status: str = ""
+    is_global: bool = False
 
     @property
     def relative_gap(self) -> float:

@@ -33,30 +33,7 @@ NEARLY_ONE = 1 - 1e-3  # cosine of classes that are tried as one
 STRETCH = 1e-9  # of the certificate, up to which they are one
 
 
-@dataclass(frozen=True)
-class BestMeans:
-    """An answer and what is known of it.
-
-    Attributes:
-        factor_CR: class means as rows.
-        risk: S of them.
-        lower_bound: no class means of the requested kind have a smaller risk.
-        status: what kind of answer it is.
-        iterations: Newton steps.
-        scale: what the tolerance is a share of.
-        is_global: a solution of the convex problem, certified or not; else a local one.
-    """
-
-    factor_CR: Tensor
-    risk: float
-    lower_bound: float
-    status: str
-    iterations: int
-    scale: float
-    is_global: bool = False
-
-
-def solve_convex(risk: ClassRisk, tolerance: float) -> BestMeans:
+def solve_convex(risk: ClassRisk, tolerance: float) -> Solution:
     """Least S over all correlation matrices."""
     if not risk.is_smooth:
         return _solve_with_corner(risk, tolerance)
@@ -65,11 +42,10 @@ def solve_convex(risk: ClassRisk, tolerance: float) -> BestMeans:
     status = _short_of(tolerance, solution.relative_gap)
     if solution.is_certified:
         status = CERTIFIED if risk.is_strictly_convex else CERTIFIED + NOT_UNIQUE
-    value, bound = solution.value, solution.lower_bound
-    return BestMeans(solution.factor_CR, value, bound, status, solution.iterations, solution.scale, is_global=True)
+    return replace(solution, status=status, is_global=True)
 
 
-def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> BestMeans:
+def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> Solution:
     """A local optimum in fewer than C - 1 dimensions, the best of some starts, beside the bound for all dimensions."""
     reason = (
         f"in {dimension} dimensions, fewer than the optimum of any dimension may need, the problem is not convex and "
@@ -78,7 +54,7 @@ def solve_few_dimensions(risk: ClassRisk, dimension: int, tolerance: float) -> B
     return _best_of_starts(risk, solve_convex(risk, tolerance), dimension, reason)
 
 
-def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> BestMeans:
+def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> Solution:
     """A local optimum of a risk that is not convex, beside the bound of its convex minorant."""
     assert risk.lower is not None
     reason = (
@@ -89,7 +65,7 @@ def solve_not_convex(risk: ClassRisk, dimension: int, tolerance: float) -> BestM
     return _best_of_starts(risk, whole, min(dimension, risk.num_classes), reason)
 
 
-def solve_nonnegative(risk: ClassRisk, dimension: int) -> BestMeans:
+def solve_nonnegative(risk: ClassRisk, dimension: int) -> Solution:
     """Non-negative class means: orthonormal where there is room (imbalanced2026, Theorem 1), else a local optimum.
 
     Where S is convex and rises with every cosine at orthonormal means, S(A) >= S(I) for all A without negative entries.
@@ -101,7 +77,7 @@ def solve_nonnegative(risk: ClassRisk, dimension: int) -> BestMeans:
     is_bound = bool((at.gradient_CC >= 0).all())
     bound, scale = (at.value if is_bound else -math.inf), max(abs(at.value), torch.finfo(torch.float64).tiny)
     if dimension >= risk.num_classes and is_bound and risk.is_convex:
-        return BestMeans(orthonormal_CC, at.value, bound, ORTHONORMAL, 0, scale, is_global=True)
+        return Solution(orthonormal_CC, orthonormal_CC, at.value, bound, scale, 0, True, ORTHONORMAL, is_global=True)
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
     columns = min(dimension, risk.num_classes)
     generator = np.random.default_rng(0)
@@ -114,7 +90,8 @@ def solve_nonnegative(risk: ClassRisk, dimension: int) -> BestMeans:
         f"local optimum, the best of {len(tries)} non-negative starts: no certificate exists for fewer than C = "
         f"{risk.num_classes} dimensions or a risk that is not convex; the lower bound is that of orthonormal means"
     )
-    return BestMeans(best, risk.value(best @ best.T), bound, status, 0, scale)
+    gram_CC = best @ best.T
+    return Solution(gram_CC, best, risk.value(gram_CC), bound, scale, 0, False, status)
 
 
 @dataclass(frozen=True)
@@ -197,10 +174,10 @@ def coinciding(gram_CC: Tensor, cosine: float) -> Tensor:
     return torch.from_numpy(connected_components((gram_CC >= cosine).numpy(), directed=False)[1]).long()
 
 
-def _solve_with_corner(risk: ClassRisk, tolerance: float) -> BestMeans:
+def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
     """Round the corner off more and more, until the rounded risk's slopes certify the answer of the sharp one."""
     factor_CR, bound, iterations, value = simplex(risk.num_classes), -math.inf, 0, math.inf
-    best_CR, scale = factor_CR, 1.0
+    best_CR, scale, is_certified = factor_CR, 1.0, False
     for width in _WIDTHS:
         smooth, slack = risk.smoothed(width)
         # from the answer of the wider corner
@@ -213,10 +190,12 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> BestMeans:
         # slack / width is 3/16 of all weights, a unit of the hinge: where all margins are kept the risk itself is 0
         if risk.value(gram_CC) < value:
             best_CR, value, scale = factor_CR, risk.value(gram_CC), max(abs(risk.value(gram_CC)), slack / width)
-        if value - bound <= tolerance * scale:
-            return BestMeans(best_CR, value, bound, CERTIFIED + NOT_UNIQUE, iterations, scale, is_global=True)
-    status = _short_of(tolerance, (value - bound) / scale)
-    return BestMeans(best_CR, value, bound, status, iterations, scale, is_global=True)
+        is_certified = value - bound <= tolerance * scale
+        if is_certified:
+            break
+    status = CERTIFIED + NOT_UNIQUE if is_certified else _short_of(tolerance, (value - bound) / scale)
+    gram_CC = best_CR @ best_CR.T
+    return Solution(gram_CC, best_CR, value, bound, scale, iterations, is_certified, status, is_global=True)
 
 
 def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
@@ -233,7 +212,7 @@ def _short_of(tolerance: float, gap: float) -> str:
     return f"the certified relative gap is {gap:.1e}, not the requested {tolerance:.0e}"
 
 
-def _best_of_starts(risk: ClassRisk, whole: BestMeans, columns: int, reason: str) -> BestMeans:
+def _best_of_starts(risk: ClassRisk, whole: Solution, columns: int, reason: str) -> Solution:
     """The best of the descents from the principal axes of a related optimum and from random factors."""
     smooth, _ = risk.smoothed(_FIXED_WIDTH)
     missing = max(0, columns - whole.factor_CR.shape[1])
@@ -246,7 +225,8 @@ def _best_of_starts(risk: ClassRisk, whole: BestMeans, columns: int, reason: str
     best = min(tries, key=lambda solution: solution.value)
     status = f"local optimum, the best of {len(tries)} starts: {reason}"
     iterations = whole.iterations + sum(solution.iterations for solution in tries)
-    return BestMeans(best.factor_CR, risk.value(best.gram_CC), whole.lower_bound, status, iterations, whole.scale)
+    value, known = risk.value(best.gram_CC), {"lower_bound": whole.lower_bound, "scale": whole.scale}
+    return replace(best, value=value, **known, iterations=iterations, is_certified=False, status=status)
 
 
 def _descend_nonnegative(risk: Callable[[Tensor], RiskAt], start_CR: np.ndarray) -> Tensor:

@@ -17,8 +17,8 @@ from counterpoint.losses.class_level import ClassLevel
 from counterpoint.losses.loss import Loss
 from counterpoint.theory.geometry.class_risk import MANY_CLASSES, ClassRisk, check_proportions, class_risk
 from counterpoint.theory.geometry.correlation_dual import multipliers
+from counterpoint.theory.geometry.correlation_solver import Solution
 from counterpoint.theory.geometry.geometry_cases import (
-    BestMeans,
     coinciding,
     solve_convex,
     solve_few_dimensions,
@@ -164,7 +164,7 @@ def optimal_geometry(  # noqa: PLR0913 (its signature is published)
         return _geometry(risk, found, proportions_C, dimension=dimension, nonnegative=nonnegative)
 
 
-def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> BestMeans:
+def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: float) -> Solution:
     if nonnegative:
         return solve_nonnegative(risk, dimension)
     if not risk.is_convex:
@@ -177,7 +177,7 @@ def _solve(risk: ClassRisk, dimension: int, *, nonnegative: bool, tolerance: flo
 
 
 def _geometry(
-    risk: ClassRisk, found: BestMeans, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
+    risk: ClassRisk, found: Solution, proportions_C: Tensor, *, dimension: int | None, nonnegative: bool
 ) -> Geometry:
     # cosines in [-1, 1] and 1 on the diagonal, whatever rounding says
     gram_CC = (found.factor_CR @ found.factor_CR.T).clamp(-1, 1).fill_diagonal_(1.0)
@@ -199,14 +199,14 @@ def _geometry(
     return Geometry(
         gram=gram_CC,
         means=torch.nn.functional.pad(means_RC, (0, 0, 0, missing)),
-        risk=found.risk,
+        risk=found.value,
         rank=rank,
-        lower_bound=min(found.lower_bound, found.risk),
-        duality_gap=max(0.0, found.risk - found.lower_bound),
+        lower_bound=min(found.lower_bound, found.value),
+        duality_gap=max(0.0, found.value - found.lower_bound),
         status=status,
         iterations=found.iterations,
         proportions=proportions_C,
-        is_certified=found.status.startswith("optimal"),
+        is_certified=found.is_certified,
         is_collapse_optimal=is_collapsed,
         scale=found.scale,
     )
