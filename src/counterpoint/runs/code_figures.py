@@ -130,7 +130,7 @@ def code_figures(
     mean_D = x_ND[split.train].mean(dim=0)
     # Centred for all: the features' common part tells no samples apart.
     centred_ND = x_ND - mean_D
-    explained = _Explained(centred_ND[held_out])
+    asked_QD = centred_ND[held_out]
     figures = [
         CodeFigures(
             DENSE, None, VALUE_BYTES * x_ND.shape[1], 1.0, None, votes.share(votes.hits(centred_ND.__getitem__))
@@ -141,7 +141,7 @@ def code_figures(
         rows = sparse_rows(code, x_ND, k)
         silent = 1 - len(np.unique(rows.indices)) / len(code.shift_H)
         own_hits = votes.hits(lambda part, rows=rows: torch.from_numpy(rows[part.numpy()].toarray()))
-        own_share = explained(_rebuilt(code, rows[held_out.numpy()]) - mean_D)
+        own_share = _explained(asked_QD, _rebuilt(code, rows[held_out.numpy()]) - mean_D)
         own = CodeFigures(CODE, k, ENTRY_BYTES * k, own_share, silent, votes.share(own_hits))
         figures.append(own)
         for name, other_ND, rebuilt in others.of(k, held_out, len(code.shift_H)):
@@ -151,7 +151,7 @@ def code_figures(
                     name,
                     k,
                     VALUE_BYTES if name == "k-means" else wide,
-                    explained(rebuilt),
+                    _explained(asked_QD, rebuilt),
                     1 - float((other_ND > 0).any(dim=0).float().mean()) if name == "k-means" else None,
                     votes.share(hits),
                     votes.behind(hits, own_hits),
@@ -162,7 +162,7 @@ def code_figures(
 
 def explained_by(code: SparseCode, x_ND: Tensor) -> float:
     """Share of the features' variance that their codes give back; below 0 where their mean alone is nearer."""
-    return _Explained(x_ND)(_rebuilt(code, sparse_rows(code, x_ND)))
+    return _explained(x_ND, _rebuilt(code, sparse_rows(code, x_ND)))
 
 
 def _rebuilt(code: SparseCode, rows: csr_matrix) -> Tensor:
@@ -206,13 +206,10 @@ class _Others:
         return torch.nn.functional.one_hot(cluster_N, len(centres)).float(), centres[cluster_N[held_out]]
 
 
-class _Explained:
-    def __init__(self, x_QD: Tensor) -> None:
-        self.x_QD, self.total = x_QD, float((x_QD - x_QD.mean(dim=0)).double().square().sum())
-
-    def __call__(self, rebuilt_QD: Tensor) -> float:
-        missed = float((rebuilt_QD - self.x_QD).double().square().sum())
-        return 1 - missed / self.total if self.total else float("nan")
+def _explained(x_QD: Tensor, rebuilt_QD: Tensor) -> float:
+    total = float((x_QD - x_QD.mean(dim=0)).double().square().sum())
+    missed = float((rebuilt_QD - x_QD).double().square().sum())
+    return 1 - missed / total if total else float("nan")
 
 
 class _Votes:

@@ -99,10 +99,6 @@ class _Evaluated:
     method: dict[str, Any]
     record: EvaluationRecord
 
-    @property
-    def queries(self) -> str:
-        return f"{self.path} ({self.record.split.num_queries or 0:,} of {self.record.split.source})"
-
 
 def _members(run: Run | SeedRuns | str | Path) -> list[_Evaluated]:
     """What is meant: a file, one run, or those of its seeds."""
@@ -151,8 +147,10 @@ def _check(runs: Sequence[_Evaluated]) -> None:
     first = runs[0]
     for run in runs[1:]:
         if run.record.split.query_fingerprint != first.record.split.query_fingerprint:
+            parts = [(each.path, each.record.split) for each in (first, run)]
+            one, other = (f"{path} ({split.num_queries or 0:,} of {split.source})" for path, split in parts)
             raise UsageError(
-                f"{first.queries} and {run.queries} were evaluated on different queries; evaluate both on the same "
+                f"{one} and {other} were evaluated on different queries; evaluate both on the same "
                 "data (counterpoint evaluate RUN --data DATA), and compare these files (RUN/evaluations/NAME.json)"
             )
 
