@@ -208,7 +208,16 @@ class ContrastiveEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Plain values: of the encoder its card and the bytes of its weights, never a live module."""
         state = dict(cast(Mapping[str, Any], super().__getstate__()))
         if "encoder_" in state:
-            state["encoder_"] = _packed(state["encoder_"])
+            encoder: Encoder = self.encoder_
+            parts, classifier = ("backbone", "projector", "classifier"), encoder.classifier
+            tensors = {name: value for name, value in encoder.state_dict().items() if name.split(".", 1)[0] in parts}
+            state["encoder_"] = {
+                "card": asdict(encoder.card),
+                "weights": file_bytes(tensors),
+                "device": encoder.device.type,
+                "classes": None if classifier is None else classifier.class_names,
+                "is_nonnegative": classifier is not None and classifier.is_nonnegative,
+            }
             state["run_"] = None if self.run_ is None else str(self.run_.path)
         return state
 
@@ -285,22 +294,8 @@ def _run_folder(out: str | Path | None) -> Iterator[Path]:
             raise KeyboardInterrupt("training was stopped; nothing is kept without out") from error
 
 
-def _packed(encoder: Encoder) -> dict[str, Any]:
-    """Plain values that ``_unpacked`` makes an encoder of the catalogue of again, to the bit."""
-    parts = ("backbone", "projector", "classifier")
-    tensors = {name: value for name, value in encoder.state_dict().items() if name.split(".", 1)[0] in parts}
-    classifier = encoder.classifier
-    return {
-        "card": asdict(encoder.card),
-        "weights": file_bytes(tensors),
-        "device": encoder.device.type,
-        "classes": None if classifier is None else classifier.class_names,
-        "is_nonnegative": classifier is not None and classifier.is_nonnegative,
-    }
-
-
 def _unpacked(values: Mapping[str, Any]) -> Encoder:
-    """The encoder that was packed, on its device if there is such a one here, else on the CPU."""
+    """The encoder of a state, to the bit; on its device if there is such a one here, else on the CPU."""
     tensors = tensors_of(values["weights"])
     encoder = rebuilt(EncoderCard(**values["card"]), tensors)
     if values["classes"] is not None:

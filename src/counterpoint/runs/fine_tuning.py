@@ -121,7 +121,14 @@ def fine_tune(
     held_out = {} if test_data is None else {"source": {"holdout": 0.0}}
     asked = merge(merge(found, held_out), nest(settings))
     checked = build(TrainSettings, asked, "settings")
-    asked = merge(_recipe(checked, *_look(checked, given, test_data, test_labels)), asked)
+    views, num_train = _look(checked, given, test_data, test_labels)
+    epochs = EPOCHS if checked.epochs == "auto" else checked.epochs
+    batch = usual_batch(num_train)[0] if checked.batch_size == "auto" else checked.batch_size
+    recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}
+    if "name" not in checked.optim.model_fields_set:  # else the section is the user's
+        rate = {"learning_rate": RATE * batch / BATCH_OF_RATE, "warmup_epochs": round(WARMUP_SHARE * epochs, 2)}
+        recipe["optim"] = {**LARS, **rate}
+    asked = merge(recipe, asked)
     run = cast(Run, train_from(asked, given, overwrite=overwrite, reporter=reporter))
     trained = open_trained(run, part=_part(checked), reporter=reporter)
     if test_data is not None:
@@ -169,16 +176,6 @@ def _look(settings: TrainSettings, given: Given, test_data: Any, test_labels: An
         joined(source, open_queries(opens, test_data, test_labels, part=_part(settings), reporter=reporter))
     views = {} if "preset" in settings.views.model_fields_set else {"views": crop_and_flip(source)}
     return views, len(training_part(resolve_holdout(settings, source).settings, source).positions)
-
-
-def _recipe(asked: TrainSettings, views: dict[str, Any], num_train: int) -> dict[str, Any]:
-    epochs = EPOCHS if asked.epochs == "auto" else asked.epochs
-    batch = usual_batch(num_train)[0] if asked.batch_size == "auto" else asked.batch_size
-    recipe: dict[str, Any] = {"epochs": epochs, "batch_size": batch, **views}
-    if "name" not in asked.optim.model_fields_set:
-        rate = {"learning_rate": RATE * batch / BATCH_OF_RATE, "warmup_epochs": round(WARMUP_SHARE * epochs, 2)}
-        recipe["optim"] = {**LARS, **rate}
-    return recipe
 
 
 def _part(settings: TrainSettings) -> dict[str, Any]:
