@@ -54,7 +54,7 @@ class TensorBoardLogger:
 
     def __call__(self, record: Record) -> None:
         """Log one record and flush it: a killed run loses nothing."""
-        step = _step_of(record)
+        step = int(record["step"] or 0)
         try:
             if self._writer is None:
                 from torch.utils.tensorboard import SummaryWriter  # deferred: optional, and takes a second
@@ -90,18 +90,12 @@ class WandbLogger:
         """Log one record."""
         if self._run is None:
             self._run = _wandb_run(self._folder)
-        self._run.log({name: value for name, value in record.items() if value is not None}, step=_step_of(record))
+        self._run.log({name: value for name, value in record.items() if value is not None}, step=record["step"])
 
     def close(self) -> None:
         """Flush what is left."""
         if self._run is not None:
             self._run.finish()
-
-
-def _step_of(record: Record) -> int:
-    step = record["step"]
-    assert isinstance(step, int)
-    return step
 
 
 def _wandb_run(folder: RunFolder) -> Any:
