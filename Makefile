@@ -37,7 +37,7 @@ campaign: $(DEV) ## attack what README promises: MINUTES=60 SEED=0 KINDS="kills 
 docs: $(DEV) tables ## build the documentation site in build/docs, offline; warnings are errors
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/build_site.py
 
-tables: $(CORE) ## write the tables of docs/ that are made from records
+tables: $(DEV) ## write the tables of docs/ that are made from records
 	@$(BIN)/python docs/tables.py
 
 coverage: $(DEV) ## which lines the tests of `make test` reach

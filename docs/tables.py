@@ -1,4 +1,4 @@
-"""Writes what is made from records: tables of losses and metrics, pages about the papers' results.
+"""Writes what is made from records: tables of losses and metrics, pages about the papers' results, and drawings.
 
 python docs/tables.py; --check writes nothing.
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for `reproductions`, which
 from counterpoint.core.metric import Metric, described_metrics
 from counterpoint.losses import CATALOGUE
 from counterpoint.losses.build import build_loss
-from reproductions.result_pages import pages
+from reproductions.result_pages import drawings, pages
 
 HERE = Path(__file__).parent
 NEEDED = {"loss": "infonce", "num_classes": 3, "num_features": 4}  # what has no default
@@ -64,6 +64,7 @@ PAGES: Mapping[str, Callable[[], Iterable[str]]] = {
 if __name__ == "__main__":
     made = {HERE / name: page(HERE / name, rows()) for name, rows in PAGES.items()}
     made |= {HERE / "papers" / name: text for name, text in pages().items()}
+    made |= {HERE / "papers" / "figures" / name: text for name, text in drawings().items()}
     has_changed = False
     for path, written in made.items():
         has_changed |= not path.exists() or path.read_text(encoding="utf-8") != written

@@ -1,10 +1,14 @@
 """One record of a computed figure from the records of several seeds: every claim is judged seed by seed."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from reproductions.reproduction import Claim, Reproduction
 from reproductions.verdicts import UNTOLD
+
+MOST_TEXTS = 3  # that are told one by one
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.]*\d)")
 
 
 def over_seeds(records: Sequence[Reproduction], first_seed: int) -> Reproduction:
@@ -37,15 +41,27 @@ def _claim(claims: Sequence[Claim]) -> Claim:
 
 
 def spread(values: Sequence[float | str]) -> float | str:
-    """The mean with the smallest and the largest of numbers, the different ones of texts.
+    """The mean with the smallest and the largest of numbers; of texts the different ones, or their numbers' ranges.
 
     >>> spread([0.5, 1.0, 0.75]), spread([2.0, 2.0]), spread(["yes", "no", "yes"])
     ('0.75 (0.5 to 1)', 2.0, 'yes; no')
+    >>> spread(["by 0.31, rank 1", "by 0.25, rank 1", "by 0.4, rank 1", "by 0.3, rank 1"])
+    'by 0.25 to 0.4, rank 1'
     """
     different = list(dict.fromkeys(values))
     if len(different) == 1:
         return different[0]
     numbers = [value for value in values if not isinstance(value, str)]
-    if len(numbers) < len(values):
-        return "; ".join(str(value) for value in different)
-    return f"{sum(numbers) / len(numbers):.4g} ({min(numbers):.4g} to {max(numbers):.4g})"
+    if len(numbers) == len(values):
+        return f"{sum(numbers) / len(numbers):.4g} ({min(numbers):.4g} to {max(numbers):.4g})"
+    texts = [str(value) for value in different]
+    if len(texts) <= MOST_TEXTS or len({NUMBER.sub("0", text) for text in texts}) > 1:
+        return "; ".join(texts)
+    # Each column has the same number of all texts.
+    columns = iter([sorted(set(column), key=float) for column in zip(*map(NUMBER.findall, texts), strict=True)])
+
+    def range_of(_: re.Match[str]) -> str:
+        ends = next(columns)
+        return ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
+
+    return NUMBER.sub(range_of, texts[0])

@@ -1,6 +1,7 @@
-"""Panels of plain numbers and texts that a page of a reproduction draws: lines, points, matrices, tables."""
+"""Panels of plain numbers and texts that a page of a reproduction draws: lines, points, matrices, dots, tables."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -61,7 +62,7 @@ class MatrixPanel:
 
     def __post_init__(self) -> None:
         """Keep plain floats, and require a name per row and column."""
-        values = tuple(tuple(float(value) for value in row) for row in self.values)
+        values = tuple(map(_floats, self.values))
         object.__setattr__(self, "values", values)
         # One length for all rows, too: a ragged matrix has several.
         shapes = {len(row) for row in values}
@@ -85,9 +86,22 @@ class TablePanel:
     rows: Sequence[Sequence[str]]
 
 
-Panel = LinePanel | PointPanel | MatrixPanel | TablePanel
+@dataclass(frozen=True)
+class DotPanel:
+    """One figure of several arms.
+
+    Attributes:
+        title: what was measured.
+        values: of each seed, by arm.
+    """
+
+    title: str
+    values: Mapping[str, Sequence[float]]
 
 
-def _floats(values: Sequence[float]) -> tuple[float, ...]:
-    """Plain floats of any sequence of numbers."""
-    return tuple(float(value) for value in values)
+Panel = LinePanel | PointPanel | MatrixPanel | DotPanel | TablePanel
+
+
+def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
+    """Plain floats of any sequence of numbers; JSON has null for NaN."""
+    return tuple(math.nan if value is None else float(value) for value in values)

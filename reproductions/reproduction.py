@@ -11,13 +11,19 @@ from hashlib import sha256
 from itertools import zip_longest
 from typing import Any
 
-from reproductions.panels import LinePanel, MatrixPanel, Panel, PointPanel, TablePanel
+from reproductions.panels import DotPanel, LinePanel, MatrixPanel, Panel, PointPanel, Series, TablePanel
 
 TEXT_WIDTH = 100
 COLUMN_LIMITS = (46, 22, 22, 7)  # largest widths of the table's columns; longer texts are wrapped
 TITLES = ("claim", "paper", "ours", "verdict")
 VERDICTS = {True: "agrees", False: "differs", None: "-"}
-KINDS: Mapping[type, str] = {LinePanel: "lines", PointPanel: "points", MatrixPanel: "matrix", TablePanel: "table"}
+KINDS: Mapping[type, str] = {
+    LinePanel: "lines",
+    PointPanel: "points",
+    MatrixPanel: "matrix",
+    DotPanel: "dots",
+    TablePanel: "table",
+}
 
 
 def ignore(line: str) -> None:
@@ -159,6 +165,17 @@ class Reproduction:
             settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
             parts += ["", *textwrap.wrap(f"Settings: {settings}", TEXT_WIDTH)]
         return "\n".join(parts)
+
+
+def panels_of(plain: Mapping[str, Any]) -> list[Panel]:
+    """The panels of a figure whose ``to_dict`` was read from a file."""
+    types, found = {kind: of for of, kind in KINDS.items()}, list[Panel]()
+    for panel in plain["panels"]:
+        known = {name: value for name, value in panel.items() if name != "kind"}
+        if "series" in known:
+            known["series"] = [Series(**each) for each in known["series"]]
+        found.append(types[panel["kind"]](**known))
+    return found
 
 
 def written(value: str | float) -> str:

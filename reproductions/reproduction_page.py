@@ -3,18 +3,16 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 from counterpoint.core.files import write_text
-from counterpoint.report.charts.chart_frame import text_width
-from counterpoint.report.charts.figures import HALF, WIDE, columns, data_table
+from counterpoint.report.charts.figures import columns, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.document import PageKind, PageSection, check_target, document, plain_header
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.wording import number, percent
-from reproductions.panel_figures import MAX_AT_ENDS, panel_figure
-from reproductions.panels import LinePanel, Panel, TablePanel
+from reproductions.drawings import as_address, draw_panels
+from reproductions.panels import Panel, TablePanel
 from reproductions.reproduction import Claim, PictureGrid, PictureRow, Reproduction, written
 
 REPRODUCTION_PAGE = PageKind(
@@ -26,13 +24,11 @@ REPRODUCTION_PAGE = PageKind(
 LEVEL_OF_VERDICT = {True: "good", False: "warning", None: "note"}
 # Verdicts of claims that were put to a test: of one, and of several.
 PLURALS = {"holds": "hold", "does not hold": "do not hold", "cannot be told": "cannot be told"}
-MAX_LEGEND_ROWS = 3  # in a drawing of half the width
 ASKED = "What does each dimension mean?"
 HOW_TO_READ = (
     "Each row shows the queries of the first seed that activate a dimension most, the strongest first. Dimensions come "
     "by expected activation, those that are never active are left out."
 )
-SWATCH = 42.0  # room of a legend's entry beside its words
 
 
 def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
@@ -53,7 +49,7 @@ def render_reproduction(reproduction: Reproduction, *, numbers: str = "") -> Mar
     shown = reproduction.pictures
     sections = [
         PageSection("claims", "Claims", "Does it agree with the paper?", _claims(reproduction)),
-        PageSection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels)),
+        PageSection("figure", "Figure", "What does it look like?", _drawings(reproduction.panels, reproduction.name)),
         *([PageSection("pictures", "Pictures", ASKED, _pictures(shown))] if shown else []),
         PageSection(
             "settings", "Settings", "How was it made?", _settings(reproduction, numbers or f"{reproduction.name}.json")
@@ -133,23 +129,15 @@ def _verdict(claim: Claim) -> Markup:
     return element("span", sign, words, class_=f"verdict level-{level}")
 
 
-def _drawings(drawn: Sequence[Panel]) -> Markup:
-    """Draw the panels in their order, two in a row unless one needs the whole width."""
-    rows = []
-    # groupby joins neighbours only: the order of the panels stays.
-    for is_wide, group in groupby(drawn, _is_wide):
-        figures = [panel_figure(panel, WIDE if is_wide else HALF) for panel in group]
-        rows.append(element("div", figures, class_="panels" if is_wide else "panels panels-2"))
-    return join(rows)
-
-
-def _is_wide(panel: Panel) -> bool:
-    """Whether a panel is a table, or its lines have names that want the whole width."""
-    if isinstance(panel, TablePanel):
-        return True
-    if not isinstance(panel, LinePanel) or len(panel.series) <= MAX_AT_ENDS:
-        return False
-    return sum(text_width(series.name) + SWATCH for series in panel.series) > MAX_LEGEND_ROWS * HALF
+def _drawings(panels: Sequence[Panel], name: str) -> Markup:
+    """Tables, then all other panels in one drawing."""
+    tables = [panel for panel in panels if isinstance(panel, TablePanel)]
+    drawing, told = draw_panels(panels, name), ", ".join(panel.title for panel in panels if panel not in tables)
+    image = element("img", src=as_address(drawing), alt=told, class_="drawing") if drawing else None
+    set_ = [
+        element("div", element("h3", panel.title), data_table(panel.title, panel.head, panel.rows)) for panel in tables
+    ]
+    return join(element("div", set_, class_="panels") if set_ else None, image)
 
 
 def _settings(reproduction: Reproduction, numbers: str) -> Markup:

@@ -14,10 +14,12 @@ from counterpoint.core.files import read_json
 from counterpoint.core.paired_shares import LEVEL, holm
 from counterpoint.core.terminal_text import TextTable
 from reproductions.catalogue import CATALOGUE, DRAWINGS
+from reproductions.panels import LinePanel, Panel, TablePanel
 from reproductions.paper_items import item_rows
+from reproductions.reproduction import panels_of
 from reproductions.study import PAPERS, Study, studies
 from reproductions.study_result import RESULTS, Compared, StudyResult, read_result, result_file
-from reproductions.study_views import CORRECTED, as_markdown, claim_rows
+from reproductions.study_views import CORRECTED, as_markdown, claim_rows, drawn_panels
 from reproductions.verdicts import FAILS, HOLDS, UNTOLD
 
 TITLES: Mapping[str, str] = {
@@ -144,6 +146,27 @@ def verdicts_of(paper: str) -> list[Verdicts]:
     return known
 
 
+def panels_by_name(paper: str) -> dict[str, Sequence[Panel]]:
+    """What is drawn of a paper: each figure with axes, and each table with curves."""
+    found: dict[str, Sequence[Panel]] = {}
+    for study, result in results_of(paper):
+        panels = drawn_panels(study, result)
+        if study.item.startswith("Fig") or any(isinstance(panel, LinePanel) for panel in panels):
+            found[study.name] = panels
+    for figure in figures_of(paper):
+        panels = [panel for panel in panels_of(figure) if not isinstance(panel, TablePanel)]
+        found |= {str(figure["name"]): panels} if panels else {}
+    return found
+
+
+def drawings() -> Mapping[str, str]:
+    """The drawings of all papers by the names of their files."""
+    from reproductions.drawings import draw_panels  # deferred: loads matplotlib, which only drawings need
+
+    known = {name: panels for paper in TITLES for name, panels in panels_by_name(paper).items()}
+    return {f"{name}.svg": draw_panels(panels, name) for name, panels in known.items()}
+
+
 def _verdict(claim: Mapping[str, Any]) -> str:
     """Of a figure's claim."""
     return str(claim.get("judged") or OF_FIGURE[claim["agrees"]])
@@ -156,8 +179,13 @@ def _written(value: object) -> str:
 
 def paper_page(paper: str) -> str:
     """The page of one paper."""
-    found = results_of(paper)
+    found, drawn = results_of(paper), panels_by_name(paper)
     corrected = corrected_of(found)
+
+    def image(name: str) -> str:
+        titles = ", ".join(panel.title for panel in drawn.get(name, ()))
+        return f"![{titles}](figures/{name}.svg)" if name in drawn else ""
+
     parts = [
         f"# {TITLES[paper]}",
         f"What was reproduced here of `{paper}`; what it claims and where it lives: "
@@ -165,15 +193,15 @@ def paper_page(paper: str) -> str:
         f"[errata](../errata.md#{paper}). Written by `make docs` from the results in "
         f"`reproductions/{paper}/results`; all papers: [summary](README.md).",
         READ,
-        *(as_markdown(study, result, corrected[study.name]) for study, result in found),
-        *(_figure_section(figure) for figure in figures_of(paper)),
+        *(as_markdown(study, result, corrected[study.name], image(study.name)) for study, result in found),
+        *(_figure_section(figure, image(figure["name"])) for figure in figures_of(paper)),
         _not_run(paper, [study.name for study, _ in found]),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _figure_section(figure: Mapping[str, Any]) -> str:
-    """A computed figure: its claims."""
+def _figure_section(figure: Mapping[str, Any], image: str) -> str:
+    """A computed figure: its claims, and its drawing."""
     rows = [
         [claim["what"], _written(claim["paper"]), _written(claim["ours"]), _verdict(claim)]
         for claim in figure["claims"]
@@ -182,7 +210,8 @@ def _figure_section(figure: Mapping[str, Any]) -> str:
     command = f"```sh\npython -m reproductions {figure['name']}\n```"
     settings = ", ".join(f"{name} {value}" for name, value in figure["settings"].items())
     made = f"{settings}; commit {figure['made']['commit']}."
-    return "\n\n".join([f"## {figure['source']}: {figure['title']}", table.rstrip(), made, command])
+    parts = [f"## {figure['source']}: {figure['title']}", table.rstrip(), image, made, command]
+    return "\n\n".join(filter(None, parts))
 
 
 def _not_run(paper: str, done: Sequence[str]) -> str:

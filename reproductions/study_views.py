@@ -8,7 +8,7 @@ from typing import Any
 from counterpoint.core.files import read_json
 from counterpoint.core.metric import described_metrics, metric_under
 from counterpoint.core.terminal_text import TextTable
-from reproductions.panels import LinePanel, Panel, Series, TablePanel
+from reproductions.panels import DotPanel, LinePanel, Panel, Series, TablePanel
 from reproductions.reproduction import Claim, PictureGrid, Reproduction
 from reproductions.study import PAPERS, Study, StudyClaim
 from reproductions.study_result import Spread, StudyResult
@@ -110,7 +110,7 @@ def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[Pictur
         study.title,
         f"{study.paper}, {study.item}",
         claims,
-        [*_table_panels(study, result), *curve_panels(study, result)],
+        [*_table_panels(study, result), *drawn_panels(study, result)],
         remarks=[note for note in (study.at_words(result.scale), *study.remarks) if note],
         settings=settings,
         pictures=pictures,
@@ -124,21 +124,29 @@ def _table_panels(study: Study, result: StudyResult) -> list[Panel]:
     return [*panels, TablePanel("What the paper prints", *printed)] if printed[1] else panels
 
 
-def curve_panels(study: Study, result: StudyResult) -> list[Panel]:
-    """A panel for each curve: a line for each arm, the mean over seeds."""
-    keys = dict.fromkeys(key for cell in result.cells for key in cell.curves)
+def drawn_panels(study: Study, result: StudyResult) -> list[Panel]:
+    """A panel for each curve, with a line for each arm, the mean over seeds; without curves, one for each column."""
+    keys: dict[object, str] = {}  # a curve that is the same of every cell is drawn once: of the last and only update
+    for key in dict.fromkeys(key for cell in reversed(result.cells) for key in cell.curves):
+        keys[tuple(cell.curves.get(key) for cell in result.cells)] = key
+    if not keys:
+        dots = [
+            DotPanel(name, {arm.says: found for arm in study.arms if (found := result.of_arm(arm.name, key))})
+            for name, key in study.columns.items()
+        ]
+        return [panel for panel in dots if panel.values]
     return [
         LinePanel(
-            key.partition(": ")[2].capitalize(),
+            key[:1].upper() + key[1:].replace(": ", ", "),
             "rank, evenly spaced",
-            key,
+            key.partition(": ")[2],
             [
                 Series(arm.says, range(len(line)), line)
                 for arm in study.arms
                 if (line := mean_curve(result, arm.name, key))
             ],
         )
-        for key in keys
+        for key in keys.values()
     ]
 
 
@@ -148,13 +156,14 @@ def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
     return [fmean(values) for values in zip(*curves, strict=False)]
 
 
-def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str]) -> str:
+def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str], image: str = "") -> str:
     """A section of a page: table, verdicts, what may explain them, and how it was made.
 
     Args:
         study: of the result.
         result: what was found.
         corrected: of each claim its verdict among all of the paper.
+        image: its drawing, in Markdown; empty for none.
     """
     tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
     rows = [[*row, other] for row, other in zip(claim_rows(study, result), corrected, strict=True)]
@@ -162,12 +171,13 @@ def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str]) -> 
     parts = [
         f"## {study.item}: {study.title}",
         *(TextTable(head, rows, "l" + "r" * (len(head) - 1)).to_markdown(is_markdown=True) for head, rows in tables),
+        image,
         TextTable([*CLAIM_HEAD, CORRECTED], rows, "lllrll").to_markdown(is_markdown=True),
         *(f"Why not, perhaps ({claim.says}): {claim.why}" for claim, row in differing if claim.why and row[4] != HOLDS),
         *(note for note in (study.at_words(result.scale), *study.remarks) if note),
         made_words(study, result),
     ]
-    return "\n\n".join(part.rstrip() for part in parts)
+    return "\n\n".join(part.rstrip() for part in parts if part)
 
 
 def seed_words(result: StudyResult) -> str:

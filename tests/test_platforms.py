@@ -116,6 +116,7 @@ def test_what_a_system_lacks_is_named_in_the_modules_for_it_alone() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows itself is no imitation")
+@pytest.mark.thorough
 def test_locks_text_and_processes_do_without_the_calls_of_linux(tmp_path: Path) -> None:
     finished = child(["-W", "ignore", "-c", LOCKED, str(tmp_path)], tmp_path)
     assert finished.returncode == 0, finished.stderr

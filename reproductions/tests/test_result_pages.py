@@ -1,17 +1,29 @@
 """Results that are kept, and the pages that are written from them."""
 
+import textwrap
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from counterpoint.core.errors import RunError
 from reproductions import result_pages
-from reproductions.result_pages import OTHER_SEEDS, TITLES, UNPRINTED, open_studies, pages, results_of, summary_page
+from reproductions.result_pages import (
+    OTHER_SEEDS,
+    TITLES,
+    UNPRINTED,
+    open_studies,
+    pages,
+    panels_by_name,
+    results_of,
+    summary_page,
+)
 from reproductions.study import PAPERS, studies
 from reproductions.study_result import RESULTS, StudyResult, judge_claims
 from reproductions.verdicts import FAILS, HOLDS, UNTOLD
 
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
+SVG = "http://www.w3.org/2000/svg"
 KEPT = [(study.name, result) for paper in TITLES for study, result in results_of(paper)]
 
 
@@ -62,8 +74,26 @@ def test_kept_results_name_no_folder_of_a_machine() -> None:
 
 def test_the_pages_are_those_of_the_kept_results() -> None:
     made = pages()
-    assert {path.name for path in DOCS.iterdir()} == set(made)
+    assert {path.name for path in DOCS.glob("*.md")} == set(made)
     assert [name for name, text in made.items() if (DOCS / name).read_text(encoding="utf-8") != text] == []
+
+
+def test_every_figure_with_axes_is_drawn_and_its_page_shows_it() -> None:
+    known = {name: panels for paper in TITLES for name, panels in panels_by_name(paper).items()}
+    assert {path.stem for path in (DOCS / "figures").iterdir()} == set(known)
+    # Figures that a function computes and those of studies; of what has no axes there are tables.
+    figures = [name for name, _ in KEPT if "-fig" in name] + [
+        path.stem for path in PAPERS.glob(f"*/{RESULTS}/*-fig?.json") if "panels" in path.read_text(encoding="utf-8")
+    ]
+    assert len(figures) > 10
+    assert set(figures) <= set(known)
+    for name, panels in known.items():
+        text = (DOCS / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+        words = {"".join(element.itertext()) for element in ElementTree.fromstring(text).iter(f"{{{SVG}}}text")}
+        titles = {line for panel in panels for line in textwrap.wrap(panel.title, 56)}
+        assert all(any(word.startswith(title) for word in words) for title in titles), name
+        assert len(panels) == text.count('id="axes_'), name
+        assert sum(f"figures/{name}.svg" in page for page in pages().values()) == 1, name
 
 
 def test_the_summary_has_every_claim_with_one_of_three_verdicts() -> None:

@@ -211,6 +211,7 @@ def test_a_real_study_is_trained_measured_and_judged(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_study_that_stopped_goes_on_and_gives_the_same_json(
     toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,7 +471,7 @@ def test_the_page_of_a_study_shows_what_activates_each_dimension(tmp_path: Path)
     grids = picture_grids(shown, "small", out)
     assert [(grid.title, len(grid.rows), grid.missing) for grid in grids] == [("CL", 3, ""), ("NCL", 3, "")]
     page = str(render_reproduction(as_reproduction(shown, result, grids)))
-    assert page.count("<img") == sum(len(row.addresses) for grid in grids for row in grid.rows) > 12
+    assert page.count('class="pixelated"') == sum(len(row.addresses) for grid in grids for row in grid.rows) > 12
     assert "data:image" not in result_file(shown, "small", out).read_text()
     # The rows by hand: dimensions by mean size of the unit-length features, queries by their value there.
     run = next((out / "runs").glob("*/seed-0"))

@@ -103,6 +103,7 @@ def test_looking_in_turn_tells_a_claim_without_difference_in_one_case_of_twenty_
     assert np.mean(careless) > 0.1
 
 
+@pytest.mark.thorough
 def test_looking_in_turn_tells_a_difference_of_one_deviation_and_hardly_ever_the_wrong_way() -> None:
     found = told_rate(1.0)
     assert found[HOLDS] > 0.9

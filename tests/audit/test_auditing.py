@@ -254,6 +254,7 @@ def test_wrong_labels_are_named_with_the_class_that_they_look_like(kind: str, rn
     assert clean is None or (clean.level == "note" and len(clean.names) <= 3)
 
 
+@pytest.mark.thorough
 def test_one_class_in_two_folders_is_told(rng: np.random.Generator) -> None:
     rows, target = map(np.asarray, load_digits(return_X_y=True))
     whole = np.array([f"class {'abcdefghij'[number]}" for number in target], object)

@@ -28,6 +28,7 @@ print(resident() - at_rest)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc only")
+@pytest.mark.thorough
 def test_steps_at_work_find_the_pages_of_those_before_and_give_them_back() -> None:
     kept, held, left = measured({})
     usual, _, _ = measured({"COUNTERPOINT_TUNE": "0"})

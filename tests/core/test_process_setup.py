@@ -80,6 +80,7 @@ def test_where_torch_came_first_they_wait_briefly_while_work_is_done() -> None:
 )
 @pytest.mark.parametrize("first", ["", "import torch"])
 @pytest.mark.sampled(3)
+@pytest.mark.thorough
 def test_who_wants_threads_to_spin_has_them_spin(first: str, variables: dict[str, str], words: str) -> None:
     _, within, _, found, remark, _ = spun(first, **variables)
     assert within[-1] > 1e-3

@@ -271,7 +271,7 @@ def test_a_store_that_is_away_makes_no_picture_a_bad_one(
 
 
 @pytest.mark.parametrize(("write", "num_own"), [(write_tables, 10), (write_tars, 5), (write_pictures, 5)])
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(3)
 def test_each_of_two_ranks_reads_its_own_share(store: Any, tmp_path: Path, write: Any, num_own: int) -> None:
     write(tmp_path / "here")
     place = put(store, tmp_path / "here", f"ranks/{write.__name__}")
@@ -421,6 +421,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> cp.Run:
     return cp.train(folder / "pictures.npz", epochs=1, batch_size=64, out=folder / "run", quiet=True)
 
 
+@pytest.mark.thorough
 def test_a_killed_embedding_goes_on_and_its_table_is_that_of_a_disk(store: Any, run: cp.Run, tmp_path: Path) -> None:
     assert embed_shards(run, shards=Shards(tmp_path / "here", ROWS), quiet=True)
     here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}

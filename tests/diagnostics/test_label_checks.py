@@ -102,6 +102,7 @@ def test_healthy_labelled_sets_are_silent(kind: str) -> None:
 
 
 @pytest.mark.parametrize("hidden", [(128,), (256, 64)], ids=str)
+@pytest.mark.thorough
 def test_a_network_that_learned_its_labels_well_has_neural_collapse_and_no_fault(hidden: tuple[int, ...]) -> None:
     """The hidden layer of digits classifiers: 93 % of unseen digits are right, and about nine directions are left."""
     digits, labels = load_digits(return_X_y=True)

@@ -125,6 +125,7 @@ def trained(given: Pictures, folder: Path) -> cp.Run:
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_run_names_held_out_pictures_from_elsewhere_and_pictures_that_were_altered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

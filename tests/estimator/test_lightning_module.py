@@ -255,6 +255,7 @@ def test_a_healthy_encoder_goes_on_and_its_rank_is_logged() -> None:
     assert 4.5 < float(trainer.callback_metrics["health/effective_rank"]) <= 5.0
 
 
+@pytest.mark.thorough
 def test_a_missing_extra_is_one_line() -> None:
     hide = "import sys; sys.modules['lightning'] = sys.modules['pytorch_lightning'] = None"
     program = f"{hide}; import counterpoint.lightning"

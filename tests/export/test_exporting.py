@@ -131,6 +131,7 @@ def test_every_format_of_a_run_answers_as_torch_does(run: cp.Run, tmp_path: Path
 
 
 @pytest.mark.skipif(not FOLLOWS_SIZES, reason="ONNX of pictures of any size needs a newer torch (2.11 does)")
+@pytest.mark.thorough
 def test_one_layer_and_a_checkpoint_can_be_asked_for(run: cp.Run, tmp_path: Path) -> None:
     step = max(int(path.name.removeprefix("step-")) for path in run.folder.checkpoints.glob("step-*"))
     made = cp.export(run, "onnx,safetensors", out=tmp_path / "x", layer="embedding", checkpoint=str(step), quiet=True)

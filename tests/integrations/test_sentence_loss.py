@@ -163,6 +163,7 @@ def on_a_rank() -> dict[str, Tensor | str]:
     return {"value": value.detach(), "gradient": gradients(value, own) / 2}
 
 
+@pytest.mark.thorough
 def test_the_mean_over_ranks_is_the_loss_of_the_whole_batch(tmp_path: Path) -> None:
     given = whole_batch()
     value = value_of(SentenceLoss(Given()), given)

@@ -82,6 +82,7 @@ def test_two_ranks_are_one_process(name: str, ranks: list[RankResult]) -> None:
         assert_close(result.tensors[name], expected)
 
 
+@pytest.mark.thorough
 def test_a_run_has_local_views_and_resumes(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

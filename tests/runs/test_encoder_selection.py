@@ -88,6 +88,7 @@ def test_copies_are_not_told_apart(runs: dict[str, cp.Run], tmp_path: Path) -> N
     assert "cannot tell" in found.verdict
 
 
+@pytest.mark.thorough
 def test_order_of_the_runs_does_not_matter(runs: dict[str, cp.Run]) -> None:
     both = [runs["usual"], runs["same-views"]]
     assert cp.select(both, quiet=True).to_dict() == cp.select(both[::-1], quiet=True).to_dict()
@@ -113,6 +114,7 @@ def test_labels_decide_where_they_are_given(runs: dict[str, cp.Run], pictures: n
     assert best[0] > best[1] + 0.3
 
 
+@pytest.mark.thorough
 def test_checkpoints_of_one_run_are_ranked(runs: dict[str, cp.Run]) -> None:
     found = cp.select([runs["usual"]], checkpoint="all", quiet=True)
     names = sorted(each.name for each in found.candidates)

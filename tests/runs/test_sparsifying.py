@@ -92,6 +92,7 @@ def test_diagnose_says_silent_units_and_reconstruction(made: Any) -> None:
     assert mean == round(100 * float(np.mean(shares)))
 
 
+@pytest.mark.thorough
 def test_classes_in_small_directions_are_kept_beside_a_large_one(tmp_path: Path) -> None:
     x, _ = features()
     large = 30 * np.random.default_rng(1).standard_normal((NUM, 1))
@@ -118,6 +119,7 @@ def test_copies_of_samples_are_still_named_in_a_sparse_code(tmp_path: Path) -> N
     assert any("near-copies" in each.title for each in cp.diagnose(made.run, quiet=True).findings)
 
 
+@pytest.mark.thorough
 def test_a_seed_gives_the_same_bits_and_another_seed_others(made: Any, tmp_path: Path) -> None:
     again, other = sparsified(tmp_path / "again"), sparsified(tmp_path / "other", seed=1)
     assert (again.codes != made.codes).nnz == 0

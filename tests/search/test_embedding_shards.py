@@ -91,6 +91,7 @@ def test_what_is_there_is_not_made_again(run: cp.Run, tmp_path: Path) -> None:
     assert before == {name: (out / name).stat().st_mtime_ns for name in before}
 
 
+@pytest.mark.thorough
 def test_a_killed_part_leaves_nothing_that_another_waits_for(run: cp.Run, tmp_path: Path) -> None:
     make(run, tmp_path / "one")
     out = tmp_path / "two"
