@@ -26,9 +26,9 @@ except ModuleNotFoundError as error:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES, MARKS = ("-", "--", ":", "-."), "osD^vX"
 WIDTH, HEIGHT, PER_ROW = 4.6, 3.4, 2  # inches of a panel
-MOST_LINES, MOST_NAMED, MOST_NUMBERED = 18, 8, 10  # drawn, named beside them; rows of a matrix with written numbers
+MOST_LINES, MOST_NAMED, MOST_NUMBERED = 18, 8, 6  # drawn, named; rows of a matrix whose numbers are written
 STEEP = 30.0  # largest value over the median one, from which an axis of both signs is logarithmic
-LOOK = {
+LOOK: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "font.size": 8.5,
     "axes.titlesize": 9.5,
@@ -129,8 +129,10 @@ def _matrix(axes: Axes, panel: MatrixPanel) -> None:
     largest = np.abs(values[np.isfinite(values)]).max(initial=0.0) or 1.0
     axes.imshow(values, vmin=-largest, vmax=largest, aspect="auto" if values.shape[0] != values.shape[1] else "equal")
     for ticks, names in ((axes.set_xticks, panel.column_labels), (axes.set_yticks, panel.row_labels)):
-        step = math.ceil(len(names) / MOST_NUMBERED)
+        step = math.ceil(len(names) / MOST_NAMED)
         ticks(range(0, len(names), step), [_words(name, 30) for name in names[::step]])
+    if max(map(len, panel.column_labels)) > 4 < values.shape[1]:
+        axes.tick_params(axis="x", labelrotation=90)
     if max(values.shape) <= MOST_NUMBERED:
         for (row, column), value in np.ndenumerate(values):
             colour = "white" if abs(value) > 0.6 * largest else "black"

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.charts.ticks import Axis
 from counterpoint.report.markup import Attribute, Child, Markup, coordinate, element, join
 
 CHARACTER_WIDTH = 6.4  # mean width of a character in the 12 px chart font
 LINE_HEIGHT = 15.0
-ROW_HEIGHT = 18.0  # of a legend
-MARGIN = 14.0  # above a legend
 
 
 @dataclass(frozen=True)
@@ -120,30 +117,3 @@ def spread_labels(wanted: Sequence[float], low: float, high: float, gap: float =
         positions[place] = min(positions[place], highest)
         highest = positions[place] - gap
     return positions
-
-
-def style_legend(frame: Frame, groups: Sequence[Sequence[tuple[Style, str]]]) -> tuple[Markup, float]:
-    """Set groups of markers with their words below a frame.
-
-    Args:
-        frame: the chart above.
-        groups: each starts on a new row and breaks where the frame ends.
-
-    Returns:
-        The legend and the height it adds; 0 when there is nothing to tell apart.
-    """
-    placed, row = [], 0
-    for group in groups:
-        x = 0.0
-        for style, words in group:
-            # The marker, the words, the distance to the next.
-            length = 26 + text_width(words) + 16
-            # An entry that is wider than the frame has a row of its own and begins no further one.
-            if x and x + length > frame.width:
-                x, row = 0.0, row + 1
-            place = f"translate({coordinate(x)} {coordinate(frame.height + MARGIN + ROW_HEIGHT * row)})"
-            placed.append(element("g", marker(style, 8, 0), text(22, 4, words, class_="label"), transform=place))
-            x += length
-        row += 1 if group else 0
-    height = MARGIN + ROW_HEIGHT * row - 4 if row else 0.0
-    return (element("g", placed, class_="legend") if row else join()), height

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, style_legend, svg, text, text_width
+from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, svg, text, text_width
 from counterpoint.report.charts.figures import Draw
 from counterpoint.report.charts.series_style import Style, marker
 from counterpoint.report.charts.ticks import Axis, evenly_chosen
@@ -52,11 +52,9 @@ def line_chart(
     words: ChartText,
     lines: Sequence[Line],
     references: Sequence[Reference] = (),
-    names_below: Sequence[str] = (),
     band: Band | None = None,
 ) -> Markup:
-    """Draw lines with a marker and their label at the end, levels and a band, and a legend for lines named below."""
-    key, key_height = style_legend(frame, [list(zip((line.style for line in lines), names_below, strict=False))])
+    """Draw lines with a marker and their label at the end, levels and a band."""
     drawn = [line for line in lines if any(value is not None for value in line.y)]
     # The order is that of painting: labels of levels lie over the lines, lines over the levels.
     content = [
@@ -66,12 +64,11 @@ def line_chart(
         [_stroke(frame, line) for line in drawn],
         _end_labels(frame, drawn),
         [_reference_label(frame, reference) for reference in references],
-        key,
     ]
     # page.js reads these to place the cursor and to find the value under the pointer.
     hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
     plot = {"data_top": frame.top, "data_bottom": frame.y_end}
-    return svg((frame.width, frame.height + key_height), words, content, class_="chart hover", **hover, **plot)
+    return svg((frame.width, frame.height), words, content, class_="chart hover", **hover, **plot)
 
 
 def line_drawing(
@@ -84,15 +81,11 @@ def line_drawing(
     """Lines named at their ends, to be drawn at any width."""
 
     def draw(width: float) -> Markup:
-        frame = Frame(width, min(320, 160 + width / 3), *axes, right=label_room([line.label for line in lines]))
+        room = 16.0 + max((text_width(line.label) for line in lines), default=0.0)  # of labels at the ends
+        frame = Frame(width, min(320, 160 + width / 3), *axes, right=room)
         return line_chart(frame, words, lines, references, band=band)
 
     return draw
-
-
-def label_room(labels: Sequence[str]) -> float:
-    """Right margin that end labels need."""
-    return 16.0 + max((text_width(label) for label in labels), default=0.0)
 
 
 def step_area(frame: Frame, edges: Sequence[float], heights: Sequence[float], class_: str) -> Markup:
