@@ -139,17 +139,17 @@ class Loss(nn.Module, ABC):
         """The value, which must be a number."""
         if can_read(value) and math.isfinite(seen(value, 0.0)):
             return value
-        require(is_finite(value.detach()), lambda: self._name_infinity(value), f"{self.card.name} is not finite")
-        return value
 
-    def _name_infinity(self, value: Tensor) -> None:
-        """Say what makes a value NaN or infinite, and the remedy."""
-        number, dtype = float(value.detach()), str(value.dtype).removeprefix("torch.")
-        why = f"they are too large for {dtype}, or a learned scale has diverged; scale them down or use float64"
-        # Plus infinity is overflow: a domain that was left shows as NaN or minus infinity.
-        if self.domain_error and number != math.inf:
-            why = self.domain_error
-        raise NonFiniteError(f"{self.card.name} is {number} for finite inputs: {why}")
+        def complain() -> None:
+            number, dtype = float(value.detach()), str(value.dtype).removeprefix("torch.")
+            why = f"they are too large for {dtype}, or a learned scale has diverged; scale them down or use float64"
+            # Plus infinity is overflow: a domain that was left shows as NaN or minus infinity.
+            if self.domain_error and number != math.inf:
+                why = self.domain_error
+            raise NonFiniteError(f"{self.card.name} is {number} for finite inputs: {why}")
+
+        require(is_finite(value.detach()), complain, f"{self.card.name} is not finite")
+        return value
 
     @abstractmethod
     def forward(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, *, part: Part | None = None) -> Tensor:

@@ -137,13 +137,10 @@ def _classes(vectors: LabelledVectors, order_V: Tensor, scale: float) -> Classes
 
 def _general(z_VD: Tensor, classes: Classes) -> Tensor:
     """The value in differentiable operations, on any device and under any transform."""
-    return _total(_log_sum(z_VD, classes), z_VD, classes)
-
-
-def _log_sum(z_VD: Tensor, classes: Classes) -> Tensor:
-    """Log-sum-exp over all vectors but the anchor and its only positive, (a,)."""
+    # Log-sum-exp over all vectors but the anchor and its only positive, (a,).
     mask = PairMask(classes.excluded(), is_ragged=True)
-    return reduce(PairScores(_terms(z_VD, classes), mask), EXPONENTIAL).rows_N
+    log_sum_A = reduce(PairScores(_terms(z_VD, classes), mask), EXPONENTIAL).rows_N
+    return _total(log_sum_A, z_VD, classes)
 
 
 def _terms(z_VD: Tensor, classes: Classes) -> ScoreTerms:

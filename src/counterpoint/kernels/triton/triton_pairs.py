@@ -125,7 +125,14 @@ class TritonPairs:
         shape = gradient_shape(*_kind(pairs), shared) if is_small else product_shape(*_kind(pairs), shared)
         program = launch.Program(psi.name, self.precision, scores.mask.keeps_same_label, True, shape)
         sums = (_in_registers if is_small else _in_slabs)(launch, pairs, program, scores)
-        return _as_terms(scores, sums, largest)
+        # The scale once per vector, after the sums, instead of once per pair; weights as large as they were.
+        scale = scores.terms.scale.to(scores.terms.anchors_ND.device)
+        scale = scale if largest is None else scale * largest
+        for name, value in sums.items():
+            factor = scale if name in ("anchors_ND", "keys_MD") else largest
+            if value is not None and factor is not None:
+                value.mul_(factor)
+        return _in_dtypes_of(scores.terms, sums)
 
     @torch.no_grad()
     def reduce_tangent(
@@ -179,18 +186,6 @@ def _in_slabs(launch: ModuleType, pairs: Pairs, program: Any, scores: PairScores
         return sums | {"row_other_M": row_other_M, "scale": 0.5 * sums["scale"]}
     sums |= {"keys_MD": slabs.to_others_KD, "row_other_M": row_other_M}
     return sums | {"column_own_M": column_own_M, "column_other_N": column_other_N}
-
-
-def _as_terms(scores: PairScores, sums: dict[str, Tensor | None], largest: Tensor | None) -> ScoreTerms:
-    """The gradient: vectors times the scale, weights as large as they were."""
-    # Once per vector, after the sums, instead of once per pair.
-    scale = scores.terms.scale.to(scores.terms.anchors_ND.device)
-    scale = scale if largest is None else scale * largest
-    for name, value in sums.items():
-        factor = scale if name in ("anchors_ND", "keys_MD") else largest
-        if value is not None and factor is not None:
-            value.mul_(factor)
-    return _in_dtypes_of(scores.terms, sums)
 
 
 def _in_dtypes_of(terms: ScoreTerms, sums: Mapping[str, Tensor | None]) -> ScoreTerms:

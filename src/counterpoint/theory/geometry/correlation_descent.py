@@ -117,7 +117,10 @@ def descend(risk: Callable[[Tensor], RiskAt], factor_CR: Tensor, *, slope: float
             radius = min(2 * radius, largest_radius)
         # else the point stays, and the next step is sought in a smaller region
         if agreement > 0.05:
-            point = _with_fewer_columns(risk, trial)
+            # Directions that no class uses any more are dropped, after turning the factor to its principal axes.
+            squares_R, axes_RR = torch.linalg.eigh(trial.factor_CR.T @ trial.factor_CR)  # of singular values, ascending
+            is_used_R = squares_R > (_KEEP**2) * squares_R[-1]
+            point = trial if bool(is_used_R.all()) else point_at(risk, trial.factor_CR @ axes_RR[:, is_used_R])
     return Descent(point, _MOST_STEPS)
 
 
@@ -178,17 +181,6 @@ def _preconditioner(point: Point) -> Tensor:
 
 def _model(point: Point, step_CR: Tensor, product_CR: Tensor) -> float:
     return _dot(point.slope_CR, step_CR) + 0.5 * _dot(step_CR, product_CR)
-
-
-def _with_fewer_columns(risk: Callable[[Tensor], RiskAt], point: Point) -> Point:
-    """Drop directions that no class uses any more, after turning the factor to its principal axes."""
-    num_columns = point.factor_CR.shape[1]
-    # squares of the singular values, ascending
-    squares_R, axes_RR = torch.linalg.eigh(point.factor_CR.T @ point.factor_CR)
-    is_used_R = squares_R > (_KEEP**2) * squares_R[-1]
-    if int(is_used_R.sum()) == num_columns:
-        return point
-    return point_at(risk, point.factor_CR @ axes_RR[:, is_used_R])
 
 
 def _dot(left: Tensor, right: Tensor) -> float:

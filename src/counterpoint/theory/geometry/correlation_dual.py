@@ -152,8 +152,13 @@ def finish_on_face(risk: Callable[[Tensor], RiskAt], gram_CC: Tensor) -> FaceFin
         # z > 0 asks for G > 0 off the diagonal, and the unknowns are scaled by the diagonal of H
         if not (_is_positive(at.gradient_CC) and _is_positive(at.curvature_diagonal_CC)):
             return None
-        # log z as the unknown keeps z > 0 in every step
-        log_z_C = _nearest_log_z(at.gradient_CC) if log_z_C is None else log_z_C
+        # log z as the unknown keeps z > 0 in every step. First the z whose products are nearest to the gradient's
+        # entries, by least squares of logarithms: sums are (C - 2) log z_i + sum_j log z_j
+        if log_z_C is None:
+            num_classes, sums_C = len(gram_CC), at.gradient_CC.clone().fill_diagonal_(1.0).log().sum(dim=1)
+            total = float(sums_C.sum()) / (2 * (num_classes - 1))
+            # two classes have one equation, z_1 z_2 = G_12: both get the same z
+            log_z_C = (sums_C - total) / (num_classes - 2) if num_classes > 2 else 0.5 * sums_C
         residual = _residual_of(at.gradient_CC, gram_CC, log_z_C.exp())
         if residual.size <= _ROUNDING:
             return FaceFinish(gram_CC, iteration)
@@ -176,15 +181,6 @@ def _is_positive(matrix_CC: Tensor) -> bool:
     """Whether all entries off the diagonal are positive and finite."""
     off_CC = matrix_CC.clone().fill_diagonal_(1.0)
     return bool((off_CC > 0).all()) and bool(torch.isfinite(off_CC).all())
-
-
-def _nearest_log_z(gradient_CC: Tensor) -> Tensor:
-    """The z whose products are nearest to the gradient's entries, by least squares of logarithms."""
-    num_classes = len(gradient_CC)
-    sums_C = gradient_CC.clone().fill_diagonal_(1.0).log().sum(dim=1)  # (C - 2) log z_i + sum_j log z_j
-    total = float(sums_C.sum()) / (2 * (num_classes - 1))
-    # two classes have one equation, z_1 z_2 = G_12: both get the same z
-    return (sums_C - total) / (num_classes - 2) if num_classes > 2 else 0.5 * sums_C
 
 
 def _residual_of(gradient_CC: Tensor, gram_CC: Tensor, z_C: Tensor) -> _Residual:
