@@ -1,6 +1,5 @@
 """Digits, arrays in memory and array files: every layout comes to one form, and what cannot be used is refused."""
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,16 +160,6 @@ def test_a_npz_file_may_lack_labels_but_not_samples(tmp_path: Path, rng: np.rand
     assert "5 samples" in refusal(tmp_path / "short.npz")
 
 
-class Bomb:
-    """Unpickling this creates a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return Path.touch, (self.path,)
-
-
 def test_factors_beside_samples_count_as_content_as_for_earlier_runs(tmp_path: Path, rng: np.random.Generator) -> None:
     images, factors = rng.integers(0, 256, (6, 8, 8), dtype=np.uint8), rng.integers(0, 3, (6, 2))
     np.savez(tmp_path / "named.npz", images=images, factors=factors)
@@ -178,23 +167,3 @@ def test_factors_beside_samples_count_as_content_as_for_earlier_runs(tmp_path: P
     np.savez(tmp_path / "none.npz", images=images)
     sources = [open_data(str(tmp_path / f"{name}.npz")) for name in ("named", "others", "none")]
     assert len({source.fingerprint for source in sources}) == 3
-
-
-@pytest.mark.parametrize("place", ["samples", "labels", "bare pickle"])
-def test_a_pickle_is_refused_and_not_executed(tmp_path: Path, place: str) -> None:
-    fired = tmp_path / "fired"
-    bomb = np.empty((4, 3), dtype=object)
-    bomb[...] = Bomb(fired)
-    path, settings = tmp_path / "data.npy", {}
-    if place == "samples":
-        np.save(path, bomb, allow_pickle=True)
-    elif place == "labels":
-        np.savez(tmp_path / "data.npz", x=np.zeros((4, 3)))
-        np.save(tmp_path / "labels.npy", bomb[:, 0], allow_pickle=True)
-        path, settings = tmp_path / "data.npz", {"labels": str(tmp_path / "labels.npy")}
-    else:
-        path.write_bytes(pickle.dumps(Bomb(fired)))
-    assert "readable" in refusal(path, **settings)
-    assert not fired.exists()
-    Path.touch(fired)  # the bomb would have worked
-    assert fired.exists()

@@ -134,14 +134,12 @@ def _averaged(children: Mapping[str, nn.Module], place: str, axes: Sequence[int]
     return chain
 
 
-def _block(module: ResidualBlock, place: str) -> Plan:
-    parts = {"residual": module.residual, "shortcut": module.shortcut}
-    return {"type": "block", **{name: plan_of(part, f"{place}.{name}") for name, part in parts.items()}}
-
-
 JOINS: Mapping[type[nn.Module], Callable[[Any, str], Plan]] = {
     ResNet: lambda module, place: _averaged({"stem": module.stem, "blocks": module.blocks}, place, (2, 3)),
-    ResidualBlock: _block,
+    ResidualBlock: lambda module, place: {
+        "type": "block",
+        **{name: plan_of(getattr(module, name), f"{place}.{name}") for name in ("residual", "shortcut")},
+    },
     Pooled: lambda module, place: _averaged({"body": module.body}, place, module.axes),
     LowRank: lambda module, _: {"type": "low-rank", "shape": list(module.rows_RD.shape)},
     Diagonal: lambda module, _: {"type": "diagonal", "width": len(module.scale_D)},

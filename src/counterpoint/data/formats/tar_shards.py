@@ -60,8 +60,9 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     if not files:
         raise DataError(f"no {SHARD_SUFFIX} shards in {path}; compressed ones must be unpacked to {SHARD_SUFFIX} first")
     variant = f"tar {settings.label_column}"
+    prefixes = {file: "" if file == path else f"{file.relative_to(path).as_posix()}/" for file in files}
     if isinstance(path, Address) and sum(stamp_of(file)[0] for file in files) > MOST_BYTES:
-        scanned = (scan_shard(file, _prefix(path, file), settings.label_column) for file in files)
+        scanned = (scan_shard(file, prefixes[file], settings.label_column) for file in files)
         images = (image for layout in scanned for image in layout.images)
         return open_listed(path, images, Listing((), variant=variant), settings, progress)
     cached = read_manifest(manifest_path(str(path), files, variant))
@@ -71,7 +72,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         for file in files:
             # Absolute, as the manifest has them: the same shard is known from another working directory.
             name = absolute(file)
-            layouts.append(earlier.get(name) or scan_shard(as_path(name), _prefix(path, file), settings.label_column))
+            layouts.append(earlier.get(name) or scan_shard(as_path(name), prefixes[file], settings.label_column))
             advance()
     images = [image for layout in layouts for image in layout.images]
     remarks = [remark for layout in layouts for remark in layout.remarks]
@@ -81,10 +82,6 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     # The label's field decides which labels are read, so each field has an index of its own.
     listing = Listing(images, remarks=remarks, cached=cached, variant=variant)
     return open_listing(str(path), listing, settings, progress)
-
-
-def _prefix(path: Path, file: Path) -> str:
-    return "" if file == path else f"{file.relative_to(path).as_posix()}/"
 
 
 def _unchanged_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
