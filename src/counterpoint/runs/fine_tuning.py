@@ -13,7 +13,6 @@ from counterpoint.core.paired_shares import Difference
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, as_run
 from counterpoint.core.settings import TrainSettings
-from counterpoint.core.terminal_text import Printed
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.data.sources import joined
 from counterpoint.engine.progress import Reporter
@@ -38,7 +37,7 @@ LARS: Mapping[str, Any] = {"name": "lars", "weight_decay": 1e-4, "trust": 0.02, 
 
 
 @dataclass(frozen=True)
-class FineTuned(Printed):
+class FineTuned:
     """A fine-tuned encoder and its accuracies.
 
     Attributes:

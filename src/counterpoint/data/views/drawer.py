@@ -52,7 +52,7 @@ SMALLEST_PART = 32  # images below which a second thread does not pay
 
 
 @dataclass(frozen=True)
-class Step:
+class ViewOperation:
     """One change.
 
     Attributes:
@@ -68,7 +68,7 @@ class Step:
 
 def _decide(
     plan: ViewPlan, uniforms_BK: Tensor, is_second_B: Tensor, size: tuple[int, int], out_size: tuple[int, int]
-) -> tuple[Crop | None, list[Step], Tensor]:
+) -> tuple[Crop | None, list[ViewOperation], Tensor]:
     """Turn random numbers into a crop, the changes in their order, and the place at which hues turn, 4 without jitter.
 
     A crop has the flips in it; there is none where the plan crops nothing and ``out_size`` is the images' own.
@@ -93,16 +93,16 @@ def _decide(
     is_solarized_B = uniforms_BK[:, SOLARIZE] < torch.where(is_second_B, solarize_second, plan.solarize)
     # simclr2020's order (crop, flip, jitter, grey, blur), then grill2020's solarising; affine maps go with the flips.
     steps = [
-        Step(is_flipped_B, lambda part, _: part.flip(3)),
-        Step(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, plan.fill), maps_B23),
-        Step(is_jittered_B, colour_jitter, jitter),
-        Step(uniforms_BK[:, GRAYSCALE] < plan.grayscale, lambda part, _: to_grey(part)),
-        Step(
+        ViewOperation(is_flipped_B, lambda part, _: part.flip(3)),
+        ViewOperation(uniforms_BK[:, AFFINE] < plan.affine, lambda part, maps: affine(part, maps, plan.fill), maps_B23),
+        ViewOperation(is_jittered_B, colour_jitter, jitter),
+        ViewOperation(uniforms_BK[:, GRAYSCALE] < plan.grayscale, lambda part, _: to_grey(part)),
+        ViewOperation(
             is_blurred_B,
             lambda part, sigma_B: gaussian_blur(part, sigma_B, high),
             low + (high - low) * uniforms_BK[:, BLUR_SIGMA],
         ),
-        Step(is_solarized_B, lambda part, _: solarize(part)),
+        ViewOperation(is_solarized_B, lambda part, _: solarize(part)),
     ]
     return crop, steps, torch.where(is_jittered_B, jitter.hue_place_B, 4)
 
