@@ -41,6 +41,11 @@ def test_the_schedule_is_warm_up_then_cosine(num_steps: int, num_warmup: int) ->
     assert schedule(num_steps) == pytest.approx(0.0, abs=1e-12)
 
 
+def test_the_warm_up_lasts_for_its_epochs() -> None:
+    schedule = build_schedule(settings(warmup_epochs=1.5), num_epochs=4, batches_per_epoch=6)
+    assert rates(schedule) == pytest.approx([oracle_rate(step, 0.4, 24, 9) for step in range(24)], rel=1e-12)
+
+
 def test_a_cosine_of_its_own_length_is_that_of_the_released_alpha_cl_loop() -> None:
     """torch's scheduler as simclr_trainer.py calls it: T_max counts batches, and it steps from epoch 11 on."""
     num_batches, num_epochs = 39, 100

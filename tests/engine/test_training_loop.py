@@ -124,6 +124,14 @@ def test_every_step_has_the_rate_of_the_schedule(folder: RunFolder) -> None:
     assert rates == [SCHEDULE(step) for step in range(STEPS)]
 
 
+def test_what_was_evaluated_before_is_trained_with_its_dropout(folder: RunFolder) -> None:
+    was_training: list[bool] = []
+    job = job_for(folder, lambda toy, _: was_training.append(toy.dropout.training))
+    job.method.eval()
+    train(job)
+    assert was_training == [True] * STEPS
+
+
 def test_each_epoch_logs_its_mean_loss_and_how_it_was_reached(folder: RunFolder) -> None:
     seen: list[Tensor] = []
 
