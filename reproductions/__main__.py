@@ -35,6 +35,7 @@ examples:
   python -m reproductions ncl-table1 --data ROOT
   python -m reproductions ncl-table1 --data ROOT --hours 2    # adds seeds until each claim is told, 20 at most
   python -m reproductions --data ROOT --hours 40              # of all studies with open claims, the cheapest first
+  python -m reproductions mio-fig2 --data ROOT --scale longer    # 30 epochs: does a verdict change with training?
   python -m reproductions mio-table2 --data ROOT --scale paper --part 3/12"""
 OF_STUDIES, OF_FIGURES = ("scale", "part", "hours"), ("quick", "encoder", "epochs")
 
@@ -58,7 +59,11 @@ def add_flags(parser: Parser) -> None:
     parser.add_argument(
         "--data", metavar="DATA", help="folder with the data sets; of a figure: images (default: the digits)"
     )
-    parser.add_argument("--scale", choices=SCALES, help="studies: small (default; minutes on a CPU) or the paper's")
+    parser.add_argument(
+        "--scale",
+        choices=SCALES,
+        help="studies: small (default; minutes on a CPU), longer (where a study has it) or the paper's",
+    )
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="how many: studies 3 unless given, and at least 2; figures 1"
     )
@@ -115,7 +120,7 @@ def _open_claims(flags: argparse.Namespace) -> int:
     """Add seeds to every study whose kept result leaves a claim open, the cheapest first, until the hours end."""
     from reproductions.result_pages import open_studies  # deferred: loads NumPy
 
-    if flags.scale == "paper":
+    if flags.scale not in (None, "small"):
         raise UsageError("name a table: kept results, whose open claims --hours takes without a name, are small")
     until = time.monotonic() + flags.hours * 3600
     for study in open_studies():

@@ -17,7 +17,7 @@ from reproductions.catalogue import CATALOGUE, DRAWINGS
 from reproductions.panels import LinePanel, Panel, TablePanel
 from reproductions.paper_items import item_rows
 from reproductions.reproduction import panels_of
-from reproductions.study import PAPERS, Study, studies
+from reproductions.study import PAPERS, Scale, Study, studies
 from reproductions.study_result import RESULTS, Compared, StudyResult, read_result, result_file
 from reproductions.study_views import CORRECTED, as_markdown, claim_rows, drawn_panels
 from reproductions.verdicts import FAILS, HOLDS, UNTOLD
@@ -68,13 +68,13 @@ class Verdicts:
     rows: Sequence[tuple[str, str, str, str]]
 
 
-def results_of(paper: str, folder: str = RESULTS) -> list[tuple[Study, StudyResult]]:
+def results_of(paper: str, folder: str = RESULTS, scale: Scale = "small") -> list[tuple[Study, StudyResult]]:
     """The kept results of a paper's studies, in their order; in ``OTHER_SEEDS`` those that were run once more.
 
     Raises:
         RunError: a result that was made for other claims than its study has now.
     """
-    found = [(study, result_file(study, "small", PAPERS / paper / folder)) for study in studies().values()]
+    found = [(study, result_file(study, scale, PAPERS / paper / folder)) for study in studies(scale).values()]
     return [(study, read_result(path, study)) for study, path in found if study.paper == paper and path.exists()]
 
 
@@ -181,6 +181,7 @@ def paper_page(paper: str) -> str:
     """The page of one paper."""
     found, drawn = results_of(paper), panels_by_name(paper)
     corrected = corrected_of(found)
+    longer = {study.name: result for study, result in results_of(paper, scale="longer")}
 
     def image(name: str) -> str:
         titles = ", ".join(panel.title for panel in drawn.get(name, ()))
@@ -193,7 +194,10 @@ def paper_page(paper: str) -> str:
         f"[errata](../errata.md#{paper}). Written by `make docs` from the results in "
         f"`reproductions/{paper}/results`; all papers: [summary](README.md).",
         READ,
-        *(as_markdown(study, result, corrected[study.name], image(study.name)) for study, result in found),
+        *(
+            as_markdown(study, result, corrected[study.name], image(study.name), longer.get(study.name))
+            for study, result in found
+        ),
         *(_figure_section(figure, image(figure["name"])) for figure in figures_of(paper)),
         _not_run(paper, [study.name for study, _ in found]),
     ]
@@ -264,4 +268,4 @@ def pages() -> Mapping[str, str]:
 
 def _is_known(path: Path) -> bool:
     """Whether a result is of a study or a figure."""
-    return path.stem in CATALOGUE or path.stem.removesuffix("-small") in studies()
+    return path.stem in CATALOGUE or path.stem.rpartition("-")[0] in studies()

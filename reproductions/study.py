@@ -18,8 +18,8 @@ from counterpoint.core.validation import build, merge, read_yaml_mapping
 
 PAPERS = Path(__file__).parent
 FOLDER = "studies"  # of each paper
-SCALES = ("small", "paper")
-Scale = Literal["small", "paper"]
+SCALES = ("small", "longer", "paper")
+Scale = Literal["small", "longer", "paper"]
 Listed = Strict(False)  # YAML has lists only
 Texts = Annotated[tuple[str, ...], Listed]
 
@@ -182,6 +182,8 @@ class Study(Settings):
         claims: with their thresholds.
         measures: what is measured.
         small: on a CPU, in minutes.
+        longer: what the longer scale has instead of the small one, to see whether verdicts change with training; empty
+            where there is none.
         paper_scale: as the paper has it.
         remarks: what differs from the paper at any scale.
         also: other tables and figures that the same arms show, each with a sentence.
@@ -196,6 +198,7 @@ class Study(Settings):
     claims: Annotated[tuple[StudyClaim, ...], Listed]
     measures: Measures
     small: ScalePlan
+    longer: dict[str, Any] = Field(default_factory=dict)
     paper_scale: ScalePlan
     remarks: Texts = ()
     also: dict[str, str] = Field(default_factory=dict)
@@ -207,12 +210,17 @@ class Study(Settings):
         return short_hash([claim.model_dump(exclude=left_out[claim.times == 1]) for claim in self.claims])
 
     def at(self, scale: Scale) -> ScalePlan:
-        """What it takes at a scale."""
-        return self.small if scale == "small" else self.paper_scale
+        """What it takes at a scale.
 
-    def at_words(self, scale: str) -> str:
-        """What a reader must know about a scale."""
-        return (self.small if scale == "small" else self.paper_scale).note
+        Raises:
+            UsageError: there is no longer scale, or it is none.
+        """
+        if scale == "longer":
+            if not self.longer:
+                raise UsageError(f"{self.name} has no longer scale; small and paper are there")
+            small = self.small.model_dump(exclude_unset=True)
+            return build(ScalePlan, merge(small, self.longer), f"{self.name}, longer")
+        return self.small if scale == "small" else self.paper_scale
 
     def arm(self, name: str) -> Arm:
         """An arm by its name."""
@@ -222,7 +230,7 @@ class Study(Settings):
         """Settings of training: the arm's over the scale's (or these over its recipe), and its own of the scale."""
         if scale == "paper" and arm.recipe:
             return merge({"recipe": arm.recipe}, merge(self.paper_scale.settings, arm.paper))
-        own = arm.small if scale == "small" else arm.paper
+        own = arm.paper if scale == "paper" else arm.small
         return merge(merge(self.at(scale).settings, arm.settings), own)
 
     def measures_of(self, arm: Arm, scale: Scale) -> Measures:
@@ -234,7 +242,7 @@ class Study(Settings):
 
     def data_of(self, arm: Arm, scale: Scale) -> str:
         """Name of the set that an arm is about."""
-        return (arm.data if scale == "small" else arm.paper_data) or self.at(scale).data
+        return (arm.paper_data if scale == "paper" else arm.data) or self.at(scale).data
 
 
 def short_hash(value: Any) -> str:
@@ -260,7 +268,8 @@ def read_study(path: Path, scale: Scale = "small") -> Study:
         UsageError: not a study, or an arm that a claim names is not there.
     """
     asked = read_yaml_mapping(path)
-    plan = build(Study, asked, str(path)).at(scale)
+    study = build(Study, asked, str(path))
+    plan = study.at(scale if study.longer or scale != "longer" else "small")
     asked = {**asked, "measures": merge(asked["measures"], plan.measures), "columns": plan.columns or asked["columns"]}
     study = build(Study, _with_values(asked, plan.values), str(path))
     names = [arm.name for arm in study.arms]

@@ -11,7 +11,7 @@ from pydantic import Field, Strict
 from counterpoint.core.errors import RunError, UsageError, unknown_name
 from counterpoint.core.files import read_sealed
 from counterpoint.core.run_records import Record, read_record
-from reproductions.study import Study, StudyClaim
+from reproductions.study import Scale, Study, StudyClaim
 from reproductions.verdicts import Relation, SeedRule, Verdict, judge, judge_in_turn, told_p, told_p_in_turn
 
 FORMAT = 1
@@ -78,7 +78,7 @@ class StudyResult(Record):
     Attributes:
         format: of this file.
         study: its name.
-        scale: small or paper.
+        scale: small, longer or paper.
         claims_hash: of the claims as they stood before the first cell.
         data: what was trained on and asked about, for people.
         seeds: numbers.
@@ -91,7 +91,7 @@ class StudyResult(Record):
 
     format: int
     study: str
-    scale: str
+    scale: Scale
     claims_hash: str
     data: str
     seeds: Annotated[tuple[int, ...], Listed]

@@ -80,7 +80,7 @@ class StudyRun:
 
     Attributes:
         study: what.
-        scale: small or paper.
+        scale: small, longer or paper.
         out: folder of everything.
         cells: all of them, seed by seed.
         commit: of the code.
@@ -120,7 +120,7 @@ class StudyPlan:
 
     Attributes:
         out: folder of everything; what is finished in it stays.
-        scale: small or paper.
+        scale: small, longer or paper.
         root: folder with the data sets; None where none needs files.
         seeds: how many; None takes those of the scale.
         part: which cells this process makes.

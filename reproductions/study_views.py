@@ -111,7 +111,7 @@ def as_reproduction(study: Study, result: StudyResult, pictures: Sequence[Pictur
         f"{study.paper}, {study.item}",
         claims,
         [*_table_panels(study, result), *drawn_panels(study, result)],
-        remarks=[note for note in (study.at_words(result.scale), *study.remarks) if note],
+        remarks=[note for note in (study.at(result.scale).note, *study.remarks) if note],
         settings=settings,
         pictures=pictures,
     )
@@ -156,7 +156,9 @@ def mean_curve(result: StudyResult, arm: str, key: str) -> list[float]:
     return [fmean(values) for values in zip(*curves, strict=False)]
 
 
-def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str], image: str = "") -> str:
+def as_markdown(
+    study: Study, result: StudyResult, corrected: Sequence[str], image: str = "", longer: StudyResult | None = None
+) -> str:
     """A section of a page: table, verdicts, what may explain them, and how it was made.
 
     Args:
@@ -164,6 +166,7 @@ def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str], ima
         result: what was found.
         corrected: of each claim its verdict among all of the paper.
         image: its drawing, in Markdown; empty for none.
+        longer: what was found with more training.
     """
     tables = [found for found in (table(study, result), printed_table(study)) if found[1]]
     rows = [[*row, other] for row, other in zip(claim_rows(study, result), corrected, strict=True)]
@@ -174,10 +177,30 @@ def as_markdown(study: Study, result: StudyResult, corrected: Sequence[str], ima
         image,
         TextTable([*CLAIM_HEAD, CORRECTED], rows, "lllrll").to_markdown(is_markdown=True),
         *(f"Why not, perhaps ({claim.says}): {claim.why}" for claim, row in differing if claim.why and row[4] != HOLDS),
-        *(note for note in (study.at_words(result.scale), *study.remarks) if note),
+        *(note for note in (study.at(result.scale).note, *study.remarks) if note),
         made_words(study, result),
+        *([] if longer is None else _with_more_training(study, result, longer)),
     ]
     return "\n\n".join(part.rstrip() for part in parts if part)
+
+
+def _with_more_training(study: Study, result: StudyResult, longer: StudyResult) -> list[str]:
+    """What the same arms give at the longer scale, and whether a verdict changes."""
+    head, rows = table(study, longer)
+    claims = [
+        [short[0], short[4], long[2], long[4]]
+        for short, long in zip(claim_rows(study, result), claim_rows(study, longer), strict=True)
+    ]
+    verdicts = ["claim", "verdict, small", "difference, longer", "verdict, longer"]
+    return [
+        f"### {study.item}, with more training",
+        study.at("longer").note,
+        TextTable(head, rows, "l" + "r" * (len(head) - 1)).to_markdown(is_markdown=True),
+        TextTable(verdicts, claims, "llrl").to_markdown(is_markdown=True),
+        _cells_words(longer),
+        f"```sh no-run it trains, on data sets that are not here\n"
+        f"python -m reproductions {study.name} --data ROOT --scale longer\n```",
+    ]
 
 
 def seed_words(result: StudyResult) -> str:
@@ -190,18 +213,25 @@ def seed_words(result: StudyResult) -> str:
 
 def made_words(study: Study, result: StudyResult) -> str:
     """Where a result was made, what makes it again, and what the paper's scale would take."""
-    seconds = result.made.seconds.values()
     return "\n\n".join(
         [
-            f"{result.data}; seeds {', '.join(map(str, result.seeds))}{seed_words(result)}; {len(result.cells)} cells, "
-            f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
-            f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}.",
+            _cells_words(result),
             f"```sh no-run it trains, on data sets that are not here\n"
             f"python -m reproductions {study.name} --data ROOT                 # this\n"
             f"python -m reproductions {study.name} --data ROOT --scale paper   # the paper's size\n```",
             *_picture_words(study, result.scale),
             *hours_words(study),
         ]
+    )
+
+
+def _cells_words(result: StudyResult) -> str:
+    """Seeds, time, machine and commit."""
+    seconds = result.made.seconds.values()
+    return (
+        f"{result.data}; seeds {', '.join(map(str, result.seeds))}{seed_words(result)}; {len(result.cells)} cells, "
+        f"{sum(seconds):,.0f} s in all, {max(seconds):.0f} s at most, on {result.made.machine}; "
+        f"commit {result.made.commit}, torch {result.made.torch}, {result.made.finished[:10]}."
     )
 
 
