@@ -8,7 +8,7 @@ import io
 import math
 import textwrap
 from collections.abc import Sequence
-from itertools import cycle, islice, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,7 @@ def _series(axes: Axes, panel: LinePanel | PointPanel) -> None:
     """Lines or clouds, named below."""
     places = np.linspace(0, len(panel.series) - 1, min(len(panel.series), MOST_LINES)).round().astype(int)
     shown = [panel.series[place] for place in dict.fromkeys(places.tolist())]
-    looks = islice(cycle(product(DASHES, COLOURS)), len(shown))
-    for place, (series, (dash, colour)) in enumerate(zip(shown, looks, strict=True)):
+    for place, (series, (dash, colour)) in enumerate(zip(shown, product(DASHES, COLOURS), strict=False)):
         look: dict[str, Any] = {
             "color": colour,
             "marker": MARKS[place % len(MARKS)] if len(shown) <= MOST_NAMED else None,
