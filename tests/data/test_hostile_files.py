@@ -149,9 +149,10 @@ def test_a_shard_that_is_a_hole_is_not_searched(tmp_path: Path) -> None:
 def test_a_table_has_no_more_rows_than_bytes(
     lengths: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow (extra `search`) is not installed")
     (tmp_path / "x.arrow").write_bytes(b"some bytes")
-    chunks = arrow_files._Chunks(None, lengths, [], lambda chunk, name: None, 0, 10)
+    paths = [tmp_path / "x.arrow"] * len(lengths)
+    chunks = arrow_files._Chunks(pyarrow.schema([]), lengths, paths, lambda chunk, name: None, 0, 10)
     monkeypatch.setattr(arrow_files, "_ipc_chunks", lambda arrow, path: chunks)
     with pytest.raises(DataError, match="it claims"):
         arrow_files.TableFile(tmp_path / "x.arrow")
