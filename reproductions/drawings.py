@@ -6,6 +6,7 @@ Colours are those of Okabe and Ito, which the colour-blind can tell apart; dashe
 import base64
 import io
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from itertools import product
@@ -28,8 +29,10 @@ DASHES, MARKS = ("-", "--", ":", "-."), "osD^vX"
 WIDTH, HEIGHT, PER_ROW = 4.6, 3.4, 2  # inches of a panel
 MOST_LINES, MOST_NAMED, MOST_NUMBERED = 18, 8, 6  # drawn, named; rows of a matrix whose numbers are written
 STEEP = 30.0  # largest value over the median one, from which an axis of both signs is logarithmic
+PLACED, LONG = re.compile(r' (?:d|x|y|transform)="[^"]*"'), re.compile(r"\d+\.\d{3,}|\s*\n\s*")
 LOOK: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
+    "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8.5,
     "axes.titlesize": 9.5,
     "axes.spines.top": False,
@@ -80,7 +83,11 @@ def draw_panels(panels: Sequence[Panel], name: str) -> str:
             figure.legend(shared, words, loc="outside lower center", ncols=min(4, len(words)))
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()
+    # Two decimals of a point are enough to draw, and a path is one line.
+    return PLACED.sub(
+        lambda found: LONG.sub(lambda digits: f"{float(digits[0]):.2f}" if digits[0].strip() else " ", found[0]),
+        text.getvalue(),
+    )
 
 
 def as_address(drawing: str) -> str:
