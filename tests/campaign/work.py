@@ -116,9 +116,10 @@ def lost(action: str, material: Path, folder: Path, before: dict[str, str]) -> s
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Hash of every file that is there."""
+    """Hash of every file that is there; a page names its run from the working folder, above it in a try alone."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    contents = {path: path.read_bytes().replace(b"work/run", b"run") for path in paths}
+    return {str(path.relative_to(folder)): hashlib.sha256(each).hexdigest() for path, each in contents.items()}
 
 
 def _words(action: str, material: Path, folder: Path, run: Path) -> list[str]:
