@@ -60,7 +60,8 @@ class Worker:
 
     def evaluation(self) -> str:
         """Accuracies, without features that were kept."""
-        return _hash(str(self.cp.evaluate(self.run, cache=False, quiet=True)).encode())
+        rows = self.cp.evaluate(self.run, cache=False, quiet=True).to_dict()["rows"]  # all digits, and no layout
+        return _hash(json.dumps(rows, sort_keys=True).encode())
 
     def diagnosis(self) -> str:
         """Findings with their figures."""

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
 from counterpoint.report.charts.figures import columns, data_table
 from counterpoint.report.charts.series_style import GLYPHS
 from counterpoint.report.document import PageKind, PageSection, check_target, document, plain_header
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.wording import number, percent
-from reproductions.drawings import as_address, draw_panels
 from reproductions.panels import Panel, TablePanel
 from reproductions.reproduction import Claim, PictureGrid, PictureRow, Reproduction, written
 
@@ -132,8 +132,14 @@ def _verdict(claim: Claim) -> Markup:
 def _drawings(panels: Sequence[Panel], name: str) -> Markup:
     """Tables, then all other panels in one drawing."""
     tables = [panel for panel in panels if isinstance(panel, TablePanel)]
-    drawing, told = draw_panels(panels, name), ", ".join(panel.title for panel in panels if panel not in tables)
-    image = element("img", src=as_address(drawing), alt=told, class_="drawing") if drawing else None
+    told = ", ".join(panel.title for panel in panels if panel not in tables)
+    try:
+        from reproductions.drawings import as_address, draw_panels  # deferred: matplotlib may be absent
+
+        drawing = draw_panels(panels, name)
+        image = element("img", src=as_address(drawing), alt=told, class_="drawing") if drawing else None
+    except UsageError as error:  # claims and numbers stand without it
+        image = element("p", f"Not drawn: {error}.", class_="missing")
     set_ = [
         element("div", element("h3", panel.title), data_table(panel.title, panel.head, panel.rows)) for panel in tables
     ]

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -125,6 +126,14 @@ def test_what_has_no_value_is_drawn_empty_and_the_same_panels_give_the_same_byte
     panels += [DotPanel("d", {"arm": [1.0, 2.0]}), lines(20)]
     assert drawn(*panels) == drawn(*panels)
     assert drawn() == ""
+
+
+def test_without_matplotlib_the_page_has_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "reproductions.drawings")
+    found = scan(render_reproduction(reproduction()))
+    for words in ("1 of 2 claims agrees, 1 differs", "Not drawn: a drawing needs matplotlib; install it with"):
+        assert words in found.text
 
 
 def test_names_are_text_and_no_formula() -> None:
