@@ -5,7 +5,7 @@
     python benchmarks/evaluation.py --classifiers  # instead: kNN and linear probe, beside faiss, lightly and others
     python benchmarks/evaluation.py --tables       # instead: retrieval from large tables; about a minute
     python benchmarks/evaluation.py --large        # instead: a table of 1,000,000 x 512 on disk, within 2 GiB
-    python benchmarks/evaluation.py --features     # instead: features of 10,000 pictures beside the bare pass
+    python benchmarks/evaluation.py --features     # instead: 10,000 pictures: a bare pass, features, evaluate
     python benchmarks/evaluation.py --quick        # seconds; shows that everything runs, not how fast
 
 The encoder is a small network of our own whose representation has 256 or 1024 dimensions, trained for one epoch. Each
@@ -42,7 +42,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--classifiers", action="store_true", help="kNN and linear probe alone, on drawn features")
     parser.add_argument("--tables", action="store_true", help="instead metrics of large tables beside other libraries")
     parser.add_argument("--large", action="store_true", help="instead a table on disk, with its peak memory")
-    parser.add_argument("--features", action="store_true", help="instead features of pictures beside the bare pass")
+    parser.add_argument("--features", action="store_true", help="instead features and evaluate beside the bare pass")
     parser.add_argument("--quick", action="store_true", help="few pictures, dimensions and calls, as a smoke test")
     return parser.parse_args(words)
 

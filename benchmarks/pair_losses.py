@@ -8,6 +8,7 @@
     python benchmarks/pair_losses.py --kinds sigmoid  # one loss
     python benchmarks/pair_losses.py --grid           # CSV of NT-Xent on the CPU: n, D, tau, 1 and 2 threads; an hour
     python benchmarks/pair_losses.py --grid --sizes 32 256 --features 128 --temperatures 0.1 --threads 1  # a part of it
+    python benchmarks/pair_losses.py --grid --loads "two-thread torch" --features 128     # the same beside other work
     python benchmarks/pair_losses.py --quick          # seconds; shows that everything runs, not how fast
 
 Peers come from `pip install lightly pytorch-metric-learning open_clip_torch`; a missing one is named in its row. The
@@ -25,7 +26,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 
 import torch
-from beside_load import calls_of, compare
+from beside_load import IDLE, LOADS, beside, calls_of, compare
 from exact_losses import Truth, errors_of, exact
 from loaded_losses import CASES
 from measuring import (
@@ -52,7 +53,8 @@ SHARP_SIZES, SHARP_TEMPERATURES = (64, 256, 512), (0.01, 0.02)
 SUPERVISED_SIZES, SIGMOID_SIZES = (64, 256, 1024), (16, 64, 512)
 GRID_SIZES, GRID_FEATURES, GRID_TEMPERATURES = [2**k for k in range(5, 14)], [64, 128, 512], [0.01, 0.02, 0.1, 0.5]
 GRID_PLAN = Plan(warm_ups=2, short_rounds=15, long_rounds=5, sample_seconds=0.003)
-GRID_HEADER = ("loss", "n", "D", "tau", "threads", "who", "ms", "low", "high", "time / ours", "low", "high", "remark")
+QUARTILES = ("low", "high")
+GRID_HEADER = ("load", "loss", "n", "D", "tau", "threads", "who", "ms", *QUARTILES, "time / ours", *QUARTILES, "remark")
 COMPILED_SIZES = {"cpu": (64, 4096), "cuda": (16384,)}  # compiling takes longer than measuring
 FULL_SIZE = 65536
 PRECISIONS: dict[str, tuple[Precision, ...]] = {"cpu": ("float32",), "cuda": ("float32", "tf32", "bfloat16")}
@@ -92,6 +94,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(
             f"--{name}", type=kind, nargs="+", default=values, help=f"of the grid (default: {words_of})"
         )
+    parser.add_argument("--loads", nargs="+", choices=LOADS, default=[IDLE], help="of the grid: what runs beside it")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--grid", action="store_true", help="CSV of NT-Xent at every size, width and temperature, CPU")
     size.add_argument("--quick", action="store_true", help="tiny sizes and few rounds, as a smoke test")
@@ -282,21 +285,23 @@ def measure_grid(arguments: argparse.Namespace) -> int:
     """Lines of the grid as they come; the exit code."""
     lines, failures = csv.writer(sys.stdout), 0
     lines.writerow(GRID_HEADER)
-    sides = arguments.sizes, arguments.features, arguments.temperatures
-    for threads in (1, 2) if arguments.threads is None else (arguments.threads,):
-        torch.set_num_threads(threads)
-        for n, num_features, tau in itertools.product(*sides):
-            torch.compiler.reset()  # or the limit of recompilations is reached
-            problem = Problem("nt-xent", n, num_features, tau)
-            for row in measure(problem, processor_seconds, GRID_PLAN, memory_of=()).rows:
-                times = [1000 * x for x in astuple(row.seconds)] if row.seconds else [math.nan] * 3
-                ratios = astuple(row.ratio) if row.ratio else [math.nan] * 3
-                # Quartiles are low, median, high.
-                figures = [f"{x:.4g}" for three in (times, ratios) for x in (three[1], three[0], three[2])]
-                who = problem.kind, n, num_features, tau, threads, row.provider
-                lines.writerow([*who, *figures, "; ".join(row.remarks)])
-                failures += row.provider == OURS and row.seconds is None
-            sys.stdout.flush()
+    threads = (1, 2) if arguments.threads is None else (arguments.threads,)
+    sides = arguments.loads, threads, arguments.sizes, arguments.features, arguments.temperatures
+    for load, num_threads, n, num_features, tau in itertools.product(*sides):
+        torch.set_num_threads(num_threads)
+        torch.compiler.reset()  # or the limit of recompilations is reached
+        problem = Problem("nt-xent", n, num_features, tau)
+        with beside(load):
+            rows = measure(problem, processor_seconds, GRID_PLAN, memory_of=()).rows
+        for row in rows:
+            times = [1000 * x for x in astuple(row.seconds)] if row.seconds else [math.nan] * 3
+            ratios = astuple(row.ratio) if row.ratio else [math.nan] * 3
+            # Quartiles are low, median, high.
+            figures = [f"{x:.4g}" for three in (times, ratios) for x in (three[1], three[0], three[2])]
+            who = load, problem.kind, n, num_features, tau, num_threads, row.provider
+            lines.writerow([*who, *figures, "; ".join(row.remarks)])
+            failures += row.provider == OURS and row.seconds is None
+        sys.stdout.flush()
     return 1 if failures else 0
 
 
