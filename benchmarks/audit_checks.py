@@ -271,7 +271,8 @@ def main() -> None:
             print(row(kind, code, len(names & told), len(names), len(others), len(names_in(before, code))))
         gone = found.left_out()
         equal = {name for kind in planted if kind.startswith("equal") for name in planted[kind][1]}
-        equal |= planted["copy in another class"][1]
+        if planted:
+            equal |= planted["copy in another class"][1]
         made = {re.sub(r"-(\d+|label)\.\w+$", ".jpg", name).split("/")[-1] for name in equal}
         odd = [name for name in gone if name not in equal and name.split("/")[-1] not in made]
         near = before.found("near-copies")
