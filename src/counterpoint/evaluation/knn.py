@@ -69,7 +69,9 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
     # Chunks are fixed, not cut by the number of threads: all numbers of threads give the same bits.
     chunks = rows_QD.tensor_split(-(-len(rows_QD) // QUERY_CHUNK))
     num_rows = len(bank_ND)
-    num_blocks = max(-(-num_rows // BANK_BLOCK), min(LEAST_BLOCKS, num_rows // LEAST_BLOCK))
+    num_blocks = -(-num_rows // BANK_BLOCK)
+    if has_few_chunks := len(chunks) < FEW_CHUNKS:  # else the fewest: the best of every block are merged
+        num_blocks = max(num_blocks, min(LEAST_BLOCKS, num_rows // LEAST_BLOCK))
     size = -(-num_rows // num_blocks)
     if size > TILE:  # whole tiles: nothing is left over that would have to be filled up
         size = min(num_rows, size + -size % TILE)
@@ -86,7 +88,7 @@ def nearest(bank_ND: Rows, queries_QD: Tensor, k: int, *, similarity: str = "cos
         return torch.cat([block_BD, block_BD.new_zeros(-size % TILE, block_BD.shape[1])])
 
     best = [Neighbours(chunk[:, :0], torch.empty(len(chunk), 0, dtype=torch.int64)) for chunk in chunks]
-    if len(chunks) < FEW_CHUNKS:
+    if has_few_chunks:
 
         def of_block(own: range) -> list[Neighbours]:
             keys_BD = keys_of(own)
