@@ -38,6 +38,7 @@ class Arm(Settings):
         data: another set than the study's at the small scale, by its name in ``study_data``.
         paper_data: the same at the paper's scale.
         printed: what the paper prints in each column.
+        scales: at which it is trained; claims about it are made at these alone.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
@@ -50,6 +51,7 @@ class Arm(Settings):
     data: str | None = None
     paper_data: str | None = None
     printed: dict[str, str] = Field(default_factory=dict)
+    scales: Texts = SCALES
 
 
 class StudyClaim(Settings):
@@ -169,6 +171,26 @@ class ScalePlan(PartPlan):
         return self if name == self.data else self.others.get(name, PartPlan())
 
 
+class OtherSet(Settings):
+    """One more data set of a table, on which arms are trained, too. Its arms are called ``ARM-SET``.
+
+    Attributes:
+        says: its name, as people write it.
+        small: the set that stands in for it at the small scale; empty leaves it to the paper's.
+        columns: of what is printed.
+        printed: by arm, what the paper prints in each of them; these arms are trained on it.
+        recipes: of arms whose recipe is not that of the study's set with the name of this one in it.
+        claims: of the study, by what they say, that the paper makes here, too; with the source.
+    """
+
+    says: str
+    small: str = ""
+    columns: Texts
+    printed: dict[str, Texts]
+    recipes: dict[str, str] = Field(default_factory=dict)
+    claims: dict[str, str] = Field(default_factory=dict)
+
+
 class Study(Settings):
     """A table or figure of a paper, to be made again.
 
@@ -185,6 +207,7 @@ class Study(Settings):
         longer: what the longer scale has instead of the small one, to see whether verdicts change with training; empty
             where there is none.
         paper_scale: as the paper has it.
+        sets: other data sets of the same table.
         remarks: what differs from the paper at any scale.
         also: other tables and figures that the same arms show, each with a sentence.
     """
@@ -200,6 +223,7 @@ class Study(Settings):
     small: ScalePlan
     longer: dict[str, Any] = Field(default_factory=dict)
     paper_scale: ScalePlan
+    sets: dict[str, OtherSet] = Field(default_factory=dict)
     remarks: Texts = ()
     also: dict[str, str] = Field(default_factory=dict)
 
@@ -270,18 +294,69 @@ def read_study(path: Path, scale: Scale = "small") -> Study:
     asked = read_yaml_mapping(path)
     study = build(Study, asked, str(path))
     plan = study.at(scale if study.longer or scale != "longer" else "small")
-    asked = {**asked, "measures": merge(asked["measures"], plan.measures), "columns": plan.columns or asked["columns"]}
+    arms, claims = _with_sets(study, path)
+    known = {arm.name: arm for arm in arms}
+    for claim in claims:
+        for name in (claim.first, claim.second):
+            if name is not None and name not in known:
+                raise UsageError(f"{path}: the claim {claim.says!r} names the arm {name}, which is not there")
+    asked = {
+        **asked,
+        "arms": [arm.model_dump(exclude_unset=True) for arm in arms if scale in arm.scales],
+        "claims": [
+            claim.model_dump(exclude_unset=True)
+            for claim in claims
+            if all(scale in known[name].scales for name in (claim.first, claim.second) if name is not None)
+        ],
+        "measures": merge(asked["measures"], plan.measures),
+        "columns": plan.columns or asked["columns"],
+    }
     study = build(Study, _with_values(asked, plan.values), str(path))
     names = [arm.name for arm in study.arms]
     if doubled := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"{path}: two arms are called {doubled[0]}")
     for claim in study.claims:
-        for name in (claim.first, claim.second):
-            if name is not None and name not in names:
-                raise UsageError(f"{path}: the claim {claim.says!r} names the arm {name}, which is not there")
         if claim.relation == "within" and claim.than <= 0:
             raise UsageError(f"{path}: the claim {claim.says!r} needs a margin > 0 in than")
     return study
+
+
+def _with_sets(study: Study, path: Path) -> tuple[list[Arm], list[StudyClaim]]:
+    """Arms and claims of the study's own set and of the others.
+
+    Raises:
+        UsageError: a set names an arm or a claim that is not there.
+    """
+    arms, claims = list(study.arms), list(study.claims)
+    own, says = study.paper_scale.data, {claim.says: claim for claim in study.claims}
+    for name, other in study.sets.items():
+        if missing := [*(set(other.printed) - {arm.name for arm in study.arms}), *(set(other.claims) - set(says))]:
+            raise UsageError(f"{path}: the set {name} names {sorted(missing)[0]!r}, which is not there")
+        scales = SCALES if other.small else ("paper",)
+        for key, printed in other.printed.items():
+            arm = study.arm(key)
+            recipe = arm.recipe.replace(f"-{own.replace('-', '')}-", f"-{name.replace('-', '')}-")
+            changes = {
+                "name": f"{key}-{name}",
+                "says": f"{arm.says}, {other.says}",
+                "recipe": other.recipes.get(key, recipe),
+                "data": other.small or None,
+                "paper_data": name,
+                "printed": dict(zip(other.columns, printed, strict=True)),
+                "scales": tuple(each for each in scales if each in arm.scales),
+            }
+            arms.append(arm.model_copy(update=changes))
+        for told, source in other.claims.items():
+            claim = says[told]
+            second = claim.second and f"{claim.second}-{name}"
+            changes = {
+                "says": f"{told}, {other.says}",
+                "source": source,
+                "first": f"{claim.first}-{name}",
+                "second": second,
+            }
+            claims.append(claim.model_copy(update=changes))
+    return arms, claims
 
 
 def _with_values(told: Any, values: Mapping[str, int | str]) -> Any:
