@@ -3,6 +3,7 @@
 # N samples, D features
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -59,13 +60,21 @@ class Predictive(EncoderMethod):
 
         A mean over samples: ranks need not know each other's, and the mean of their means is that of all.
         """
+        return self.score(*self.branches(view0, view1))
+
+    def branches(self, view0: Tensor, view1: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Predictions of both views, and the target of each, without gradient."""
         # One pass per view, unlike SimCLR: BatchNorm then has the statistics of one view.
-        projected0, projected1 = (encode(self.backbone, self.projector, view, self.chunks) for view in (view0, view1))
-        predictions = [to_embedding(self.output_map, self.predictor(p)) for p in (projected0, projected1)]
-        targets = self._targets((view0, view1), (projected0, projected1))
+        projected = [encode(self.backbone, self.projector, view, self.chunks) for view in (view0, view1)]
+        predictions = [to_embedding(self.output_map, self.predictor(p)) for p in projected]
+        return predictions, self._targets((view0, view1), projected)[::-1]
+
+    def score(self, predictions: Sequence[Tensor], targets: Sequence[Tensor]) -> Tensor:
+        """The loss of both directions."""
+        pairs = zip(predictions, targets, strict=True)
+        one_way, other_way = (self.loss(at_least_two(p_ND), at_least_two(target_ND)) for p_ND, target_ND in pairs)
         # grill2020, section 3.1: both directions added; chen2021, Eq. 4: their mean.
-        both_directions = self._one_way(predictions[0], targets[1]) + self._one_way(predictions[1], targets[0])
-        return both_directions if self.loss.form == "squared" else both_directions / 2
+        return one_way + other_way if self.loss.form == "squared" else (one_way + other_way) / 2
 
     def after_step(self, progress: float) -> None:
         """Move the momentum copy towards the encoder."""
@@ -79,11 +88,8 @@ class Predictive(EncoderMethod):
         self.target_backbone.follow(self.backbone, momentum)
         self.target_projector.follow(self.projector, momentum)
 
-    def _one_way(self, prediction_ND: Tensor, target_ND: Tensor) -> Tensor:
-        return self.loss(at_least_two(prediction_ND), at_least_two(target_ND))
-
     @torch.no_grad()
-    def _targets(self, views: tuple[Tensor, Tensor], projected: tuple[Tensor, Tensor]) -> list[Tensor]:
+    def _targets(self, views: tuple[Tensor, Tensor], projected: Sequence[Tensor]) -> list[Tensor]:
         if self.target_backbone is None or self.target_projector is None:
             return [to_embedding(self.output_map, p.detach()) for p in projected]  # chen2021, Eq. 3
         copied = (encode(self.target_backbone, self.target_projector, view, self.chunks) for view in views)

@@ -3,6 +3,7 @@ r"""MoCo v2: a query contrasts its own key with a queue of keys that a slowly mo
 # N samples, K keys in the queue, D features
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -164,16 +165,25 @@ class MomentumQueue(EncoderMethod):
 
     def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
         """See ``Method.forward``; labels are not looked at. In training mode the keys are enqueued."""
-        query_ND = to_embedding(self.output_map, encode(self.backbone, self.projector, view0, self.chunks))
-        with torch.no_grad():
-            projected = encode(self.target_backbone, self.target_projector, view1, self.chunks)
-            key_ND = to_embedding(self.output_map, projected)
-        all_keys_MD = gather_rows(key_ND) if self.training else key_ND  # before a loss that may raise on one rank alone
-        loss = self.loss(at_least_two(query_ND), at_least_two(key_ND))
+        queries, keys = self.branches(view0, view1)
+        # Gathered before a loss that may raise on one rank alone.
+        all_keys_MD = gather_rows(keys[0]) if self.training else keys[0]
+        loss = self.score(queries, keys)
         # After the loss: this batch's keys are positives now, and negatives from the next batch on.
         if self.training:
             self.loss.enqueue(all_keys_MD)
         return loss
+
+    def branches(self, view0: Tensor, view1: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Queries of view 0, and their keys from view 1, without gradient; each alone in its list."""
+        query_ND = to_embedding(self.output_map, encode(self.backbone, self.projector, view0, self.chunks))
+        with torch.no_grad():
+            projected = encode(self.target_backbone, self.target_projector, view1, self.chunks)
+            return [query_ND], [to_embedding(self.output_map, projected)]
+
+    def score(self, queries: Sequence[Tensor], keys: Sequence[Tensor]) -> Tensor:
+        """The loss beside the queue as it is."""
+        return self.loss(at_least_two(queries[0]), at_least_two(keys[0]))
 
     def after_step(self, progress: float = 1.0) -> None:
         """Move the momentum copy towards the encoder."""

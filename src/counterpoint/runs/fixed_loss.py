@@ -18,6 +18,8 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.joint import Classification, EmbeddingMethod, MultiCrop
+from counterpoint.methods.predictive import Predictive
+from counterpoint.methods.queue import MomentumQueue
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_record import CurvatureSettings
 
@@ -58,9 +60,7 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
     Raises:
         UsageError: the method's training follows no gradient of one function, or the batch is larger than the data.
     """
-    method = job.method
-    loss = _with_hessian(job)
-    assert isinstance(method, EmbeddingMethod)
+    method, loss = _with_hessian(job)
     size = min(DEFAULT_PAIRS, len(job.loader.order.positions)) if asked.batch_size == "auto" else asked.batch_size
     batch = job.loader.one_batch(size, VIEW_EPOCH)
     dtype = getattr(torch, asked.precision)
@@ -79,18 +79,27 @@ def run_loss(job: TrainingJob, asked: CurvatureSettings) -> FixedLoss:
             remarks.append("BatchNorm has the statistics of the whole batch; in training it had those of each chunk")
     inputs = tuple(view.to(dtype) for view in views)
     labels_N = batch.labels if loss.uses_labels or isinstance(method, Classification) else None
-    encoding = _Called(method, lambda *views: torch.stack(method.embed_views(*views), dim=1))
-    scoring = _Called(method, lambda z_N2D: method.score(z_N2D[:, 0], z_N2D[:, 1], labels_N))
+    targets: list[Tensor] = []  # of the weights that were loaded last
+    if isinstance(method, EmbeddingMethod):
+        encoding = _Called(method, lambda *views: torch.stack(method.embed_views(*views), dim=1))
+        scoring = _Called(method, lambda z_NVD: method.score(z_NVD[:, 0], z_NVD[:, 1], labels_N))
+    else:
+        remarks.append("targets (of the momentum encoder or of stop-gradient, and a queue) are held fixed")
+        encoding = _Called(method, lambda *views: torch.stack(method.branches(*views)[0], dim=1))
+        scoring = _Called(method, lambda z_NVD: method.score(z_NVD.unbind(1), targets))
 
     def encode(parameters: Parameters, inputs: Inputs) -> Tensor:
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no second derivative
             return functional_call(encoding, _of_method(parameters), inputs)
 
-    def value(parameters: Parameters, z_N2D: Tensor) -> Tensor:
-        return functional_call(scoring, _of_method(parameters), (z_N2D,))
+    def value(parameters: Parameters, z_NVD: Tensor) -> Tensor:
+        return functional_call(scoring, _of_method(parameters), (z_NVD,))
 
     def at(weights: Mapping[str, Tensor]) -> CoupledLoss:
         method.load_state_dict(weights)
+        if not isinstance(method, EmbeddingMethod):
+            with torch.no_grad():
+                targets[:] = method.branches(*inputs)[1]
         trained = {name: weight.detach() for name, weight in method.named_parameters() if weight.requires_grad}
         return CoupledLoss(encode, value, trained, inputs)
 
@@ -143,25 +152,23 @@ def _of_method(parameters: Parameters) -> dict[str, Tensor]:
     return {f"method.{name}": part for name, part in parameters.items()}
 
 
-def _with_hessian(job: TrainingJob) -> Loss:
-    """The loss of a run whose training follows the gradient of one function of the weights."""
+def _with_hessian(job: TrainingJob) -> tuple[EmbeddingMethod | Predictive | MomentumQueue, Loss]:
+    """The method of a run, and its loss, where a step follows the gradient of one function of the weights.
+
+    Where there are targets without gradient, that is the loss beside these targets, which the next step moves.
+    """
     if isinstance(job.method, MultiCrop):
         raise UsageError("curvature is that of a loss of two views, and this run has local ones (views.local_crops)")
-    if not isinstance(job.method, EmbeddingMethod):
-        raise UsageError(
-            f"method {job.settings.method} has a part that gets no gradient (a momentum encoder, a queue, or "
-            "stop-gradient): what it follows is the gradient of no function, its Jacobian is not symmetric, and "
-            "Lanczos does not apply; train with simclr, mio, barlow-twins or another method without such a part"
-        )
     loss = job.method.loss
     assert isinstance(loss, Loss)
+    assert isinstance(job.method, EmbeddingMethod | Predictive | MomentumQueue)
     check_second_derivative(loss)
     if job.settings.output.nonnegative == "relu-gelu":
         raise UsageError(
             "output.nonnegative relu-gelu has the value of one function and the slope of another, so that training "
             "follows no gradient and there is no Hessian; relu, softplus and sigmoid have one"
         )
-    return loss
+    return job.method, loss
 
 
 def _draws(layer: nn.Module) -> bool:
