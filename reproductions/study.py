@@ -68,6 +68,7 @@ class StudyClaim(Settings):
         relation: ``greater`` or ``smaller`` than the threshold, or ``within`` so much of 0.
         than: threshold of the difference, in the unit of the figure.
         why: what may explain that the small scale differs from the paper; no part of the claim.
+        scales: at which it is judged.
     """
 
     says: str
@@ -80,6 +81,7 @@ class StudyClaim(Settings):
     relation: Literal["greater", "smaller", "within"] = "greater"
     than: float = 0.0
     why: str = ""
+    scales: Texts = SCALES
 
 
 class PicturePlan(Settings):
@@ -105,6 +107,7 @@ class Measures(Settings):
         features: by layer, metrics of ``diagnose`` that need nothing but features and labels.
         curves: by layer, names of ``study_measures.CURVES``.
         evaluate: more settings of ``evaluate``.
+        elsewhere: whether queries in another style are classified, too, where the set has them.
         curvature: settings of ``hessian_spectra``; none measures no curvature.
         fine_tune: settings of training on from the arm with labels; none does not.
         epochs: of training, whose checkpoints are evaluated as well; their figures are called
@@ -117,6 +120,7 @@ class Measures(Settings):
     features: dict[str, Annotated[tuple[str, ...], Listed]] = Field(default_factory=dict)
     curves: dict[str, Annotated[tuple[str, ...], Listed]] = Field(default_factory=dict)
     evaluate: dict[str, Any] = Field(default_factory=dict)
+    elsewhere: bool = False
     curvature: dict[str, Any] = Field(default_factory=dict)
     fine_tune: dict[str, Any] = Field(default_factory=dict)
     epochs: Annotated[tuple[int, ...], Listed] = ()
@@ -230,7 +234,7 @@ class Study(Settings):
     @property
     def claims_hash(self) -> str:
         """Short hash of the claims with their thresholds, in their order."""
-        left_out = {True: {"why", "times"}, False: {"why"}}
+        left_out = {True: {"why", "scales", "times"}, False: {"why", "scales"}}
         return short_hash([claim.model_dump(exclude=left_out[claim.times == 1]) for claim in self.claims])
 
     def at(self, scale: Scale) -> ScalePlan:
@@ -296,9 +300,12 @@ def read_study(path: Path, scale: Scale = "small") -> Study:
     plan = study.at(scale if study.longer or scale != "longer" else "small")
     arms, claims = _with_sets(study, path)
     known = {arm.name: arm for arm in arms}
+    names = [arm.name for arm in arms]
+    if doubled := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"{path}: two arms are called {doubled[0]}")
     for claim in claims:
-        for name in (claim.first, claim.second):
-            if name is not None and name not in known:
+        for name in _arms_of(claim):
+            if name not in known:
                 raise UsageError(f"{path}: the claim {claim.says!r} names the arm {name}, which is not there")
     asked = {
         **asked,
@@ -306,19 +313,21 @@ def read_study(path: Path, scale: Scale = "small") -> Study:
         "claims": [
             claim.model_dump(exclude_unset=True)
             for claim in claims
-            if all(scale in known[name].scales for name in (claim.first, claim.second) if name is not None)
+            if all(scale in part.scales for part in (claim, *(known[name] for name in _arms_of(claim))))
         ],
         "measures": merge(asked["measures"], plan.measures),
         "columns": plan.columns or asked["columns"],
     }
     study = build(Study, _with_values(asked, plan.values), str(path))
-    names = [arm.name for arm in study.arms]
-    if doubled := [name for name in names if names.count(name) > 1]:
-        raise UsageError(f"{path}: two arms are called {doubled[0]}")
     for claim in study.claims:
         if claim.relation == "within" and claim.than <= 0:
             raise UsageError(f"{path}: the claim {claim.says!r} needs a margin > 0 in than")
     return study
+
+
+def _arms_of(claim: StudyClaim) -> list[str]:
+    """The names of one or two arms."""
+    return [name for name in (claim.first, claim.second) if name is not None]
 
 
 def _with_sets(study: Study, path: Path) -> tuple[list[Arm], list[StudyClaim]]:
@@ -348,13 +357,8 @@ def _with_sets(study: Study, path: Path) -> tuple[list[Arm], list[StudyClaim]]:
             arms.append(arm.model_copy(update=changes))
         for told, source in other.claims.items():
             claim = says[told]
-            second = claim.second and f"{claim.second}-{name}"
-            changes = {
-                "says": f"{told}, {other.says}",
-                "source": source,
-                "first": f"{claim.first}-{name}",
-                "second": second,
-            }
+            changes = {"says": f"{told}, {other.says}", "source": source, "scales": SCALES}
+            changes |= {"first": f"{claim.first}-{name}", "second": claim.second and f"{claim.second}-{name}"}
             claims.append(claim.model_copy(update=changes))
     return arms, claims
 

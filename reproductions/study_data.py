@@ -22,6 +22,7 @@ from counterpoint.engine.progress import Reporter
 from reproductions.ncl2024.sprites import factors_at, open_rendered
 from reproductions.study import PartPlan
 
+QUIET = Reporter(quiet=True)
 HOLDOUT = 0.2  # of sets without a test split
 ENDINGS = (".npz", "", ".tar")  # of a split's file or folder
 
@@ -36,6 +37,7 @@ class StudySet:
         train: name of the split that is trained on.
         test: names that the split of queries may have; none where a share is held out.
         published: folders of ROOT that the named set is read from, as its authors publish it.
+        elsewhere: by name, pictures of its classes in another style, a file or folder of ROOT.
     """
 
     folders: tuple[str, ...] = ()
@@ -43,6 +45,7 @@ class StudySet:
     train: str = "train"
     test: tuple[str, ...] = ("test",)
     published: tuple[str, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
 RENDERED = "dsprites-rendered"  # drawn by ``ncl2024.sprites``
@@ -50,12 +53,21 @@ SETS: Mapping[str, StudySet] = {
     "digits": StudySet(named="digits", test=()),
     RENDERED: StudySet(test=()),
     "dsprites": StudySet(test=()),
-    "cifar10": StudySet(("cifar10", "cifar10-pack"), "cifar10", published=CATALOGUE["cifar10"].files),
+    "cifar10": StudySet(
+        ("cifar10", "cifar10-pack"),
+        "cifar10",
+        published=CATALOGUE["cifar10"].files,
+        elsewhere={"stylised": "texture-shape-96/cue_conflict.npz", "sketch": "texture-shape-96/edges.npz"},
+    ),
     "cifar100": StudySet(("cifar100",), "cifar100"),
     "stl10": StudySet(("stl10",), "stl10"),
     "tiny-imagenet": StudySet(("tiny-imagenet",), "tiny-imagenet", test=("val", "test")),
     "caltech101": StudySet(("caltech101", "caltech101-64")),
-    "imagenet100": StudySet(("imagenet100", "imagenet-100"), test=("val", "test")),
+    "imagenet100": StudySet(
+        ("imagenet100", "imagenet-100"),
+        test=("val", "test"),
+        elsewhere={"stylised": "imagenet100-stylised", "sketch": "imagenet100-sketch"},
+    ),
     "imagenet": StudySet(("imagenet", "imagenet-1k"), test=("val", "test")),
 }
 WITHOUT_FILES = ("digits", RENDERED)
@@ -69,6 +81,7 @@ STAND_INS = {
     "dsprites": RENDERED,
 }
 SPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.npz"
+SAME_CLASS = {"boat": "ship", "car": "automobile"}  # names of the pictures elsewhere, as CIFAR-10 has them
 GENERATED = "dsprites"  # sets of this name and beginning have factors that are known by the position
 
 
@@ -82,6 +95,7 @@ class StudyData:
         test: a path or name of the queries; None holds a share of ``train`` out.
         look: settings with which ``evaluate`` opens ``test``.
         words: what it is, for people.
+        elsewhere: by name, paths of queries in another style, of some of the classes.
     """
 
     train: str
@@ -89,6 +103,7 @@ class StudyData:
     test: str | None
     look: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:
@@ -119,6 +134,42 @@ def prepare(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData
     paths = {split: _part(name, split, splits[split], counts[split], plan.image_size, out) for split in splits}
     words = ", ".join(f"{counts[split] or 'all'} of each class of {name} ({split})" for split in splits)
     return StudyData(str(paths["train"]), {"holdout": 0.0}, str(paths["test"]), {}, words)
+
+
+def queries_elsewhere(name: str, data: StudyData, side: int | None, root: str | None, out: Path) -> dict[str, str]:
+    """Pictures in another style of classes that a set has; for a part of it at its size and with its class numbers.
+
+    A whole set has those of its own classes alone: what stands in at the small scale is no claim of the paper.
+
+    Args:
+        name: of ``SETS``.
+        data: of the set.
+        side: pixels of the part; None for the whole set.
+        root: folder with the sets.
+        out: where parts are kept.
+
+    Raises:
+        DataError: pictures are not there.
+    """
+    found: dict[str, str] = {}
+    for kind, place in SETS[name].elsewhere.items():
+        if side is None and place.endswith(".npz"):
+            continue
+        origin, path = Path(os.path.expanduser(root or ".")) / place, out / "data" / f"{name}-{side}px" / f"{kind}.npz"
+        if not origin.exists():
+            raise DataError(f"{origin} is missing: pictures of {name} in another style ({kind}), in folders by class")
+        found[kind] = str(origin if side is None else path)
+        if side is None or path.exists():
+            continue
+        source = open_source(str(origin), build(SourceSettings, {"image_size": side}, "source"), progress=QUIET.bar)
+        assert source.labels is not None
+        known = {told: number for number, told in enumerate(_names(Path(data.train)))}
+        numbers = torch.tensor([known.get(SAME_CLASS.get(told, told), -1) for told in source.class_names])
+        labels = numbers[source.labels]
+        positions = (labels >= 0).nonzero()[:, 0]
+        images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
+        _write_arrays(path, {"images": images, "labels": labels[positions].numpy()})
+    return found
 
 
 def _without_test(name: str, plan: PartPlan, root: str | None, out: Path) -> StudyData:
@@ -193,27 +244,40 @@ def _part(
         asked = {**asked, "image_size": side}
     settings = build(SourceSettings, asked, "source")
     is_drawn = name == RENDERED
-    source = open_rendered() if is_drawn else open_source(data, settings, progress=Reporter(quiet=True).bar)
+    source = open_rendered() if is_drawn else open_source(data, settings, progress=QUIET.bar)
     positions = _first_of_each(source, count, name, split)
     images = source.store.fetch(positions.tolist()).permute(0, 2, 3, 1).contiguous().numpy()
     assert source.labels is not None
     arrays = {"images": images, "labels": source.labels[positions].numpy()}
     if name.startswith(GENERATED):
         arrays["factors"] = factors_at(positions).numpy()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(_names_file(path), list(source.class_names))
+    _write_arrays(path, arrays)
+    return path
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """An .npz file, whole or not at all."""
 
     def write(place: Path) -> None:
         with place.open("wb") as stream:
             np.savez(stream, **arrays)  # pyright: ignore[reportArgumentType]
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(_names_file(path), list(source.class_names))
     write_atomically(path, write)
-    return path
 
 
 def _names_file(part: Path) -> Path:
     """The names of the classes of a part; beside it, so that a part without names has the same content."""
     return part.with_name(f"{part.stem}-classes.json")
+
+
+def _names(part: Path) -> list[str]:
+    """What that file says."""
+    known = read_json(_names_file(part))
+    assert isinstance(known, list)
+    return list(map(str, known))
 
 
 def _original_sprites(root: Path, out: Path) -> Path:
@@ -225,13 +289,7 @@ def _original_sprites(root: Path, out: Path) -> Path:
         raise DataError(f"{origin} is missing; get it once from github.com/google-deepmind/dsprites-dataset")
     known = read_npz(origin, ("imgs", "latents_classes"))
     factors = known["latents_classes"][:, 1:]
-    path.parent.mkdir(parents=True, exist_ok=True)
-
-    def write(place: Path) -> None:
-        with place.open("wb") as stream:
-            np.savez(stream, images=known["imgs"] * np.uint8(255), labels=factors[:, 0], factors=factors)
-
-    write_atomically(path, write)
+    _write_arrays(path, {"images": known["imgs"] * np.uint8(255), "labels": factors[:, 0], "factors": factors})
     return path
 
 
@@ -251,10 +309,9 @@ def class_names_of(data: StudyData, source: Source) -> tuple[str, ...]:
     path = _names_file(Path(data.test or data.train))
     if not path.exists():
         return source.class_names
-    known = read_json(path)
-    assert isinstance(known, list)
+    known = _names(Path(data.test or data.train))
     # The source knows a class of a part by its number.
-    return tuple(str(known[int(number)]) for number in source.class_names)
+    return tuple(known[int(number)] for number in source.class_names)
 
 
 def _first_of_each(source: Source, count: int | None, name: str, split: str) -> torch.Tensor:

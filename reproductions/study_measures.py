@@ -124,7 +124,7 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
     if names := tuple(name for name in measures.metrics if name in (*EVALUATED, *PROBES)):
         test = {} if data.test is None else {"data": data.train, "test_data": data.test, **data.look}
         asked = {**measures.evaluate, "metrics": names, "layers": measures.layers}
-        asked["out"] = str(folder / "evaluation.json")
+        asked |= {"out": str(folder / "evaluation.json"), "ood": tuple(data.elsewhere.values())}
         for epoch, checkpoint in [(None, None), *_checkpoints(run, measures.epochs)]:
             with patch.dict(EVALUATED, PROBES):
                 rows = evaluate(run, **test, **asked, checkpoint=checkpoint, quiet=True).rows
@@ -132,7 +132,8 @@ def _evaluated(run: Run, data: StudyData, measures: Measures, folder: Path) -> d
                 features, at, _ = row.features.partition(" at step ")
                 # What was compared with once, raw input and the untrained encoder, has no epoch.
                 if row.figure is not None and bool(at) == (epoch is not None):
-                    figures[f"{features}{f' after {epoch} epochs' if at else ''}: {row.protocol}"] = float(row.figure)
+                    when = f" after {epoch} epochs" if at else ""
+                    figures[f"{features}{when}: {row.protocol.removesuffix('.npz')}"] = float(row.figure)
     return figures
 
 

@@ -422,6 +422,26 @@ def test_data_that_lack_what_a_study_needs_are_refused_in_one_line(tmp_path: Pat
     refused(DataError, "1 samples of class 1; the study needs 2", tmp_path)
 
 
+def test_other_sets_of_a_table_have_arms_and_claims_at_the_scales_that_have_them() -> None:
+    small, paper = studies("small")["mio-table2"], studies("paper")["mio-table2"]
+    assert (len(small.arms), len(paper.arms)) == (9, 36)
+    assert (len(small.claims), len(paper.claims)) == (6, 21)
+    arm = paper.arm("v1-tiny-imagenet")
+    assert (arm.recipe, arm.printed) == ("mio-tinyimagenet-resnet18-v1", {"Tiny ImageNet, 200-NN": "27.59"})
+    assert paper.data_of(arm, "paper") == "tiny-imagenet"
+    claim = next(claim for claim in paper.claims if claim.says == "MIOv3 beats DCL, STL-10")
+    # Table 2: 77.49 - 74.46
+    assert (claim.first, claim.second, claim.source) == ("v3-stl10", "dcl-stl10", "Table 2, +3.03 points")
+    table3 = studies("paper")["mio-table3"]
+    assert table3.arm("v3-cifar100").recipe == "mio-cifar100-resnet18"
+    # Every arm of a set is trained by a recipe that exists and is of that set.
+    for study in studies("paper").values():
+        for arm in study.arms:
+            if arm.paper_data and arm.recipe:
+                assert f"-{arm.paper_data.replace('-', '')}-" in arm.recipe
+                with_recipe(study.settings_of(arm, "paper"))
+
+
 def test_mistakes_in_a_study_are_told(tmp_path: Path) -> None:
     for words, changes in (
         ("the arm nobody", {"claims": [{**TOY["claims"][0], "second": "nobody"}]}),
