@@ -37,7 +37,7 @@ examples:
   python -m reproductions --data ROOT --hours 40              # of all studies with open claims, the cheapest first
   python -m reproductions mio-fig2 --data ROOT --scale longer    # 30 epochs: does a verdict change with training?
   python -m reproductions mio-table2 --data ROOT --scale paper --part 3/12"""
-OF_STUDIES, OF_FIGURES = ("scale", "part", "hours"), ("quick", "encoder", "epochs")
+OF_STUDIES, OF_FIGURES = ("scale", "sets", "part", "hours"), ("quick", "encoder", "epochs")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -63,6 +63,9 @@ def add_flags(parser: Parser) -> None:
         "--scale",
         choices=SCALES,
         help="studies: small (default; minutes on a CPU), longer (where a study has it) or the paper's",
+    )
+    parser.add_argument(
+        "--sets", nargs="+", metavar="SET", help="studies: of these data sets alone, such as cifar10 (default: all)"
     )
     parser.add_argument(
         "--seeds", type=int, metavar="N", help="how many: studies 3 unless given, and at least 2; figures 1"
@@ -162,6 +165,7 @@ def _study(study: Study, flags: argparse.Namespace) -> int:
     from reproductions.study_views import as_reproduction, as_text  # deferred: loads torch
 
     scale = flags.scale or "small"
+    study = study.only(flags.sets, scale) if flags.sets else study
     part = part_of_ranks(flags.part)
     alone(os.environ)
     page = result_file(study, scale, Path(flags.out)).with_suffix(".html")

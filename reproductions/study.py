@@ -5,14 +5,14 @@ Studies are the files ``reproductions/<bibkey>/studies/*.yaml``. Loads without t
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, Strict
 
-from counterpoint.core.errors import UsageError
+from counterpoint.core.errors import UsageError, unknown_name
 from counterpoint.core.settings import Settings
 from counterpoint.core.validation import build, merge, read_yaml_mapping
 
@@ -267,6 +267,20 @@ class Study(Settings):
             return self.measures
         own = merge(merge(self.measures.fine_tune, self.at(scale).fine_tune), arm.fine_tune)
         return self.measures.model_copy(update={"fine_tune": own})
+
+    def only(self, sets: Sequence[str], scale: Scale) -> "Study":
+        """The part of it that is about some data sets; its result is one of fewer claims.
+
+        Raises:
+            UsageError: a set that no arm is trained on.
+        """
+        known = list(dict.fromkeys(self.data_of(arm, scale) for arm in self.arms))
+        for name in sets:
+            if name not in known:
+                raise unknown_name("data set", name, known)
+        arms = {arm.name: arm for arm in self.arms if self.data_of(arm, scale) in sets}
+        claims = tuple(claim for claim in self.claims if all(name in arms for name in _arms_of(claim)))
+        return self.model_copy(update={"arms": tuple(arms.values()), "claims": claims})
 
     def data_of(self, arm: Arm, scale: Scale) -> str:
         """Name of the set that an arm is about."""

@@ -198,7 +198,8 @@ def _place(name: str, split: str, root: str | None) -> tuple[str, dict[str, Any]
     looked = ", ".join(str(place) for place in places[:2])
     published = f", or {CATALOGUE[known.named].files[0]} as its authors publish it" if known.named else ""
     instead = f"; {STAND_INS[name]} stands in for it with --scale small" if name in STAND_INS else ""
-    raise DataError(f"{name} has no split {split} under {folder}; looked for {looked}{published}{instead}")
+    asked = f"{name} has no split {split} under {folder}; looked for {looked}{published}{instead}"
+    raise DataError(f"{asked}; --sets makes the table of other sets alone")
 
 
 def _split_places(known: StudySet, names: Sequence[str], root: Path) -> list[Path]:

@@ -434,6 +434,10 @@ def test_other_sets_of_a_table_have_arms_and_claims_at_the_scales_that_have_them
     assert (claim.first, claim.second, claim.source) == ("v3-stl10", "dcl-stl10", "Table 2, +3.03 points")
     table3 = studies("paper")["mio-table3"]
     assert table3.arm("v3-cifar100").recipe == "mio-cifar100-resnet18"
+    own = paper.only(["cifar10"], "paper")
+    assert (len(own.arms), len(own.claims), own.claims_hash) == (9, 6, small.claims_hash)
+    with pytest.raises(UsageError, match=r"unknown data set .stl.*stl10"):
+        paper.only(["stl"], "paper")
     # Every arm of a set is trained by a recipe that exists and is of that set.
     for study in studies("paper").values():
         for arm in study.arms:

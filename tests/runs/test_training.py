@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,17 @@ def labels() -> np.ndarray:
 
 def weights_of(run: cp.Run) -> bytes:
     return run.folder.weights.read_bytes()
+
+
+@pytest.mark.parametrize(("method", "level"), [("barlow-twins", 12.0), ("simclr", math.log(2 * 16 - 1))])
+def test_every_epoch_names_the_loss_of_vectors_that_are_all_alike(
+    tmp_path: Path, images: np.ndarray, method: str, level: float
+) -> None:
+    """zbontar2021, Eq. 1: of constants nothing correlates, which leaves one per feature; of the others log(2n - 1)."""
+    run = cp.train(images, method=method, projector={"features": 12}, out=tmp_path / "run", **SMALL)
+    log = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    chance = [json.loads(line).get("chance") for line in log]
+    assert chance == pytest.approx([level] * 2)
 
 
 # --- the same bits

@@ -18,6 +18,7 @@ from counterpoint.engine.optimisers import build_optimizer
 from counterpoint.engine.schedules import build_schedule
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import view_drawer
+from counterpoint.losses.noncontrastive import BarlowTwins
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.warm_start import RECORD
 
@@ -35,8 +36,11 @@ def training_job(assembled: Assembled, folder: RunFolder) -> TrainingJob:
     settings, engine = assembled.settings, assembled.settings.engine
     method, order, placement, source = assembled.method, assembled.order, assembled.placement, assembled.source
     method.to(placement.torch_device)
-    chance = assembled.loss.chance(order.batch_size)
-    floor = assembled.loss.floor(order.batch_size, nonnegative=settings.output.nonnegative != "none")
+    loss = assembled.loss
+    # A sum over features, which alone among the losses is not known from the batch.
+    sized = {"num_features": assembled.encoder.embedding_dims} if isinstance(loss, BarlowTwins) else {}
+    chance = loss.chance(order.batch_size, **sized)
+    floor = loss.floor(order.batch_size, nonnegative=settings.output.nonnegative != "none")
     # The neighbours are those that are trained on, thinned or not; the queries are held out.
     split = Split(assembled.part.positions, assembled.part.split.held_out)
     knn = None if engine.knn_every == "none" else EpochKNN(source, split, assembled.encoder, every=engine.knn_every)
