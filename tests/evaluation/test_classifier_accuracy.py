@@ -9,8 +9,10 @@ import torch
 import counterpoint as cp
 from counterpoint.core.errors import UsageError
 from counterpoint.data.order import split_source
+from counterpoint.engine.checkpoint import checkpoints_by_step, load_checkpoint
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.feature_sets import own_classes
+from counterpoint.evaluation.trained_run import encoder_at
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,22 @@ def test_its_row_is_the_same_whichever_layers_are_asked_for(supervised: cp.Run) 
     assert [(row.features, row.protocol, row.figure) for row in asked.rows] == [("embedding", "classifier", whole)]
     with pytest.raises(UsageError, match="classifier is a row of the embedding; layers must name it, got represent"):
         cp.evaluate(supervised, metrics=("classifier",), layers=("representation",), quiet=True)
+
+
+def test_each_checkpoint_has_the_classifier_that_was_trained_so_far(supervised: cp.Run, clusters: Any) -> None:
+    evaluation = cp.evaluate(supervised, metrics=("classifier",), layers=("embedding",), checkpoint="all", quiet=True)
+    found = {row.features: row.figure for row in evaluation.rows}
+    whole = cp.evaluate(supervised, quiet=True).accuracy("embedding", "classifier")
+    steps = sorted(int(name.removeprefix("embedding at step ")) for name in found)
+    assert len(steps) == 2
+    assert found[f"embedding at step {steps[-1]}"] == whole
+    first = load_checkpoint(checkpoints_by_step(supervised.folder.checkpoints)[steps[0]]).state.model
+    earlier = encoder_at(supervised.folder, cp.load(supervised), steps[0])
+    assert torch.equal(earlier.classifier.class_weights, first["loss.class_weights"])
+    names = np.array(["a", "b", "c"])[clusters.labels]
+    held_out = split_source(len(names), torch.from_numpy(clusters.labels), 0.4).held_out.numpy()
+    is_right = np.array(earlier.classify(clusters.data[held_out])) == names[held_out]
+    assert found[f"embedding at step {steps[0]}"] == is_right.mean()
 
 
 def test_classes_go_by_name_and_unknown_ones_are_never_right(supervised: cp.Run, clusters: Any) -> None:

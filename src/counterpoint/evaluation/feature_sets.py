@@ -116,7 +116,7 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
         for layer in layers:
             name = f"{layer if layer in OUTPUTS else f'layer {layer}'}{ending}"
             own = _of_layer(name, found, Origin(encoder, layer))
-            if name == EMBEDDING and encoder.classifier is not None:
+            if layer == EMBEDDING and encoder.classifier is not None:
                 r_ND = torch.cat([each.representation for each in found])
                 own = replace(own, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
             sets.append(own)

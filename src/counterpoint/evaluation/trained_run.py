@@ -245,5 +245,6 @@ def encoder_at(folder: RunFolder, encoder: Encoder, step: int) -> Encoder:
     changed = copy.deepcopy(encoder)
     changed.backbone.load_state_dict(part_of(weights, "backbone"))
     changed.projector.load_state_dict(part_of(weights, "projector"))
-    changed.classifier = None  # it was trained with the last state
+    if changed.classifier is not None:
+        changed.classifier.load_state_dict(part_of(weights, "loss"))
     return changed.eval()
