@@ -58,6 +58,7 @@ def test_each_checkpoint_has_the_classifier_that_was_trained_so_far(supervised: 
     assert found[f"embedding at step {steps[-1]}"] == whole
     first = load_checkpoint(checkpoints_by_step(supervised.folder.checkpoints)[steps[0]]).state.model
     earlier = encoder_at(supervised.folder, cp.load(supervised), steps[0])
+    assert earlier.classifier is not None
     assert torch.equal(earlier.classifier.class_weights, first["loss.class_weights"])
     names = np.array(["a", "b", "c"])[clusters.labels]
     held_out = split_source(len(names), torch.from_numpy(clusters.labels), 0.4).held_out.numpy()
