@@ -117,7 +117,7 @@ def rows_of(record: Any, rows: Rows) -> Any:
 
 
 # Values worked on at once: what the caches hold on a CPU, what bounds the memory elsewhere.
-CPU_CHUNK, DEVICE_CHUNK = 1 << 18, 1 << 26
+CPU_CHUNK, DEVICE_CHUNK = 1 << 20, 1 << 26
 Finish = Callable[[Tensor], Tensor]
 
 
@@ -206,19 +206,22 @@ class ViewDrawer:
             return views if finish is None else finish(views)
         ids_B, view_B = ids_B.cpu(), view_B.cpu()
 
-        # Each image's view follows from its own draws, so that parts of a batch can be drawn by several threads.
-        def draw(rows: slice) -> Tensor:
-            uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
-            return image_views(
-                samples[rows], plan, uniforms_BK, is_second_B=view_B[rows] % 2 == 1, finish=finish, size=size
-            )
+        num_samples, channels, *own_size = samples.shape
+        views = torch.empty((num_samples, channels, *(size or own_size)), dtype=torch.float32, device=samples.device)
 
-        num_samples = len(samples)
+        # Each image's view follows from its own draws, so that parts of a batch can be drawn by several threads.
+        def draw(rows: slice) -> None:
+            uniforms_BK = uniform(self.seed, epoch, ids_B[rows], PURPOSE_VIEW + view_B[rows], NUM_DRAWS)
+            is_second_B = view_B[rows] % 2 == 1
+            image_views(samples[rows], plan, uniforms_BK, is_second_B=is_second_B, finish=finish, out=views[rows])
+
         num_parts = min(torch.get_num_threads(), num_samples // SMALLEST_PART) if samples.device.type == "cpu" else 1
         if num_parts < 2:
-            return draw(slice(0, num_samples))
-        edges = [num_samples * number // num_parts for number in range(num_parts + 1)]
-        return torch.cat(side_by_side(draw, [slice(*part) for part in itertools.pairwise(edges)]))
+            draw(slice(0, num_samples))
+        else:
+            edges = [num_samples * number // num_parts for number in range(num_parts + 1)]
+            side_by_side(draw, [slice(*part) for part in itertools.pairwise(edges)])
+        return views
 
     def _vector_views(self, plan: ViewPlan, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
@@ -243,7 +246,7 @@ def image_views(
     *,
     is_second_B: Tensor | None = None,
     finish: Finish | None = None,
-    size: tuple[int, int] | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """One view per image from its own row of random numbers.
 
@@ -253,17 +256,17 @@ def image_views(
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
         is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart (none by default).
         finish: last change, in place, such as standardising.
-        size: height and width of the views; None for those of the images.
+        out: float32 (b, c, h, w), where the views are written, of any height and width; None for those of the images.
 
     Returns:
-        float32, in [0, 1] before ``finish``.
+        ``out``, or a new tensor; in [0, 1] before ``finish``.
     """
     if is_second_B is None:
         is_second_B = torch.zeros(len(uniforms_BK), dtype=torch.bool)
     # Written chunk by chunk: what the changes need beside it is of a chunk's size.
-    num_images, num_channels, height, width = samples_BCHW.shape
-    size = size or (height, width)
-    views = torch.empty((num_images, num_channels, *size), dtype=torch.float32, device=samples_BCHW.device)
+    height, width = samples_BCHW.shape[2:]
+    views = samples_BCHW.new_empty(samples_BCHW.shape, dtype=torch.float32) if out is None else out
+    size = (views.shape[2], views.shape[3])
     chunk = CPU_CHUNK if views.device.type == "cpu" else DEVICE_CHUNK
     num_at_once = max(1, chunk // max(1, math.prod(samples_BCHW.shape[1:])))
     crop, steps, place_B = _decide(plan, uniforms_BK, is_second_B, (height, width), size)
