@@ -1,6 +1,7 @@
 """Seconds and memory of a diagnosis of many features, with labels and a second view, in processes of their own.
 
     python benchmarks/diagnosis.py                       # 50,000 x 512, three times; a minute
+    python benchmarks/diagnosis.py --loads idle "one busy process" "two-thread torch"    # beside other work; minutes
     python benchmarks/diagnosis.py --rows 500 --rounds 1    # seconds; shows that it runs
 
 A small diagnosis comes first, so that imports do not count; memory is the peak above what was held then.
@@ -10,6 +11,9 @@ import argparse
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
+
+from beside_load import IDLE, LOADS, beside, clean_environment
 
 PROGRAM = """
 import resource, sys, time
@@ -29,18 +33,26 @@ print(time.perf_counter() - start, peak() - before)
 
 
 def main() -> None:
-    """Print the median of rounds."""
+    """Print the median of rounds, under each load."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=50_000, help="rows (default 50,000)")
     parser.add_argument("--features", type=int, default=512, help="of each row (default 512)")
     parser.add_argument("--rounds", type=int, default=3, help="how often (default 3)")
+    parser.add_argument("--loads", nargs="+", choices=LOADS, default=[IDLE], help="what runs beside it (default idle)")
     asked = parser.parse_args()
     words = [sys.executable, "-c", PROGRAM, str(asked.rows), str(asked.features)]
-    told = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(asked.rounds)]
-    seconds, memory = (
-        statistics.median(each) for each in zip(*(map(float, line.split()) for line in told), strict=True)
-    )
-    print(f"{asked.rows:,} x {asked.features}: {seconds:.1f} s, {memory:,.0f} MiB")
+    for load in asked.loads:
+        with beside(load):
+            told = [measured(words) for _ in range(asked.rounds)]
+        seconds, memory = map(statistics.median, zip(*told, strict=True))
+        print(f"{asked.rows:,} x {asked.features}, {load}: {seconds:.1f} s, {memory:,.0f} MiB", flush=True)
+
+
+def measured(words: Sequence[str]) -> tuple[float, float]:
+    """Seconds and MiB of one diagnosis in a process that knows no variable for threads."""
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=clean_environment())
+    seconds, memory = map(float, done.stdout.split())
+    return seconds, memory
 
 
 if __name__ == "__main__":

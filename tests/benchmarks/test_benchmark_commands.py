@@ -38,7 +38,7 @@ QUICK = {
         "| text | 16 |",
     ),
     "views.py --images 4 --batch-size 3 --threads 1": ("| operation |", "| blur |", "Rounds: 9."),
-    "diagnosis.py --rows 500 --rounds 1": ("500 x 512: ",),
+    "diagnosis.py --rows 500 --rounds 1": ("500 x 512, idle: ",),
     "report_pages.py --quick --dims 16": ("| lay out the map", "| write the page", "MB of 8"),
     "file_hops.py": ("| a training step", "| optimal_geometry"),
 }
