@@ -5,7 +5,6 @@
 import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -61,34 +60,22 @@ def printed_h(sigma_D: Tensor) -> Tensor:
 
 @few
 @given(size=sizes)
-def test_lemmas_4_and_5_are_the_derivatives_of_the_factors(size: tuple[int, int]) -> None:
-    """Eq. 12 to 14, with the sign of Eq. 15 put right."""
+def test_erratum_the_printed_h_turns_singular_vectors_the_wrong_way(size: tuple[int, int]) -> None:
+    """Lemmas 4 and 5 give the derivatives of all factors (Eq. 12 to 14) with minus the H that Eq. 15 prints."""
     weight_DD, velocity_DD = draw(*size, count=2)
     at = u_DD, sigma_D, v_DD = factors(weight_DD)
-    inner_DD, h_DD = u_DD.T @ velocity_DD @ v_DD, -printed_h(sigma_D)
+    measured = [
+        difference(lambda t, place=place: signed_factors(weight_DD + t * velocity_DD, at)[place]) for place in range(3)
+    ]
+    inner_DD, scale = u_DD.T @ velocity_DD @ v_DD, float(weight_DD.abs().max() / sigma_D[-1])
     right_DD, left_DD = inner_DD * sigma_D, sigma_D[:, None] * inner_DD
-    rates = (
-        u_DD @ (h_DD * (right_DD + right_DD.T)),  # Eq. 13
-        inner_DD.diagonal(),  # Eq. 12
-        v_DD @ (h_DD * (left_DD.T + left_DD)),  # Eq. 14
-    )
-    scale = float(weight_DD.abs().max() / sigma_D[-1])
-    for place, rate in enumerate(rates):
-        measured = difference(lambda t, place=place: signed_factors(weight_DD + t * velocity_DD, at)[place])
-        assert near(rate, measured, scale=scale)
-
-
-def test_erratum_the_printed_h_turns_singular_vectors_the_wrong_way() -> None:
-    """Eq. 15 as printed gives exactly minus the derivative."""
-    weight_DD, velocity_DD = draw(4, 0, count=2)
-    at = factors(weight_DD)
-    h = flow_oracle.inverse_gaps_as_printed(at[1].numpy())
-    u, _, _ = np.linalg.svd(weight_DD.numpy())
-    signs = np.sign(np.sum(u * at[0].numpy(), axis=0))
-    printed = torch.from_numpy(flow_oracle.left_vectors_rate(weight_DD.numpy(), velocity_DD.numpy(), h) * signs)
-    measured = difference(lambda t: signed_factors(weight_DD + t * velocity_DD, at)[0])
-    assert near(-printed, measured)
-    assert not near(printed, measured)
+    assert near(inner_DD.diagonal(), measured[1], scale=scale)  # Eq. 12
+    for h_DD, is_right in ((-printed_h(sigma_D), True), (printed_h(sigma_D), False)):
+        for rate_DD, found_DD in (
+            (u_DD @ (h_DD * (right_DD + right_DD.T)), measured[0]),  # Eq. 13
+            (v_DD @ (h_DD * (left_DD.T + left_DD)), measured[2]),  # Eq. 14
+        ):
+            assert near(rate_DD, found_DD, scale=scale) == is_right
 
 
 def value_rates(first: Factors, second: Factors, gradient_DD: Tensor) -> tuple[Tensor, Tensor]:
