@@ -12,8 +12,7 @@ from torch import Tensor
 from counterpoint.losses.infonce import InfoNCE
 from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance
 from reproductions.alphacl2022.deep_linear import Alignment, Ascent, alignment, ascend, draw_layers
-from reproductions.alphacl2022.relu_optima import StickyAscent, ascend_sticky, describe_first_layer
-from reproductions.alphacl2022.two_layer_relu import draw_mixture
+from reproductions.alphacl2022.relu_optima import ascend_sticky, describe_first_layer, draw_mixture
 from reproductions.panels import LinePanel, MatrixPanel, Series
 from reproductions.reproduction import Claim, FigureRun, Reproduction
 
@@ -70,7 +69,7 @@ def figure_3(run: FigureRun) -> Reproduction:
     num_starts, num_iterations = (1, 200) if run.quick else (2, 5000)
     seeds = [run.seed_of("alphacl-fig3", start) for start in range(num_starts)]
     fixed = [_fixed_importance(seed, num_steps=1000 if run.quick else 3000) for seed in seeds]
-    batches, trained = _batches(NUM_BATCHES), {}
+    batches, trained = released_batches(NUM_BATCHES), {}
     for setting in SETTINGS:
         trained[setting.name] = []
         for start, seed in enumerate(seeds):
@@ -180,10 +179,10 @@ class _Trained:
 
 @dataclass(frozen=True)
 class _Fixed:
-    """Both networks' ends under one fixed alpha."""
+    """Both networks' first layers at the end under one fixed alpha."""
 
-    linear: Ascent
-    relu: StickyAscent
+    linear_KM: Tensor
+    relu_KM: Tensor
 
 
 RELEASED = _Setting("ReLU, released set-up", is_relu=True, is_released=True)
@@ -195,16 +194,16 @@ SETTINGS = (RELEASED, UNIT, LINEAR)
 def _fixed_importance(seed: int, *, num_steps: int) -> _Fixed:
     """Ascent on data that obey Assumption 1, with random fixed weights."""
     generator = torch.Generator().manual_seed(seed)
-    mixture = draw_mixture(MAGNITUDES, BATCH, spread=0.05, generator=generator)
+    x_2NM = draw_mixture(MAGNITUDES, BATCH, spread=0.05, generator=generator)
     alpha_NN = torch.rand(BATCH, BATCH, generator=generator, dtype=torch.float64)
-    x_alpha_MM = contrastive_covariance(alpha_NN / alpha_NN.sum(1, keepdim=True), mixture.first_NM, mixture.second_NM)
+    x_alpha_MM = contrastive_covariance(alpha_NN / alpha_NN.sum(1, keepdim=True), *x_2NM)
     w1_KM, w2_OK = draw_layers([MODES, HIDDEN, OUTPUTS], generator=generator)
-    linear = ascend(x_alpha_MM, [w1_KM, w2_OK], num_steps=num_steps)
+    linear_KM = ascend(x_alpha_MM, [w1_KM, w2_OK], num_steps=num_steps).weights[0]
     # Lemma 3: negative weights do nothing, so the ReLU network starts from the positive part.
-    return _Fixed(linear, ascend_sticky(x_alpha_MM, w1_KM.clamp(min=0), w2_OK, num_steps=num_steps))
+    return _Fixed(linear_KM, ascend_sticky(x_alpha_MM, w1_KM.clamp(min=0), w2_OK, num_steps=num_steps)[0])
 
 
-def _batches(count: int) -> list[Tensor]:
+def released_batches(count: int) -> list[Tensor]:
     """Batches of two views (2, N, M), each from its own number as in the released script."""
     batches = []
     for number in range(count):
@@ -283,8 +282,8 @@ def _rank(w_KM: Tensor) -> int:
 
 def _fixed_claims(fixed: Sequence[_Fixed]) -> list[Claim]:
     """Theorem 3 beside Theorem 6."""
-    linear, relu = [_rank(run.linear.weights[0]) for run in fixed], [_rank(run.relu.w1_KM) for run in fixed]
-    found = [describe_first_layer(run.relu.w1_KM) for run in fixed]
+    linear, relu = [_rank(run.linear_KM) for run in fixed], [_rank(run.relu_KM) for run in fixed]
+    found = [describe_first_layer(run.relu_KM) for run in fixed]
     # Theorem 6: W1 = v e_m^T, or rank above 1.
     holds = all(layer.single_mode is not None or layer.rank > 1 for layer in found)
     modes = ", ".join("several modes" if f.single_mode is None else f"mode {f.single_mode + 1}" for f in found)
@@ -333,8 +332,8 @@ def _listed(numbers: Sequence[int]) -> str:
 def _panels_3(fixed: _Fixed, trained: dict[str, _Trained]) -> list[LinePanel | MatrixPanel]:
     """Weights as heat maps, singular values, and concentration over training; the first start."""
     layers = {
-        "linear, alpha fixed": fixed.linear.weights[0],
-        "ReLU, alpha fixed": fixed.relu.w1_KM,
+        "linear, alpha fixed": fixed.linear_KM,
+        "ReLU, alpha fixed": fixed.relu_KM,
         **{name: run.w1_KM for name, run in trained.items()},
     }
     singular = {name: torch.linalg.svdvals(w_KM) for name, w_KM in layers.items()}

@@ -17,9 +17,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from counterpoint.core.checks import check_positive
 from counterpoint.core.errors import UsageError
 
+STEP = 0.05  # length of a step of the ascent
 SYMMETRIC = 1e-9  # asymmetry that rounding explains, relative to the largest entry
 
 
@@ -61,25 +61,6 @@ class Alignment:
     unevenness: float
 
 
-def twice_energy(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> float:
-    r"""The objective :math:`2 E = \operatorname{tr}(W X_\alpha W^\top)` of a deep linear network.
-
-    Source: alphacl2022, Eq. 11.
-
-    Args:
-        x_alpha_DD: contrastive covariance of the input, symmetric.
-        weights: the layers, first one first.
-
-    Raises:
-        ValueError: a matrix that is not symmetric and finite, or layers that do not fit.
-
-    >>> twice_energy(torch.diag(torch.tensor([3.0, 1.0])), [torch.tensor([[1.0, 0.0]])])
-    3.0
-    """
-    x_DD, layers = _checked(x_alpha_DD, weights)
-    return float(_objective(x_DD, layers))
-
-
 def layer_velocities(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
     r"""The gradient of E by each layer: what gradient descent on the loss adds to it.
 
@@ -96,7 +77,7 @@ def layer_velocities(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Ten
         weights: the layers, first one first.
 
     Raises:
-        ValueError: as in ``twice_energy``.
+        ValueError: a matrix that is not symmetric and finite, or layers that do not fit.
 
     >>> layer_velocities(torch.eye(2), [torch.tensor([[2.0, 0.0]])])[0]
     tensor([[2., 0.]], dtype=torch.float64)
@@ -105,13 +86,12 @@ def layer_velocities(x_alpha_DD: Tensor, weights: Sequence[Tensor]) -> tuple[Ten
     return _velocities(x_DD, layers)
 
 
-def draw_layers(widths: Sequence[int], *, generator: torch.Generator, per_filter: bool = False) -> tuple[Tensor, ...]:
-    """Gaussian layers that meet the constraint.
+def draw_layers(widths: Sequence[int], *, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """Gaussian layers of Frobenius norm 1.
 
     Args:
         widths: n_0 (inputs) to n_L.
         generator: source of randomness.
-        per_filter: as in ``ascend``.
 
     Raises:
         ValueError: fewer than two widths, or one below 1.
@@ -124,15 +104,13 @@ def draw_layers(widths: Sequence[int], *, generator: torch.Generator, per_filter
         raise UsageError(f"widths must be at least two numbers >= 1, from inputs to outputs, got {list(widths)}")
     shapes = zip(widths[1:], widths[:-1], strict=True)
     layers = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
-    return _constrained(layers, per_filter)
+    return _constrained(layers, per_filter=False)
 
 
-def ascend(
-    x_alpha_DD: Tensor, weights: Sequence[Tensor], *, num_steps: int = 500, step: float = 0.05, per_filter: bool = False
-) -> Ascent:
+def ascend(x_alpha_DD: Tensor, weights: Sequence[Tensor], *, num_steps: int = 500, per_filter: bool = False) -> Ascent:
     r"""Raise the energy of a deep linear network under its constraint, all layers at once.
 
-    Each step adds ``step`` times the velocities over the largest layer's norm, then scales every layer back to
+    Each step adds 0.05 times the velocities over the largest layer's norm, then scales every layer back to
     :math:`\|W_l\|_F = 1`; with ``per_filter`` every row of the layers below the last to :math:`1/\sqrt{n_l}`, which
     makes their Frobenius norms 1 too. Dividing by the norm matters: at a random start the velocities are smaller by
     orders of magnitude than near the optimum, and a plain small step stalls there.
@@ -143,7 +121,6 @@ def ascend(
         x_alpha_DD: contrastive covariance of the input, symmetric, with a positive eigenvalue.
         weights: where to start, first layer first; they are scaled to the constraint.
         num_steps: how many steps, >= 1.
-        step: length of a step, > 0.
         per_filter: what BatchNorm conserves instead of what l2 and LayerNorm do.
 
     Returns:
@@ -151,14 +128,13 @@ def ascend(
 
     Raises:
         ValueError: no positive eigenvalue (the supremum is then 0 and nothing is learned), a layer or row of zeros, or
-            as in ``twice_energy``.
+            as in ``layer_velocities``.
 
     >>> start = draw_layers([2, 3, 3], generator=torch.Generator().manual_seed(0))
     >>> made = ascend(torch.diag(torch.tensor([2.0, -1.0])), start)
     >>> round(float(made.objective_T[-1]), 6)
     2.0
     """
-    check_positive(step, "step", hint="0.05 is a good length")
     if num_steps < 1:
         raise UsageError(f"num_steps must be >= 1, got {num_steps}; 500 is enough for 5 layers")
     x_DD, layers = _checked(x_alpha_DD, weights)
@@ -166,14 +142,14 @@ def ascend(
     largest = float(torch.linalg.eigvalsh(x_DD)[-1])
     if largest <= 0:
         raise UsageError(f"X_alpha must have a positive eigenvalue, got {largest:g} as the largest; nothing is learned")
-    layers = _constrained(layers, per_filter)
+    layers = _constrained(layers, per_filter=per_filter)
     path = [layers]
     for _ in range(num_steps):
         # All layers move from the same point: a layer must not see its neighbour's new value.
         velocities = _velocities(x_DD, layers)
         # One scale for all keeps the direction of the flow; at a point where all velocities are 0 nothing moves.
-        scale = step / max(torch.finfo(x_DD.dtype).tiny, *(float(v.norm()) for v in velocities))
-        layers = _constrained([w + scale * v for w, v in zip(layers, velocities, strict=True)], per_filter)
+        scale = STEP / max(torch.finfo(x_DD.dtype).tiny, *(float(v.norm()) for v in velocities))
+        layers = _constrained([w + scale * v for w, v in zip(layers, velocities, strict=True)], per_filter=per_filter)
         path.append(layers)
     objective_T = torch.stack([_objective(x_DD, there) for there in path])
     singular_LT2 = [_two_singular(torch.stack(layer_T)) for layer_T in zip(*path, strict=True)]
@@ -232,7 +208,7 @@ def _products(layers: Sequence[Tensor]) -> list[Tensor]:
     return products
 
 
-def _constrained(layers: Sequence[Tensor], per_filter: bool) -> tuple[Tensor, ...]:
+def _constrained(layers: Sequence[Tensor], *, per_filter: bool) -> tuple[Tensor, ...]:
     """Scale layers to the constraint set."""
     scaled: list[Tensor] = []
     for index, layer in enumerate(layers):

@@ -13,10 +13,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from reproductions.directclr2022.linear_flow import conservation_drift, covariance_gap, gap_directions
 from reproductions.directclr2022.singular_vectors import (
     alignment_blocks,
     alignment_matrix,
+    conservation_drift,
     live_alignment,
     live_dimensions,
 )
@@ -343,9 +343,8 @@ def strength_claims(toy: Toy, path: NetworkPath, label: str) -> list[Claim]:
     views = draw_views(toy.data, 2_000, generator=torch.Generator().manual_seed(toy.seed + 3))
     start_DD = path.networks[0].weights[0]
     # X depends on W through alpha; at W = 0 every alpha is 1 / n.
-    at_start, at_zero = (
-        gap_directions(covariance_gap(scale * start_DD, views, toy.loss).gap).num_vanishing for scale in (1, 0)
-    )
+    gaps = (toy.loss.covariance_gap(views, scale * start_DD) for scale in (1, 0))
+    at_start, at_zero = (int((torch.linalg.eigvalsh(gap_DD) < 0).sum()) for gap_DD in gaps)
     is_strong = label.endswith(str(STRONG))
     expected = "low-rank" if is_strong else "full rank"
     live = live_dimensions(spectrum_D)

@@ -48,42 +48,24 @@ class ToyData:
 
     Attributes:
         noise_DD: B, a factor of the noise's covariance.
-        points_PD: the points to draw samples from, with replacement; None draws each from N(0, I).
-        is_first_clean: leave the first view without noise.
+        points_PD: the points to draw samples from, with replacement.
     """
 
     noise_DD: Tensor
-    points_PD: Tensor | None = None
-    is_first_clean: bool = False
+    points_PD: Tensor
 
     def __post_init__(self) -> None:
         """The factor is square and as wide as the points."""
         check_features(self.noise_DD, "noise", min_rows=1)
         if self.noise_DD.shape[0] != self.noise_DD.shape[1]:
             raise UsageError(f"noise must be a square factor of a covariance, got shape {tuple(self.noise_DD.shape)}")
-        if self.points_PD is not None:
-            check_features(self.points_PD, "points")
-            if self.points_PD.shape[1] != self.num_dims:
-                widths = f"{self.points_PD.shape[1]} and {self.num_dims}"
-                raise UsageError(f"points and noise must have one number of dimensions, got {widths}")
-
-    @property
-    def num_dims(self) -> int:
-        """D."""
-        return len(self.noise_DD)
+        check_features(self.points_PD, "points")
+        if self.points_PD.shape[1] != len(self.noise_DD):
+            widths = f"{self.points_PD.shape[1]} and {len(self.noise_DD)}"
+            raise UsageError(f"points and noise must have one number of dimensions, got {widths}")
 
 
-def isotropic_noise(num_dims: int, scale: float) -> Tensor:
-    """Factor (d, d) of noise of one standard deviation, ``scale`` >= 0, in every dimension.
-
-    >>> isotropic_noise(2, 0.5)
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.5000]], dtype=torch.float64)
-    """
-    return block_noise(num_dims, scale, first=0)
-
-
-def block_noise(num_dims: int, scale: float, *, first: int) -> Tensor:
+def block_noise(num_dims: int, scale: float, *, first: int = 0) -> Tensor:
     """Factor (d, d) of noise on the dimensions from ``first`` on, of standard deviation ``scale`` >= 0.
 
     Source: the released toy of directclr2022, section 4: noise on the last 8 of 16 dimensions.
@@ -105,26 +87,6 @@ def block_noise(num_dims: int, scale: float, *, first: int) -> Tensor:
     return torch.diag(scale_D)
 
 
-def covariance_factor(covariance_DD: Tensor) -> Tensor:
-    """Symmetric square root (d, d) of a noise covariance, the factor that ``ToyData`` takes.
-
-    Raises:
-        UsageError: not symmetric, or with an eigenvalue below 0.
-
-    >>> covariance_factor(torch.diag(torch.tensor([4.0, 9.0]))).diagonal()
-    tensor([2., 3.], dtype=torch.float64)
-    """
-    check_features(covariance_DD, "covariance", min_rows=1)
-    covariance_DD = covariance_DD.double()
-    if covariance_DD.shape[0] != covariance_DD.shape[1] or not torch.allclose(covariance_DD, covariance_DD.T):
-        raise UsageError("covariance must be square and symmetric; use (c + c.T) / 2")
-    lambda_D, u_DD = torch.linalg.eigh(covariance_DD)
-    # Rounding leaves the zero eigenvalues of a singular covariance just below 0.
-    if float(lambda_D[0]) < -1e-10 * max(1.0, float(lambda_D[-1])):
-        raise UsageError(f"covariance must have no eigenvalue below 0, got {float(lambda_D[0]):.3g}")
-    return (u_DD * lambda_D.clamp(min=0).sqrt()) @ u_DD.T
-
-
 def gaussian_points(num_samples: int, num_dims: int, *, generator: torch.Generator) -> Tensor:
     """Draw points (n, d) from N(0, I) in float64."""
     return torch.randn(num_samples, num_dims, generator=generator, dtype=torch.float64)
@@ -138,56 +100,30 @@ def draw_views(data: ToyData, num_samples: int, *, generator: torch.Generator) -
         num_samples: n >= 2, each the others' negative.
         generator: the only source of randomness.
 
-    >>> views = draw_views(ToyData(isotropic_noise(3, 0.0)), 4, generator=torch.Generator().manual_seed(0))
+    >>> data = ToyData(block_noise(3, 0.0), torch.eye(3))
+    >>> views = draw_views(data, 4, generator=torch.Generator().manual_seed(0))
     >>> bool((views.x_ND == views.other_ND).all()), views.x_ND.shape
     (True, torch.Size([4, 3]))
     """
     if num_samples < 2:
         raise UsageError(f"num_samples must be >= 2, got {num_samples}; samples are each other's negatives")
-    if data.points_PD is None:
-        clean_ND = gaussian_points(num_samples, data.num_dims, generator=generator)
-    else:
-        drawn_N = torch.randint(len(data.points_PD), (num_samples,), generator=generator)
-        clean_ND = data.points_PD[drawn_N].double()
-    # Both noises are drawn in any case: a clean first view leaves the second as it is.
-    noise_2ND = torch.randn(2, num_samples, data.num_dims, generator=generator, dtype=torch.float64) @ data.noise_DD.T
-    return ToyViews(clean_ND if data.is_first_clean else clean_ND + noise_2ND[0], clean_ND + noise_2ND[1])
+    drawn_N = torch.randint(len(data.points_PD), (num_samples,), generator=generator)
+    clean_ND = data.points_PD[drawn_N].double()
+    noise_2ND = torch.randn(2, *clean_ND.shape, generator=generator, dtype=torch.float64) @ data.noise_DD.T
+    return ToyViews(*(clean_ND + noise_2ND))
 
 
 @dataclass(frozen=True)
 class LossAt:
-    """A loss and its gradients at one pair of embeddings.
+    """A loss and its gradients at one pair of embeddings, or at the weights of a network.
 
     Attributes:
         value: L.
-        gradient_NK: dL/dz_i, one row per sample.
-        other_gradient_NK: dL/dz'_i.
+        gradients: dL/dz and dL/dz', one row per sample; or dL/dW_1 first, shaped as the weights.
     """
 
     value: float
-    gradient_NK: Tensor
-    other_gradient_NK: Tensor
-
-
-@dataclass(frozen=True)
-class CovarianceGap:
-    r"""The parts of X, where :math:`dL/dW = -W X`.
-
-    Attributes:
-        data_DD: :math:`\hat\Sigma_0`, weighted covariance of differences between samples; no eigenvalue below 0.
-        augmentation_DD: :math:`\hat\Sigma_1`, the same of differences between two views of one sample.
-        popularity_DD: what is left where negatives come from the other view: samples that attract more than their
-            share of softmax weight count less. 0 for Eq. 2.
-    """
-
-    data_DD: Tensor
-    augmentation_DD: Tensor
-    popularity_DD: Tensor
-
-    @property
-    def gap(self) -> Tensor:
-        """X itself (d, d)."""
-        return self.data_DD - self.augmentation_DD + self.popularity_DD
+    gradients: tuple[Tensor, ...]
 
 
 class FlowLoss(Protocol):
@@ -197,8 +133,8 @@ class FlowLoss(Protocol):
         """Value and gradients at two views' embeddings."""
         ...
 
-    def covariance_gap(self, views: ToyViews, z_NK: Tensor, other_NK: Tensor) -> CovarianceGap:
-        """Return X of the inputs, with the weights alpha taken at their embeddings."""
+    def covariance_gap(self, views: ToyViews, weight_KD: Tensor) -> Tensor:
+        """Return X of the inputs, with dL/dW = -W X and the weights alpha taken at the embeddings z = W x."""
         ...
 
 
@@ -225,21 +161,21 @@ class DistanceInfoNCE:
         # Pairs repel from both ends: alpha_ij as i's negative, alpha_ji as j's.
         mutual_NN = weights.alpha_NN + weights.alpha_NN.T
         gradient_NK = mutual_NN @ z_NK - mutual_NN.sum(dim=1)[:, None] * z_NK - pull_NK
-        return LossAt(weights.loss, gradient_NK, pull_NK)
+        return LossAt(weights.loss, (gradient_NK, pull_NK))
 
-    def covariance_gap(self, views: ToyViews, z_NK: Tensor, other_NK: Tensor) -> CovarianceGap:
+    def covariance_gap(self, views: ToyViews, weight_KD: Tensor) -> Tensor:
         r"""Lemma 2.
 
         .. math:: X = \sum_{ij} \alpha_{ij} (x_i-x_j)(x_i-x_j)^\top - \sum_i (1-\alpha_{ii}) (x_i'-x_i)(x_i'-x_i)^\top
 
         Differs from the printed Eq. 6, which begins with a minus sign that appendix B.2 does not have.
         """
-        weights = _distance_weights(z_NK, other_NK)
+        weights = _distance_weights(views.x_ND @ weight_KD.T, views.other_ND @ weight_KD.T)
         data_DD = difference_covariance(weights.alpha_NN, views.x_ND, views.x_ND)  # Sigma_0 of Lemma 2
         noise_ND = views.other_ND - views.x_ND
         # Sigma_1; the sum of a row is 1 - alpha_ii.
         augmentation_DD = noise_ND.T @ (weights.alpha_NN.sum(dim=1, keepdim=True) * noise_ND)
-        return CovarianceGap(data_DD, augmentation_DD, torch.zeros_like(data_DD))
+        return data_DD - augmentation_DD
 
 
 @dataclass(frozen=True)
@@ -272,23 +208,23 @@ class ProductInfoNCE:
         # Mean over the batch, and the slope of z z' / tau.
         push_NN /= len(z_NK) * self.temperature
         # Only first views are anchors: z_i gets row i of the weights, z_j' column j.
-        return LossAt(value, push_NN @ other_NK, push_NN.T @ z_NK)
+        return LossAt(value, (push_NN @ other_NK, push_NN.T @ z_NK))
 
-    def covariance_gap(self, views: ToyViews, z_NK: Tensor, other_NK: Tensor) -> CovarianceGap:
+    def covariance_gap(self, views: ToyViews, weight_KD: Tensor) -> Tensor:
         r"""The same identity for the released loss, which the paper does not derive.
 
         .. math:: N \tau X = \sum_{ij} p_{ij} (x_i-x_j')(x_i-x_j')^\top - \sum_i (x_i-x_i')(x_i-x_i')^\top
             + \sum_j (1 - \sum_i p_{ij})\, x_j' x_j'^\top
         """
+        z_NK, other_NK = views.x_ND @ weight_KD.T, views.other_ND @ weight_KD.T
         p_NN = (z_NK @ other_NK.T / self.temperature).softmax(dim=1)
         scale = 1 / (len(z_NK) * self.temperature)
         noise_ND, other_ND = views.x_ND - views.other_ND, views.other_ND
-        return CovarianceGap(
-            # Sigma_0 and Sigma_1, then what Lemma 2 does not have: columns of p sum to 1 only on average.
-            scale * difference_covariance(p_NN, views.x_ND, other_ND),
-            scale * noise_ND.T @ noise_ND,
-            scale * other_ND.T @ ((1 - p_NN.sum(dim=0))[:, None] * other_ND),
-        )
+        data_DD = scale * difference_covariance(p_NN, views.x_ND, other_ND)  # Sigma_0
+        augmentation_DD = scale * noise_ND.T @ noise_ND  # Sigma_1
+        # What Lemma 2 does not have: columns of p sum to 1 only on average.
+        popularity_DD = scale * other_ND.T @ ((1 - p_NN.sum(dim=0))[:, None] * other_ND)
+        return data_DD - augmentation_DD + popularity_DD
 
 
 def difference_covariance(weight_NM: Tensor, x_ND: Tensor, other_MD: Tensor) -> Tensor:

@@ -6,9 +6,8 @@ A ``Toy`` is one loss on the data of the paper's figures, 16 dimensions, and how
 
 # N samples, D input dimensions, K embedding dimensions, H width of a layer, T recorded times
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 from torch import Tensor
@@ -19,12 +18,13 @@ from reproductions.directclr2022.singular_vectors import log_spectrum
 from reproductions.directclr2022.toy_models import (
     DistanceInfoNCE,
     FlowLoss,
+    LossAt,
     ProductInfoNCE,
     ToyData,
     ToyViews,
+    block_noise,
     draw_views,
     gaussian_points,
-    isotropic_noise,
 )
 from reproductions.flow_integrator import TOLERANCE, State, integrate
 from reproductions.reproduction import FigureRun
@@ -65,19 +65,6 @@ class ToyNetwork:
         return len(self.weights)
 
 
-@dataclass(frozen=True)
-class NetworkAt:
-    """A loss and its gradient at one network.
-
-    Attributes:
-        value: L.
-        gradients: dL/dW_1 first, shaped as the weights.
-    """
-
-    value: float
-    gradients: tuple[Tensor, ...]
-
-
 def embed(network: ToyNetwork, x_ND: Tensor) -> Tensor:
     """Embeddings (n, k) of inputs (n, d)."""
     return layer_inputs(network, x_ND)[-1]
@@ -100,7 +87,7 @@ def layer_inputs(network: ToyNetwork, x_ND: Tensor) -> list[Tensor]:
     return seen
 
 
-def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> NetworkAt:
+def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> LossAt:
     r"""The loss of two views' embeddings and its gradient in every layer.
 
     For linear layers :math:`dL/dW_l = (W_L \cdots W_{l+1})^\top G (W_{l-1} \cdots W_1)^\top` with
@@ -120,7 +107,7 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
     seen = layer_inputs(network, both_2ND)
     z_NK, other_NK = seen[-1].chunk(2)
     at = loss.at(z_NK, other_NK)
-    upstream_NH = torch.cat([at.gradient_NK, at.other_gradient_NK])
+    upstream_NH = torch.cat(at.gradients)
     gradients: list[Tensor] = []
     for place in range(network.depth - 1, -1, -1):
         gradients.append(upstream_NH.T @ seen[place])
@@ -128,16 +115,7 @@ def network_gradient(network: ToyNetwork, views: ToyViews, loss: FlowLoss) -> Ne
         if network.is_rectified:
             # A layer takes what the ReLU below gives, positive where its gate is open; that of x itself is not used.
             upstream_NH = upstream_NH * (seen[place] > 0)
-    return NetworkAt(at.value, tuple(reversed(gradients)))
-
-
-def product(weights: Sequence[Tensor]) -> Tensor:
-    """W_L ... W_1 of weights given first layer first.
-
-    >>> product([torch.tensor([[2.0]]), torch.tensor([[3.0]])])
-    tensor([[6.]])
-    """
-    return reduce(lambda below, above: above @ below, weights)
+    return LossAt(at.value, tuple(reversed(gradients)))
 
 
 def decaying_weight(num_dims: int, *, generator: torch.Generator, decay: float = DECAY) -> Tensor:
@@ -322,8 +300,7 @@ class Toy:
         return decaying_network(depth, NUM_DIMS, generator=generator, is_rectified=is_rectified)
 
     def spectrum(self, network: ToyNetwork) -> Tensor:
-        """Log spectrum (d,) of the embedded points."""
-        assert self.data.points_PD is not None  # spectra are those of the points, without noise
+        """Log spectrum (d,) of the embedded points, without noise."""
         return log_spectrum(embed(network, self.data.points_PD))
 
 
@@ -331,7 +308,7 @@ def make_toys(run: FigureRun, figure: str, start: int = 0, noise_DD: Tensor | No
     """Both losses, the released one first, with the draws of one start of a figure."""
     seed = run.seed_of(figure, start)
     points_PD = gaussian_points(NUM_POINTS, NUM_DIMS, generator=torch.Generator().manual_seed(seed))
-    data = ToyData(isotropic_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)
+    data = ToyData(block_noise(NUM_DIMS, WEAK) if noise_DD is None else noise_DD, points_PD)
     # Both have the same points, noise and seeds; only loss and plan differ.
     released, eq_2 = (QUICK_RELEASED, QUICK_EQ_2) if run.quick else (RELEASED, EQ_2)
     return (

@@ -1,1 +1,1 @@
-"""Binary mutual-information losses: bounds that only that paper needs."""
+"""Binary mutual-information losses: the linear rate that only that paper states."""

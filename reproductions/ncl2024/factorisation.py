@@ -224,22 +224,6 @@ def source_features(model: LatentModel) -> Tensor:
     return model.posterior / model.prior_M.sqrt()
 
 
-def second_moment(features_XK: Tensor, marginal_X: Tensor) -> Tensor:
-    r"""How features go together, :math:`E_x f(x) f(x)^\top`, (k, k).
-
-    For ``source_features`` an entry beside the diagonal is at most the largest overlap over the least P(c).
-
-    Source: ncl2024, Eq. 9 and Theorem 4.
-
-    >>> second_moment(torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0.25, 0.75]))
-    tensor([[1., 0.],
-            [0., 3.]], dtype=torch.float64)
-    """
-    features_XK = features_XK.double()
-    # Eq. 9 beside the diagonal
-    return features_XK.T @ (marginal_X.double()[:, None] * features_XK)
-
-
 def evaluate_features(pairs: Cooccurrence, first_XK: Tensor, second_YK: Tensor | None = None) -> Factorisation:
     """Set given features beside the least error that their number allows.
 

@@ -103,44 +103,6 @@ def identifiability(model: LatentModel, num_features: int | None = None) -> Iden
     return Identifiability(is_unique, view_M, rank, reason)
 
 
-def unique_features(model: LatentModel, pairs: Cooccurrence) -> Factorisation:
-    r"""Turn the eigenvectors of a co-occurrence matrix until the views that belong to one source lie on the axes.
-
-    .. math:: \phi(x) = T^\top f(x), \qquad T = [\, f(x_1) / \|f(x_1)\| \;\cdots\; f(x_m) / \|f(x_m)\| \,]
-
-    Theorem 5 as a construction: f are ``spectral_features``, x_c a view that belongs to c alone. Features of x_c and
-    x_d are orthogonal, so that T is a rotation, the only one (but for order) after which no feature is negative.
-
-    Args:
-        model: says which views belong to one source; nothing else is read from it.
-        pairs: its symmetric co-occurrence matrix.
-
-    Returns:
-        The non-negative features, with a gap of 0; equal to ``source_features``.
-
-    Raises:
-        UsageError: a source without a view of its own, or two kinds of views.
-
-    >>> from reproductions.ncl2024.latent_classes import cooccurrence
-    >>> model = LatentModel(torch.tensor([0.25, 0.75]), torch.eye(2))
-    >>> unique_features(model, cooccurrence(model)).first_XK
-    tensor([[2.0000, 0.0000],
-            [0.0000, 1.1547]], dtype=torch.float64)
-    """
-    view_M = unique_views(model)
-    if bool((view_M < 0).any()):
-        raise UsageError(f"source {int((view_M < 0).nonzero()[0])} has no view of its own; use nonnegative_features")
-    if not pairs.is_symmetric:
-        raise UsageError("two kinds of views are scaled, too, not only turned; use nonnegative_features")
-    spectral_XK = spectral_features(pairs, model.num_sources).first_XK
-    # rows of T^T: phi(x_c) has one live feature, so that its direction is the axis of c
-    axis_MK = torch.nn.functional.normalize(spectral_XK[view_M], dim=1)
-    turned_XM = spectral_XK @ axis_MK.T
-    # zeros that rounding has left, of either sign, are exact in phi
-    noise = CERTAIN * float(turned_XM.abs().max()) * len(turned_XM)
-    return evaluate_features(pairs, torch.where(turned_XM.abs() <= noise, 0.0, turned_XM))
-
-
 @dataclass(frozen=True)
 class Match:
     """The order, and the scales, of one set of dimensions that come closest to another.

@@ -87,13 +87,6 @@ def inverse_gaps_as_printed(sigma: Matrix) -> Matrix:
     return h
 
 
-def left_vectors_rate(w: Matrix, velocity: Matrix, h: Matrix) -> Matrix:
-    """Eq. 13 with a given H."""
-    u, sigma, vt = np.linalg.svd(w)
-    s = np.diag(sigma)
-    return u @ (h * (u.T @ velocity @ vt.T @ s + s @ vt @ velocity.T @ u))
-
-
 def growth_as_printed(first: float, constant: float, rate: float, time: float, num_steps: int = 4000) -> float:
     """Section 5.3: sigma' = sigma (sigma^2 + C) rate, by classical Runge-Kutta."""
 

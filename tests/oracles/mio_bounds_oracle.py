@@ -69,13 +69,6 @@ def divergence(p: Matrix, q: Matrix) -> float:
     return math.fsum(a * math.log(a / b) if b > 0 else math.inf for a, b in pairs)
 
 
-def product_law(joint: Matrix) -> Matrix:
-    """Product of the margins."""
-    px = [math.fsum(row) for row in joint]
-    py = [math.fsum(column) for column in zip(*joint, strict=True)]
-    return [[a * b for b in py] for a in px]
-
-
 # --- derivatives with respect to a linear projector, C_nm = z_n . z_m, z = psi^T h
 
 

@@ -1,6 +1,8 @@
 """Deep linear networks: Lemma 1 by loops, ascent to the largest eigenvalue, rank one, uniform filters, and errata."""
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 
 import pytest
 import torch
@@ -11,13 +13,7 @@ from torch import Tensor
 from oracles import alphacl_theory_oracle as oracle
 from oracles.number_checks import assert_numbers
 from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance
-from reproductions.alphacl2022.deep_linear import (
-    alignment,
-    ascend,
-    draw_layers,
-    layer_velocities,
-    twice_energy,
-)
+from reproductions.alphacl2022.deep_linear import alignment, ascend, draw_layers, layer_velocities
 from tolerances import assert_close
 
 seeds = st.integers(0, 2**31)
@@ -37,6 +33,12 @@ def draw_batch(seed: int, n: int, d: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def draw_covariance(seed: int, d: int) -> Tensor:
     return contrastive_covariance(*draw_batch(seed, 2 * d + 2, d))
+
+
+def twice_energy(x_alpha: Tensor, layers: Sequence[Tensor]) -> float:
+    """tr(W X W^T) of the product of all layers."""
+    full = reduce(lambda below, above: above @ below, layers)
+    return float((full @ x_alpha @ full.T).trace())
 
 
 @pytest.mark.parametrize("widths", [[3, 2], [3, 4, 2], [2, 3, 1, 3]])
@@ -73,8 +75,7 @@ def test_every_layer_pulls_with_twice_the_energy(seed: int, depth: int) -> None:
 @pytest.mark.thorough
 def test_theorem_3_ascent_reaches_the_largest_eigenvalue(seed: int, widths: list[int], per_filter: bool) -> None:
     x_alpha = draw_covariance(seed, widths[0])
-    start = draw_layers(widths, generator=seeded(seed + 1), per_filter=per_filter)
-    made = ascend(x_alpha, start, num_steps=1500, per_filter=per_filter)
+    made = ascend(x_alpha, draw_layers(widths, generator=seeded(seed + 1)), num_steps=1500, per_filter=per_filter)
     largest = float(torch.linalg.eigvalsh(x_alpha)[-1])
     assert made.largest_eigenvalue == pytest.approx(largest, rel=1e-12)
     assert float(made.ratio[-1]) >= 0.9999
@@ -96,9 +97,8 @@ def test_theorem_3_the_end_is_aligned_and_of_rank_one() -> None:
 @pytest.mark.thorough
 def test_corollary_3_filters_of_one_norm_end_even() -> None:
     made = ascend(
-        draw_covariance(5, 6), draw_layers([6, 5, 4, 7], generator=seeded(6), per_filter=True), num_steps=2500,
-        per_filter=True,
-    )  # fmt: skip
+        draw_covariance(5, 6), draw_layers([6, 5, 4, 7], generator=seeded(6)), num_steps=2500, per_filter=True
+    )
     end = alignment(made.weights)
     assert end.residual < 1e-8
     assert end.unevenness < 1e-8
@@ -108,9 +108,7 @@ def test_corollary_3_filters_of_one_norm_end_even() -> None:
 def test_erratum_rows_of_norm_1_overshoot_and_rows_of_1_over_root_n_do_not() -> None:
     """The remark before Definition 5 says |w_lk| = 1; Corollary 3 needs 1 / sqrt(n_l), which makes |W_l|_F = 1."""
     x_alpha = draw_covariance(7, 5)
-    layers = ascend(
-        x_alpha, draw_layers([5, 4, 3], generator=seeded(8), per_filter=True), num_steps=3000, per_filter=True
-    ).weights
+    layers = ascend(x_alpha, draw_layers([5, 4, 3], generator=seeded(8)), num_steps=3000, per_filter=True).weights
     largest = float(torch.linalg.eigvalsh(x_alpha)[-1])
     assert_close(layers[0].norm(dim=1), torch.full((4,), 0.5, dtype=torch.float64))
     assert float(layers[0].norm()) == pytest.approx(1, rel=1e-12)
@@ -132,8 +130,8 @@ def test_bad_input_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="must have a positive eigenvalue, got -1"):
         ascend(-x_alpha, layers)
     with pytest.raises(ValueError, match="X_alpha must be symmetric"):
-        twice_energy(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), [torch.eye(2)])
+        layer_velocities(torch.tensor([[1.0, 2.0], [0.0, 1.0]]), [torch.eye(2)])
     with pytest.raises(ValueError, match="layer 2 takes 3 inputs, but layer 1 gives 2"):
-        twice_energy(x_alpha, [*layers, torch.ones(1, 3)])
+        layer_velocities(x_alpha, [*layers, torch.ones(1, 3)])
     with pytest.raises(ValueError, match="layer 1 has nothing but zeros"):
         ascend(x_alpha, [torch.zeros(2, 3)])

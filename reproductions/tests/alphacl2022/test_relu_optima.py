@@ -1,30 +1,42 @@
-"""Where ReLU networks end on orthogonal modes: Theorem 5 for one node, Theorem 6 for many, and the rank in between."""
+"""Two ReLU layers on orthogonal modes: Lemmas 3 and 13 to 15, the sticky weight rule, and where networks end."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from oracles import alphacl_theory_oracle as oracle
+from oracles.number_checks import assert_numbers
+from reproductions.alphacl2022.alphacl_figures import MODES, released_batches
 from reproductions.alphacl2022.contrastive_covariance import contrastive_covariance
-from reproductions.alphacl2022.relu_optima import (
-    ascend_sticky,
-    describe_first_layer,
-    follow_single_node,
-)
-from reproductions.alphacl2022.two_layer_relu import draw_mixture, mode_spectrum
+from reproductions.alphacl2022.relu_optima import ascend_sticky, describe_first_layer, draw_mixture, sticky_velocities
+from tolerances import assert_close
 
 seeds = st.integers(0, 2**31)
+SPREADS = st.sampled_from([0.0, 0.1, 0.5, 0.9])
+ONE = torch.ones(1, 1).double()
+SKEWED = torch.tensor([[3.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+EVEN = torch.tensor([[2.0, -2.0], [-2.0, 2.0]], dtype=torch.float64)
 STRONG = torch.tensor([[0.5, -1.0], [-1.0, 0.7]], dtype=torch.float64)  # augmentation lowered the diagonal
 
 
-def draw_covariance(seed: int, num_modes: int, spread: float = 0.1) -> Tensor:
+def draw(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def draw_case(seed: int, num_modes: int, num_samples: int, spread: float = 0.3) -> tuple[Tensor, Tensor, Tensor]:
+    """Positive weights on pairs, two views that obey Assumption 1, and their contrastive covariance."""
     generator = torch.Generator().manual_seed(seed)
-    num_samples = 2 * num_modes
     alpha = 0.1 + torch.rand(num_samples, num_samples, generator=generator, dtype=torch.float64)
     magnitudes = 0.5 + 3 * torch.rand(num_modes, generator=generator, dtype=torch.float64)
-    mixture = draw_mixture(magnitudes, num_samples, spread=spread, generator=generator)
-    return contrastive_covariance(alpha, mixture.first_NM, mixture.second_NM)
+    x_2NM = draw_mixture(magnitudes, num_samples, spread=spread, generator=generator)
+    return alpha, x_2NM, contrastive_covariance(alpha, *x_2NM)
+
+
+def draw_covariance(seed: int, num_modes: int, spread: float = 0.1) -> Tensor:
+    return draw_case(seed, num_modes, 2 * num_modes, spread)[2]
 
 
 def draw_layers(seed: int, num_modes: int, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -33,19 +45,128 @@ def draw_layers(seed: int, num_modes: int, num_nodes: int) -> tuple[Tensor, Tens
     return w1, torch.randn(4, num_nodes, generator=generator, dtype=torch.float64)
 
 
+def two_layer(w1_KM: Tensor, w2_OK: Tensor, x_NM: Tensor) -> Tensor:
+    """z = W_2 [W_1 x]_+, one row per sample (alphacl2022, section 5.1)."""
+    return torch.relu(x_NM @ w1_KM.T) @ w2_OK.T
+
+
+def gated_velocities(alpha: Tensor, x_2NM: Tensor, w1: Tensor, w2: Tensor) -> tuple[Tensor, ...]:
+    """Eq. 39: the gradient of the energy through the gates; torch takes a gate at 0 for closed."""
+    w1, w2 = (layer.clone().requires_grad_() for layer in (w1, w2))
+    z, z_other = (two_layer(w1, w2, x) for x in x_2NM)
+    return torch.autograd.grad(0.5 * contrastive_covariance(alpha, z, z_other).trace(), (w1, w2))
+
+
+def twice_energy(x_alpha: Tensor, w1: Tensor, w2: Tensor) -> float:
+    return float((w2 @ w1 @ x_alpha @ w1.T @ w2.T).trace())
+
+
+def criticality(x_alpha: Tensor, w1: Tensor, w2: Tensor) -> float:
+    """What is left of the gradients beside the layers themselves (Eq. 30), relative to 2 E; 0 at a critical point."""
+    pairs = zip(sticky_velocities(x_alpha, w1, w2), (w1, w2), strict=True)
+    rests = [float((v - (v * w).sum() * w).norm()) for v, w in pairs]
+    return max(rests) / abs(twice_energy(x_alpha, w1, w2))
+
+
+def single_mode(x_alpha: Tensor, start: Tensor) -> int | None:
+    """Where one node ends; with one output W_2 stays 1, so that W_1 follows Eq. 41."""
+    return describe_first_layer(ascend_sticky(x_alpha, start[None], ONE)[0]).single_mode
+
+
+# --- the sticky weight rule
+
+
 @settings(max_examples=30)
+@given(seed=seeds, num_modes=st.integers(1, 6))
+def test_lemma_3_negative_weights_do_nothing_and_then_the_linear_energy_holds(seed: int, num_modes: int) -> None:
+    alpha, x_2NM, x_alpha = draw_case(seed, num_modes, 8)
+    w1, w2 = draw(seed, 4, num_modes), draw(seed + 1, 3, 4)
+    positive = w1.clamp(min=0)
+    z, z_other = (two_layer(w1, w2, x) for x in x_2NM)
+    assert_close(two_layer(positive, w2, x_2NM[0]), z)
+    assert_close(x_2NM[0] @ positive.T @ w2.T, z)  # Lemma 13: with W_1 >= 0 all gates that matter are open
+    found = float(contrastive_covariance(alpha, z, z_other).trace())
+    assert found == pytest.approx(twice_energy(x_alpha, positive, w2), rel=1e-10, abs=1e-12)
+
+
+@settings(max_examples=30)
+@given(seed=seeds, num_modes=st.integers(1, 6), share=st.floats(0, 0.9))
+def test_theorem_4_relu_dynamics_are_linear_dynamics_that_stick_to_zero(
+    seed: int, num_modes: int, share: float
+) -> None:
+    alpha, x_2NM, x_alpha = draw_case(seed, num_modes, 8)
+    w1, w2 = draw(seed, 4, num_modes).abs(), draw(seed + 1, 3, 4)
+    w1 = torch.where(torch.rand(w1.shape, generator=torch.Generator().manual_seed(seed)) < share, 0.0, w1)
+    gated, sticky = gated_velocities(alpha, x_2NM, w1, w2), sticky_velocities(x_alpha, w1, w2)
+    scale = max(1.0, float(sticky[0].abs().max()))
+    for theirs, ours in zip(gated, sticky, strict=True):
+        assert float((theirs - ours).abs().max()) <= 1e-10 * scale
+    assert not sticky[0][w1 == 0].any()
+
+
+def test_theorem_4_gates_are_those_of_the_paper_by_loops() -> None:
+    alpha, x_2NM, x_alpha = draw_case(1, 3, 5)
+    w1, w2 = draw(2, 2, 3).abs(), draw(3, 2, 2)
+    w1[0, 1] = 0.0
+    rows = [t.numpy() for t in (alpha, *x_2NM)]
+    first, second = sticky_velocities(x_alpha, w1, w2)
+    moving = (w1 > 0).numpy()  # at 0 the two sides have different slopes, and the rule says 0
+    expected = oracle.gradient(lambda w: oracle.relu_energy(w, w2.numpy(), *rows), w1.numpy())
+    assert_numbers(first, np.where(moving, expected, 0.0))
+    assert_numbers(second, oracle.gradient(lambda w: oracle.relu_energy(w1.numpy(), w, *rows), w2.numpy()))
+
+
+def test_without_one_hot_inputs_the_rule_fails() -> None:
+    """A sample of two modes opens the gate for a weight at zero, which then moves."""
+    x = torch.tensor([[1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]).double()
+    w1, alpha = torch.tensor([[1.0, 0.0]]).double(), torch.ones(3, 3).double()
+    assert float(sticky_velocities(contrastive_covariance(alpha, x, x), w1, ONE)[0][0, 1]) == 0
+    assert abs(float(gated_velocities(alpha, torch.stack([x, x]), w1, ONE)[0][0, 1])) > 0.5
+
+
+@settings(max_examples=40)
+@given(seed=seeds, num_modes=st.integers(2, 7))
+def test_lemmas_14_and_15_signs_of_x_alpha_and_its_eigenvectors(seed: int, num_modes: int) -> None:
+    """Perron and Frobenius give the *smallest* eigenvalue the positive eigenvector; every other has mixed signs."""
+    x_alpha = draw_case(seed, num_modes, num_modes + 3)[2]
+    assert float((x_alpha - torch.diag(x_alpha.diagonal() + 1)).max()) < 0  # Lemma 15
+    vectors = torch.linalg.eigh(x_alpha).eigenvectors
+    bottom, top = vectors[:, 0] * vectors[:, 0].sum().sign(), vectors[:, -1]
+    assert float(bottom.min()) > 0
+    assert float(top.min()) < 0 < float(top.max())  # Lemma 14
+
+
+def test_lemma_15_needs_every_mode_and_every_pair() -> None:
+    x = torch.eye(3).double()
+    missing = contrastive_covariance(torch.ones(2, 2), x[:2], x[:2])
+    assert not missing[2].any()
+    alpha = torch.ones(3, 3)
+    alpha[0, 1] = alpha[1, 0] = 0
+    assert contrastive_covariance(alpha, x, x)[0, 1] == 0
+
+
+def test_magnitudes_of_the_released_script_are_negative_in_the_smallest_mode() -> None:
+    """Its m + N(0, 0.5) breaks Assumption 1, whose modes are non-negative; our factors are log-normal."""
+    x_BM = torch.cat([torch.cat(list(batch)) for batch in released_batches(50)])
+    shares = [float((x_M[x_M != 0] < 0).double().mean()) for x_M in x_BM.T]
+    assert len(shares) == MODES
+    assert shares[-1] == pytest.approx(0.023, abs=0.01)  # P(N(0, 1) < -2)
+    assert max(shares[:-2]) == 0
+    x_2NM = draw_mixture(torch.tensor([3.0, 2.0, 1.0]), 20, spread=0.5, generator=torch.Generator().manual_seed(1))
+    assert bool((x_2NM >= 0).all())
+    assert bool(((x_2NM > 0).sum(2) == 1).all())
+    assert torch.equal(x_2NM[0] > 0, x_2NM[1] > 0)
+    assert float((x_2NM[0] - x_2NM[1]).abs().max()) > 0.1
+
+
+# --- where networks end
+
+
+@settings(max_examples=10)
 @given(seed=seeds, num_modes=st.integers(1, 7))
 def test_theorem_5_one_node_ends_with_one_mode(seed: int, num_modes: int) -> None:
-    x_alpha = draw_covariance(seed, num_modes)
-    path = follow_single_node(x_alpha, draw_layers(seed, num_modes, 1)[0][0])
-    assert path.mode is not None
-    assert path.status == f"one mode is left: {path.mode}"
-    assert sorted((*path.order, path.mode)) == list(range(num_modes))  # each other mode died once
-    assert torch.equal(path.weights_TM[-1], torch.eye(num_modes, dtype=torch.float64)[path.mode])
-    assert float((path.weights_TM.norm(dim=1) - 1).abs().max()) < 1e-8
-    objective_T = ((path.weights_TM @ x_alpha) * path.weights_TM).sum(1)
-    assert float(objective_T.diff().min()) >= -1e-8 * float(x_alpha.norm())  # the energy rises
-    assert bool(((path.weights_TM[1:] == 0) >= (path.weights_TM[:-1] == 0)).all())  # what is 0 stays 0
+    x_alpha, start = draw_covariance(seed, num_modes), draw_layers(seed, num_modes, 1)[0]
+    assert single_mode(x_alpha, start[0]) is not None
 
 
 def test_theorem_5_every_mode_can_win() -> None:
@@ -53,22 +174,18 @@ def test_theorem_5_every_mode_can_win() -> None:
     for mode in range(5):
         start = torch.full((5,), 0.05, dtype=torch.float64)
         start[mode] = 1.0
-        assert follow_single_node(x_alpha, start).mode == mode
+        assert single_mode(x_alpha, start) == mode
 
 
 def test_theorem_5_leaves_out_the_eigenvector_of_the_smallest_eigenvalue() -> None:
     """All its entries are positive and nothing moves; next to it the flow goes off to one mode or the other."""
-    x_alpha = torch.tensor([[2.0, -2.0], [-2.0, 2.0]], dtype=torch.float64)
-    fixed = mode_spectrum(x_alpha).bottom_M
-    path = follow_single_node(x_alpha, fixed, horizon=20.0)
-    assert path.mode is None
-    assert "2 modes are left at the horizon 20" in path.status
-    tilt = torch.tensor([1e-6, -1e-6])
-    assert follow_single_node(x_alpha, fixed + tilt).mode == 0
-    assert follow_single_node(x_alpha, fixed - tilt).mode == 1
-
-
-SPREADS = st.sampled_from([0.0, 0.1, 0.5, 0.9])
+    for x_alpha in (EVEN, SKEWED):
+        bottom = torch.linalg.eigh(x_alpha).eigenvectors[:, 0].abs()
+        first, _ = sticky_velocities(x_alpha, bottom[None], ONE)
+        assert float((first - (first @ bottom) * bottom).abs().max()) < 1e-15  # nothing but its length would change
+        tilt = torch.tensor([1e-6, -1e-6])
+        assert single_mode(x_alpha, bottom + tilt) == 0
+        assert single_mode(x_alpha, bottom - tilt) == 1
 
 
 @settings(max_examples=5)
@@ -76,9 +193,9 @@ SPREADS = st.sampled_from([0.0, 0.1, 0.5, 0.9])
 @pytest.mark.thorough
 def test_theorem_6_one_mode_or_rank_above_one(seed: int, num_modes: int, spread: float) -> None:
     x_alpha = draw_covariance(seed, num_modes, spread)
-    made = ascend_sticky(x_alpha, *draw_layers(seed, num_modes, 5), num_steps=1500)
-    assume(made.criticality < 1e-6 and float(made.objective_T[-1]) > 0)
-    found = describe_first_layer(made.w1_KM)
+    w1, w2 = ascend_sticky(x_alpha, *draw_layers(seed, num_modes, 5), num_steps=1500)
+    assume(twice_energy(x_alpha, w1, w2) > 0 and criticality(x_alpha, w1, w2) < 1e-6)
+    found = describe_first_layer(w1)
     assert found.single_mode is not None or found.rank > 1
     assert found.rank <= 2  # the module's reduction
 
@@ -88,49 +205,44 @@ def test_theorem_6_one_mode_or_rank_above_one(seed: int, num_modes: int, spread:
 @pytest.mark.thorough
 def test_no_ascent_leaves_the_orthant_or_beats_a_linear_network(seed: int, num_modes: int, spread: float) -> None:
     x_alpha = draw_covariance(seed, num_modes, spread)
-    made = ascend_sticky(x_alpha, *draw_layers(seed, num_modes, 5), num_steps=300)
-    assert float(made.w1_KM.min()) >= 0
-    largest = float(torch.linalg.eigvalsh(x_alpha)[-1])
-    assert float(made.objective_T[-1]) <= largest * (1 + 1e-12)
+    w1, w2 = ascend_sticky(x_alpha, *draw_layers(seed, num_modes, 5), num_steps=300)
+    assert float(w1.min()) >= 0
+    assert twice_energy(x_alpha, w1, w2) <= float(torch.linalg.eigvalsh(x_alpha)[-1]) * (1 + 1e-12)
 
 
 @pytest.mark.thorough
 def test_theorem_6_both_cases_occur() -> None:
-    single = ascend_sticky(torch.tensor([[3.0, -1.0], [-1.0, 1.0]]), *draw_layers(1, 2, 4))
-    assert single.criticality < 1e-8
-    assert describe_first_layer(single.w1_KM).single_mode is not None
+    single = ascend_sticky(SKEWED, *draw_layers(1, 2, 4))
+    assert criticality(SKEWED, *single) < 1e-8
+    assert describe_first_layer(single[0]).single_mode is not None
     halves = torch.tensor([[1.0, 0.1], [0.1, 1.0]]), torch.tensor([[1.0, -1.0]])  # a node for each, of opposite signs
     double = ascend_sticky(STRONG, *halves)
-    assert double.criticality < 1e-8
-    assert describe_first_layer(double.w1_KM).rank == 2
-    assert float(double.objective_T[-1]) == pytest.approx(
-        (1 - 0.5 * 0.7) / (2 - 0.5 - 0.7), rel=1e-10
-    )  # (h^2 - a c) / (2 h - a - c)
+    assert criticality(STRONG, *double) < 1e-8
+    assert describe_first_layer(double[0]).rank == 2
+    expected = (1 - 0.5 * 0.7) / (2 - 0.5 - 0.7)  # (h^2 - a c) / (2 h - a - c)
+    assert twice_energy(STRONG, *double) == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.thorough
 def test_a_rank_one_layer_on_two_modes_is_no_optimum() -> None:
     """The heart of Theorem 6: from u with two modes, some direction raises the energy."""
-    x_alpha = torch.tensor([[3.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
-    bottom = mode_spectrum(x_alpha).bottom_M  # critical for rank one, as W_2 has one column only
-    start = [bottom[None] + 1e-4 * torch.tensor([[1.0, -1.0]]), torch.ones(1, 1).double()]
-    made = ascend_sticky(x_alpha, start[0], start[1])
-    assert float(made.objective_T[-1]) > float(made.objective_T[0]) + 1
-    assert describe_first_layer(made.w1_KM).single_mode == 0
+    bottom = torch.linalg.eigh(SKEWED).eigenvectors[:, 0].abs()  # critical for rank one: W_2 has one column only
+    start = bottom[None] + 1e-4 * torch.tensor([[1.0, -1.0]])
+    w1, w2 = ascend_sticky(SKEWED, start, ONE)
+    assert twice_energy(SKEWED, w1, w2) > twice_energy(SKEWED, start, ONE) + 1
+    assert describe_first_layer(w1).single_mode == 0
 
 
 def test_what_a_first_layer_looks_at() -> None:
     found = describe_first_layer(torch.tensor([[3.0, 4.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]))
-    assert (found.rank, found.modes, found.single_mode) == (2, (0, 1, 2), None)
+    assert (found.rank, found.single_mode) == (2, None)
     assert found.concentration == pytest.approx(0.9)  # (0.8 + 1) / 2; the silent node does not count
-    assert found.coverage == pytest.approx((0.6 + 0.8 + 1) / 3)
 
 
 def test_bad_input_is_refused_in_words() -> None:
-    x_alpha = torch.tensor([[2.0, -1.0], [-1.0, 1.0]])
-    with pytest.raises(ValueError, match="w must have a positive entry"):
-        follow_single_node(x_alpha, -torch.ones(2))
-    with pytest.raises(ValueError, match="negative off-diagonal entries"):
-        follow_single_node(torch.ones(2, 2), torch.ones(2))
     with pytest.raises(ValueError, match="W_1 must have a positive entry"):
         describe_first_layer(-torch.eye(2))
+    with pytest.raises(ValueError, match="at least the number of modes 2, got 1"):
+        draw_mixture(torch.ones(2), 1, generator=torch.Generator())
+    with pytest.raises(ValueError, match="W_1 must be >= 0"):
+        sticky_velocities(torch.eye(2), -torch.eye(2), torch.eye(2))

@@ -1,8 +1,10 @@
 """How singular values and vectors move, and how alignment of neighbouring layers is read."""
 
+# D width of a layer; the flow of two layers is dW1 = -W2^T G, dW2 = -G W1^T (directclr2022, Lemma 3)
+
+import math
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,18 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
+from oracles import alignment_oracle as oracle
 from oracles import flow_oracle
-from reproductions.directclr2022.linear_flow import aligned_rates, two_layer_velocity
-from reproductions.directclr2022.singular_vectors import (
-    Factors,
-    alignment_blocks,
-    alignment_matrix,
-    alignment_rate,
-    factor_rates,
-    factors,
-    live_alignment,
-    singular_value_rates,
-)
+from oracles.number_checks import assert_numbers
+from reproductions.directclr2022.singular_vectors import alignment_blocks, alignment_matrix, live_alignment
 from reproductions.directclr2022.toy_networks import decaying_weight
 from tolerances import assert_close
 
@@ -30,6 +24,7 @@ ERROR = 1e-6
 few = settings(max_examples=20)
 sizes = st.tuples(st.integers(2, 5), st.integers(0, 10**6))
 cases = st.tuples(st.integers(1, 6), st.integers(0, 10**6))
+Factors = tuple[Tensor, Tensor, Tensor]  # U, the singular values and V
 
 
 def difference(value_at: Callable[[float], Tensor]) -> Tensor:
@@ -46,108 +41,89 @@ def draw(d: int, seed: int, count: int) -> list[Tensor]:
     return [decaying_weight(d, generator=generator) for _ in range(count)]
 
 
+def factors(weight_DD: Tensor) -> Factors:
+    u_DD, sigma_D, vh_DD = torch.linalg.svd(weight_DD)
+    return u_DD, sigma_D, vh_DD.T
+
+
 def signed_factors(weight_DD: Tensor, model: Factors) -> Factors:
-    at = factors(weight_DD)
-    sign_D = (at.u_DD * model.u_DD).sum(dim=0).sign()
-    return Factors(at.u_DD * sign_D, at.sigma_D, at.v_DD * sign_D)
+    """Factors with the signs of others close by."""
+    u_DD, sigma_D, v_DD = factors(weight_DD)
+    sign_D = (u_DD * model[0]).sum(dim=0).sign()
+    return u_DD * sign_D, sigma_D, v_DD * sign_D
+
+
+def printed_h(sigma_D: Tensor) -> Tensor:
+    """H of Eq. 15 and 19, whose sign is wrong."""
+    return torch.from_numpy(flow_oracle.inverse_gaps_as_printed(sigma_D.numpy()))
 
 
 @few
 @given(size=sizes)
-def test_lemmas_4_and_5_are_the_derivatives_of_the_factors(size: tuple[int, int]) -> None:
+def test_erratum_the_printed_h_turns_singular_vectors_the_wrong_way(size: tuple[int, int]) -> None:
+    """Lemmas 4 and 5 give the derivatives of all factors (Eq. 12 to 14) with minus the H that Eq. 15 prints."""
     weight_DD, velocity_DD = draw(*size, count=2)
-    at = factors(weight_DD)
-    rates = factor_rates(at, velocity_DD)
-    scale = float(weight_DD.abs().max() / at.sigma_D[-1])
-    for name in ("u_DD", "sigma_D", "v_DD"):
-        measured = difference(lambda t, name=name: getattr(signed_factors(weight_DD + t * velocity_DD, at), name))
-        assert near(getattr(rates, name), measured, scale=scale)
+    at = u_DD, sigma_D, v_DD = factors(weight_DD)
+    measured = [
+        difference(lambda t, place=place: signed_factors(weight_DD + t * velocity_DD, at)[place]) for place in range(3)
+    ]
+    inner_DD, scale = u_DD.T @ velocity_DD @ v_DD, float(weight_DD.abs().max() / sigma_D[-1])
+    right_DD, left_DD = inner_DD * sigma_D, sigma_D[:, None] * inner_DD
+    assert near(inner_DD.diagonal(), measured[1], scale=scale)  # Eq. 12
+    for h_DD, is_right in ((-printed_h(sigma_D), True), (printed_h(sigma_D), False)):
+        for rate_DD, found_DD in (
+            (u_DD @ (h_DD * (right_DD + right_DD.T)), measured[0]),  # Eq. 13
+            (v_DD @ (h_DD * (left_DD.T + left_DD)), measured[2]),  # Eq. 14
+        ):
+            assert near(rate_DD, found_DD, scale=scale) == is_right
 
 
-def test_erratum_the_printed_h_turns_singular_vectors_the_wrong_way() -> None:
-    """Eq. 15 as printed gives exactly minus the derivative."""
-    weight_DD, velocity_DD = draw(4, 0, count=2)
-    at = factors(weight_DD)
-    h = flow_oracle.inverse_gaps_as_printed(at.sigma_D.numpy())
-    u, _, _ = np.linalg.svd(weight_DD.numpy())
-    signs = np.sign(np.sum(u * at.u_DD.numpy(), axis=0))
-    printed = torch.from_numpy(flow_oracle.left_vectors_rate(weight_DD.numpy(), velocity_DD.numpy(), h) * signs)
-    measured = difference(lambda t: signed_factors(weight_DD + t * velocity_DD, at).u_DD)
-    assert near(-printed, measured)
-    assert not near(printed, measured)
-    assert_close(factor_rates(at, velocity_DD).u_DD, -printed)
+def value_rates(first: Factors, second: Factors, gradient_DD: Tensor) -> tuple[Tensor, Tensor]:
+    """Lemma 7 (Eq. 21, 22), for any factors of both layers."""
+    a_DD, seen_DD = second[2].T @ first[0], second[0].T @ gradient_DD @ first[2]
+    return -(a_DD * second[1][:, None] * seen_DD).sum(dim=0), -(a_DD * first[1] * seen_DD).sum(dim=1)
 
 
 @few
 @given(size=sizes)
 def test_lemma_7_is_the_derivative_of_both_layers_singular_values(size: tuple[int, int]) -> None:
     w1_DD, w2_DD, gradient_DD = draw(*size, count=3)
-    moved = two_layer_velocity(w1_DD, w2_DD, gradient_DD)
-    rates = singular_value_rates(factors(w1_DD), factors(w2_DD), gradient_DD)
-    assert near(rates.first, difference(lambda t: torch.linalg.svdvals(w1_DD + t * moved.first)))
-    assert near(rates.second, difference(lambda t: torch.linalg.svdvals(w2_DD + t * moved.second)))
+    first, second = value_rates(factors(w1_DD), factors(w2_DD), gradient_DD)
+    assert near(first, difference(lambda t: torch.linalg.svdvals(w1_DD - t * w2_DD.T @ gradient_DD)))
+    assert near(second, difference(lambda t: torch.linalg.svdvals(w2_DD - t * gradient_DD @ w1_DD.T)))
 
 
-def alignment_along(w1_DD: Tensor, w2_DD: Tensor, gradient_DD: Tensor) -> Tensor:
-    """d/dt of V2^T U1 measured along the two-layer flow."""
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_erratum_lemma_6_with_the_printed_h_has_the_opposite_sign(seed: int) -> None:
+    """Both terms of Eq. 18 are linear in H: flipping it flips the rate of A = V2^T U1."""
+    w1_DD, w2_DD, gradient_DD = draw(4, seed, count=3)
     first, second = factors(w1_DD), factors(w2_DD)
-    moved = two_layer_velocity(w1_DD, w2_DD, gradient_DD)
 
     def alignment(t: float) -> Tensor:
-        above = signed_factors(w2_DD + t * moved.second, second)
-        return above.v_DD.T @ signed_factors(w1_DD + t * moved.first, first).u_DD
+        above = signed_factors(w2_DD - t * gradient_DD @ w1_DD.T, second)
+        return above[2].T @ signed_factors(w1_DD - t * w2_DD.T @ gradient_DD, first)[0]
 
-    return difference(alignment)
-
-
-@few
-@given(size=sizes)
-def test_lemma_6_is_the_derivative_of_the_alignment_matrix(size: tuple[int, int]) -> None:
-    w1_DD, w2_DD, gradient_DD = draw(*size, count=3)
-    rate_DD = alignment_rate(factors(w1_DD), factors(w2_DD), gradient_DD)
-    assert near(rate_DD, alignment_along(w1_DD, w2_DD, gradient_DD), scale=1 / float(factors(w1_DD).sigma_D[-1]))
-
-
-def test_erratum_lemma_6_with_the_printed_h_has_the_opposite_sign() -> None:
-    """Both terms of Eq. 18 are linear in H: flipping it flips the rate."""
-    w1_DD, w2_DD, gradient_DD = draw(4, 1, count=3)
-    first, second = factors(w1_DD), factors(w2_DD)
-    h1, h2 = (torch.from_numpy(flow_oracle.inverse_gaps_as_printed(at.sigma_D.numpy())) for at in (first, second))
-    a = second.v_DD.T @ first.u_DD
-    f = torch.diag(second.sigma_D) @ second.u_DD.T @ gradient_DD @ first.v_DD @ torch.diag(first.sigma_D)  # Eq. 20
+    h1, h2, a = printed_h(first[1]), printed_h(second[1]), second[2].T @ first[0]
+    f = torch.diag(second[1]) @ second[0].T @ gradient_DD @ first[2] @ torch.diag(first[1])  # Eq. 20
     printed = -a @ (h1 * (a.T @ f + f.T @ a)) + (h2 * (a @ f.T + f @ a.T)) @ a  # Eq. 18
-    assert_close(alignment_rate(first, second, gradient_DD), -printed)
-    assert not near(printed, alignment_along(w1_DD, w2_DD, gradient_DD))
+    measured = difference(alignment)
+    assert near(-printed, measured, scale=1 / float(first[1][-1]))
+    assert not near(printed, measured, scale=1 / float(first[1][-1]))
 
 
-@few
-@given(size=sizes)
-def test_lemma_7_becomes_theorem_3_where_v2_is_u1(size: tuple[int, int]) -> None:
-    w1_DD, w2_DD, x_DD = draw(*size, count=3)
-    first, second, gap_DD = factors(w1_DD), factors(w2_DD), x_DD + x_DD.T
-    aligned_DD = second.u_DD * second.sigma_D @ first.u_DD.T  # W2 with V2 = U1
-    rates = singular_value_rates(first, Factors(second.u_DD, second.sigma_D, first.u_DD), -aligned_DD @ w1_DD @ gap_DD)
-    curvature_D = (first.v_DD * (gap_DD @ first.v_DD)).sum(dim=0)
-    claimed = aligned_rates(first.sigma_D, second.sigma_D, curvature_D)
-    assert_close(rates.first, claimed.first)
-    assert_close(rates.second, claimed.second)
-
-
-def test_erratum_theorem_3_does_not_hold_where_v2_is_u1_transposed() -> None:
-    w1_DD, w2_DD, x_DD = draw(4, 2, count=3)
-    first, second, gap_DD = factors(w1_DD), factors(w2_DD), x_DD + x_DD.T
-    crossed_DD = second.u_DD * second.sigma_D @ first.u_DD  # W2 with V2 = U1^T, as printed
-    at = Factors(second.u_DD, second.sigma_D, first.u_DD.T)
-    rates = singular_value_rates(first, at, -crossed_DD @ w1_DD @ gap_DD)
-    curvature_D = (first.v_DD * (gap_DD @ first.v_DD)).sum(dim=0)
-    assert not near(rates.first, aligned_rates(first.sigma_D, second.sigma_D, curvature_D).first)
-
-
-def test_equal_singular_values_have_no_derivative_of_their_vectors() -> None:
-    with pytest.raises(UsageError, match="singular values must differ"):
-        factor_rates(factors(torch.eye(3)), torch.zeros(3, 3))
-    with pytest.raises(UsageError, match="weight must be square, got shape"):
-        factors(torch.zeros(2, 3))
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_erratum_theorem_3_does_not_hold_where_v2_is_u1_transposed(seed: int) -> None:
+    """Eq. 11, sigma_1' = sigma_1 sigma_2^2 r with r = v_1^T X v_1, holds where V2 = U1."""
+    w1_DD, w2_DD, x_DD = draw(4, seed, count=3)
+    (u1, sigma1, v1), (u2, sigma2, _) = first, _ = factors(w1_DD), factors(w2_DD)
+    gap_DD = x_DD + x_DD.T
+    curvature_D = (v1 * (gap_DD @ v1)).sum(dim=0)
+    claimed = (sigma1 * sigma2.square() * curvature_D, sigma2 * sigma1.square() * curvature_D)
+    for v2, is_right in ((u1, True), (u1.T, False)):
+        above_DD = u2 * sigma2 @ v2.T
+        rates = value_rates(first, (u2, sigma2, v2), -above_DD @ w1_DD @ gap_DD)
+        assert near(rates[0], claimed[0]) == is_right
+        assert near(rates[1], claimed[1]) == is_right
 
 
 def orthogonal(d: int, generator: torch.Generator) -> torch.Tensor:
@@ -178,9 +154,49 @@ def test_equal_singular_values_are_judged_as_a_block(generator: torch.Generator)
     assert [block.share for block in blocks] == pytest.approx([1.0, 1.0], abs=1e-12)
 
 
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def turned(sigma_K: list[float], left: Tensor, right: Tensor) -> Tensor:
+    """A matrix with these singular values, left and right singular vectors."""
+    return left[:, : len(sigma_K)] @ torch.diag(torch.tensor(sigma_K, dtype=torch.float64)) @ right[:, : len(sigma_K)].T
+
+
+def test_aligned_subspaces_meet_although_no_index_meets_its_own() -> None:
+    """Both live subspaces are one, and within it the vectors are turned: equal singular values leave them arbitrary."""
+    common = orthogonal(20, torch.Generator().manual_seed(1))
+    inside = torch.block_diag(orthogonal(6, torch.Generator().manual_seed(2)), torch.eye(14).double())
+    below = turned([0.7] * 6 + [1e-9] * 14, common, orthogonal(20, torch.Generator().manual_seed(3)))
+    above = turned([0.7] * 6 + [1e-9] * 14, orthogonal(20, torch.Generator().manual_seed(4)), common @ inside)
+    assert_numbers(live_alignment(below, above, 6), [1.0] * 6)
+
+
+@pytest.mark.parametrize(("inputs", "width", "outputs"), [(7, 5, 3), (3, 5, 4), (5, 5, 5), (2, 6, 2)])
+def test_any_shapes_are_those_of_the_oracle(inputs: int, width: int, outputs: int) -> None:
+    below, above = normal(width, inputs), normal(outputs, width, seed=1)
+    live = min(inputs, width, outputs)
+    expected = oracle.principal_cosines(below.numpy(), above.numpy(), live, live)
+    assert_numbers(live_alignment(below, above, live), expected)
+
+
+def test_the_linear_toy_aligns_its_live_subspaces() -> None:
+    """Two linear layers under a flow that aligns them (directclr2022, Theorem 2): dW1 = W2' X, dW2 = X W1'."""
+    w1, w2 = 0.1 * normal(8, 8, seed=5), 0.1 * normal(8, 8, seed=6)
+    target = torch.diag(torch.tensor([1.0] * 4 + [0.0] * 4, dtype=torch.float64))
+    for _ in range(3000):
+        x = target - w2 @ w1
+        w1, w2 = w1 + 0.05 * w2.T @ x, w2 + 0.05 * x @ w1.T
+    cosines = live_alignment(w1, w2, 4)
+    assert float(cosines[-1]) > 0.99
+    assert float(live_alignment(0.1 * normal(8, 8, seed=5), 0.1 * normal(8, 8, seed=6), 4)[-1]) < 0.9
+
+
 def test_mistakes_are_explained() -> None:
     eye_DD = torch.eye(3)
     with pytest.raises(UsageError, match="above takes 2 inputs, but below gives 3"):
         alignment_matrix(eye_DD, torch.eye(2))
     with pytest.raises(UsageError, match="num_live must be between 1 and 3, got 4"):
         live_alignment(eye_DD, eye_DD, 4)
+    with pytest.raises(ValueError, match="below must be finite"):
+        live_alignment(torch.full((2, 2), math.nan), torch.eye(2), 1)

@@ -8,8 +8,12 @@ import torch
 from counterpoint.core.errors import TrainingError, UsageError
 from counterpoint.diagnostics.spectra import covariance_spectrum
 from oracles import feature_measures
-from reproductions.directclr2022.linear_flow import conservation_drift
-from reproductions.directclr2022.singular_vectors import live_alignment, live_dimensions, log_spectrum
+from reproductions.directclr2022.singular_vectors import (
+    conservation_drift,
+    live_alignment,
+    live_dimensions,
+    log_spectrum,
+)
 from reproductions.directclr2022.toy_models import (
     CATALOGUE,
     DistanceInfoNCE,
@@ -18,7 +22,6 @@ from reproductions.directclr2022.toy_models import (
     block_noise,
     draw_views,
     gaussian_points,
-    isotropic_noise,
 )
 from reproductions.directclr2022.toy_networks import (
     NetworkPath,
@@ -32,25 +35,28 @@ from reproductions.directclr2022.toy_networks import (
 )
 from tolerances import assert_close
 
-FULL = SgdPlan(rate=0.01, num_steps=10_000, batch_size=128, num_records=2)  # the released toy
-SHORT = SgdPlan(rate=0.05, num_steps=2_000, batch_size=64, num_records=2)  # as much time in a tenth of the work
+SHORT = SgdPlan(rate=0.05, num_steps=2_000, batch_size=64, num_records=2)  # the released toy in a tenth of the work
 
 
-def trained(depth: int, descent: SgdPlan, *, is_rectified: bool = False, seed: int = 0) -> tuple[NetworkPath, ToyData]:
-    generator = torch.Generator().manual_seed(seed)
-    data = ToyData(isotropic_noise(16, 0.001), gaussian_points(10_000, 16, generator=generator))
+def trained(depth: int, *, is_rectified: bool = False) -> tuple[NetworkPath, ToyData]:
+    generator = torch.Generator().manual_seed(0)
+    data = ToyData(block_noise(16, 0.001), gaussian_points(10_000, 16, generator=generator))
     start = decaying_network(depth, 16, generator=generator, is_rectified=is_rectified)
-    return gradient_descent(start, data, ProductInfoNCE(), descent=descent, generator=generator), data
+    return gradient_descent(start, data, ProductInfoNCE(), descent=SHORT, generator=generator), data
+
+
+def narrow_data(num_dims: int) -> ToyData:
+    points_PD = gaussian_points(100, num_dims, generator=torch.Generator().manual_seed(5))
+    return ToyData(block_noise(num_dims, 0.1), points_PD)
 
 
 def spectrum_of(path: NetworkPath, data: ToyData) -> torch.Tensor:
-    assert data.points_PD is not None
     return log_spectrum(embed(path.last, data.points_PD))
 
 
 def test_a_step_of_sgd_is_minus_the_rate_times_the_gradient_on_its_batch() -> None:
     start = decaying_network(2, 3, generator=torch.Generator().manual_seed(1))
-    data = ToyData(isotropic_noise(3, 0.1))
+    data = narrow_data(3)
     descent = SgdPlan(rate=0.1, num_steps=2, batch_size=5, num_records=3)
     path = gradient_descent(start, data, DistanceInfoNCE(), descent=descent, generator=torch.Generator().manual_seed(2))
     generator, weights = torch.Generator().manual_seed(2), start.weights
@@ -66,7 +72,7 @@ def test_a_step_of_sgd_is_minus_the_rate_times_the_gradient_on_its_batch() -> No
 def test_sgd_with_small_steps_on_many_samples_follows_the_flow(name: str) -> None:
     """Halving the rate brings SGD on one fixed batch twice as close to the flow: Euler's method is of order one."""
     start = decaying_network(2, 3, generator=torch.Generator().manual_seed(3))
-    views = draw_views(ToyData(isotropic_noise(3, 0.1)), 12, generator=torch.Generator().manual_seed(4))
+    views = draw_views(narrow_data(3), 12, generator=torch.Generator().manual_seed(4))
     loss, end = CATALOGUE[name], 0.02
     exact = gradient_flow(start, views, loss, torch.tensor([0.0, end])).last
     errors = []
@@ -81,26 +87,15 @@ def test_sgd_with_small_steps_on_many_samples_follows_the_flow(name: str) -> Non
 
 @pytest.mark.thorough
 def test_live_dimensions_fall_with_depth() -> None:
-    live = [live_dimensions(spectrum_of(*trained(depth, SHORT))) for depth in (1, 2, 3, 4)]
+    live = [live_dimensions(spectrum_of(*trained(depth))) for depth in (1, 2, 3, 4)]
     assert live[0] >= 15
     assert all(deep < shallow for shallow, deep in pairwise(live))
     assert live[3] <= 5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(("depth", "num_live"), [(1, (16,)), (2, (12, 13)), (3, (7,)), (4, (4,))])
-def test_live_dimensions_of_the_released_toy(depth: int, num_live: tuple[int, ...], seed: int) -> None:
-    spectrum_D = spectrum_of(*trained(depth, FULL, seed=seed))
-    assert live_dimensions(spectrum_D) in num_live
-    # The margin separates two groups: all but a thirteenth that is still growing are near the top or far below.
-    assert float(spectrum_D[0] - spectrum_D[num_live[0] - 1]) < 1
-    assert depth == 1 or float(spectrum_D[0] - spectrum_D[num_live[-1]]) > 6
-
-
 @pytest.mark.thorough
 def test_two_layers_agree_on_the_live_subspace_though_sgd_does_not_conserve() -> None:
-    path, data = trained(2, SHORT)
+    path, data = trained(2)
     num_live = live_dimensions(spectrum_of(path, data))
     below_DD, above_DD = path.last.weights
     assert float(live_alignment(below_DD, above_DD, num_live)[-1]) > 0.98
@@ -110,28 +105,14 @@ def test_two_layers_agree_on_the_live_subspace_though_sgd_does_not_conserve() ->
 @pytest.mark.thorough
 def test_relu_costs_the_released_loss_the_direction_of_the_hidden_mean() -> None:
     """Products of embeddings count a mean that all samples share: W2 learns to take it away, and one direction dies."""
-    path, data = trained(2, SHORT, is_rectified=True)
+    path, data = trained(2, is_rectified=True)
     spectrum_D = spectrum_of(path, data)
     assert live_dimensions(spectrum_D) == 15
     assert float(spectrum_D[-1]) < -20
-    assert data.points_PD is not None
     hidden_ND = (data.points_PD @ path.last.weights[0].T).relu()
     mean_D = hidden_ND.mean(dim=0) / hidden_ND.mean(dim=0).norm()
     dead_D = torch.linalg.svd(path.last.weights[1]).Vh[-1]
     assert abs(float(mean_D @ dead_D)) > 0.99
-
-
-@pytest.mark.thorough
-def test_strong_noise_leaves_a_gap_in_a_single_layer() -> None:
-    generator = torch.Generator().manual_seed(0)
-    data = ToyData(block_noise(16, 1.5, first=8), gaussian_points(10_000, 16, generator=generator))
-    start = decaying_network(1, 16, generator=generator, decay=0.0)
-    descent = SgdPlan(rate=0.02, num_steps=1_000, num_records=2)
-    last = gradient_descent(start, data, ProductInfoNCE(), descent=descent, generator=generator).last
-    assert data.points_PD is not None
-    spectrum_D = log_spectrum(embed(last, data.points_PD))
-    assert float(spectrum_D[7] - spectrum_D[8]) > 1.5
-    assert float((spectrum_D[:8] - spectrum_D[7]).max()) < 1
 
 
 def test_the_log_spectrum_is_that_of_the_covariance(generator: torch.Generator) -> None:
@@ -147,10 +128,10 @@ def test_training_and_spectra_explain_mistakes() -> None:
     start = decaying_network(2, 3, generator=generator)
     with pytest.raises(TrainingError, match="a rate below 10000 may help"):
         gradient_descent(
-            start, ToyData(isotropic_noise(3, 0.1)), DistanceInfoNCE(),
+            start, narrow_data(3), DistanceInfoNCE(),
             descent=SgdPlan(rate=1e4, num_steps=20), generator=generator,
         )  # fmt: skip
-    narrow, message = ToyData(isotropic_noise(2, 0.1)), "inputs must have 3 dimensions, as W_1 takes, got 2"
+    narrow, message = narrow_data(2), "inputs must have 3 dimensions, as W_1 takes, got 2"
     with pytest.raises(UsageError, match=message):
         gradient_descent(start, narrow, DistanceInfoNCE(), descent=SgdPlan(num_steps=1), generator=generator)
     with pytest.raises(UsageError, match="log spectrum must be a vector without NaN"):

@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from counterpoint.core.errors import UsageError
-from reproductions.ncl2024.factorisation import constant, evaluate_features, source_features
-from reproductions.ncl2024.identifiability import (
-    identifiability,
-    match_features,
-    nonnegative_features,
-    unique_features,
-)
+from reproductions.ncl2024.factorisation import constant, evaluate_features, source_features, spectral_features
+from reproductions.ncl2024.identifiability import identifiability, match_features, nonnegative_features
 from reproductions.ncl2024.latent_classes import Cooccurrence, LatentModel, cooccurrence, paired_cooccurrence
 from reproductions.tests.finite_models import Drawn, any_models, draw, identifiable_models, paired_models
 from tolerances import assert_close
@@ -34,13 +29,15 @@ def in_plane(angle: float, size: int = 2) -> Tensor:
 @settings(max_examples=40)
 def test_turning_eigenvectors_onto_unique_views_recovers_the_sources(drawn: Drawn) -> None:
     """Theorem 5: with k = m and a view of its own for each source, the non-negative features are Eq. 8."""
-    model = drawn.model
-    assert identifiability(model).is_unique
-    assert identifiability(model).rank == model.num_sources
-    found = unique_features(model, cooccurrence(model))
-    assert abs(found.gap) < EXACT
-    assert bool((found.first_XK >= 0).all())
-    assert_close(found.first_XK, source_features(model))
+    model, judged = drawn.model, identifiability(drawn.model)
+    assert judged.is_unique
+    assert judged.rank == model.num_sources
+    spectral_XK = spectral_features(cooccurrence(model), model.num_sources).first_XK
+    # Features of views of their own are orthogonal: T = [f(x_c) / |f(x_c)|] is a rotation, and takes them to the axes.
+    turn_MK = torch.nn.functional.normalize(spectral_XK[judged.unique_view_M], dim=1)
+    assert_close(turn_MK @ turn_MK.T, torch.eye(model.num_sources).double())
+    phi_XM = source_features(model)
+    assert float((spectral_XK @ turn_MK.T - phi_XM).abs().max()) < 1e-10 * float(phi_XM.max())
 
 
 @given(identifiable_models, st.floats(0.05, 1.5))
@@ -103,13 +100,8 @@ def test_order_and_scales_are_found(order: list[int], scales: list[float]) -> No
     assert match_features(features_XK, features_XK[:, order]).error == 0.0
 
 
-def test_what_cannot_be_turned_or_matched() -> None:
-    shared = LatentModel(torch.tensor([0.5, 0.5]), torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
-    with pytest.raises(UsageError, match="source 1 has no view of its own; use nonnegative_features"):
-        unique_features(shared, cooccurrence(shared))
+def test_what_cannot_be_matched_or_judged() -> None:
     own = LatentModel(torch.tensor([0.5, 0.5]), torch.eye(2))
-    with pytest.raises(UsageError, match="two kinds of views are scaled"):
-        unique_features(own, paired_cooccurrence(own, own))
     with pytest.raises(UsageError, match="must have one shape"):
         match_features(torch.eye(2), torch.eye(3))
     with pytest.raises(UsageError, match="num_features must be >= 1, got 0"):
