@@ -197,12 +197,3 @@ def test_a_run_that_moved_is_named_as_it_is_now(run: cp.Run, tmp_path: Path) -> 
     assert cp.search(run, 0, k=1, quiet=True).run == "run"
     copy = shutil.copytree(run.path, tmp_path / "moved")
     assert cp.search(copy, 0, k=1, quiet=True).run == cp.duplicates(copy, quiet=True).run == "moved"
-
-
-def test_a_run_that_is_replaced_loses_the_indexes_of_earlier_versions(photos: Path, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"source": {"image_size": 8}, "batch_size": 16, "epochs": 1, "quiet": True}
-    own = cp.train(photos, out=tmp_path / "run", **settings)
-    (own.path / "indexes" / "embedding").mkdir(parents=True)
-    (own.path / "indexes" / "embedding" / "index.json").touch()
-    again = cp.train(photos, out=tmp_path / "run", overwrite=True, **settings)
-    assert not (again.path / "indexes").exists()

@@ -20,8 +20,7 @@ from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import MethodEntry, method_named
 from counterpoint.methods.encoding import Chunks, Head
 from counterpoint.methods.joint import Classification, JointEmbedding, MultiCrop, TwoTowers
-from counterpoint.methods.predictive import Predictive
-from counterpoint.methods.queue import MomentumQueue, QueueContrast
+from counterpoint.methods.target_branch import MomentumQueue, Predictive, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
 from counterpoint.nn.heads import build_projector, check_subvector, perceptron
 from counterpoint.nn.synced_norm import batch_norm_layers

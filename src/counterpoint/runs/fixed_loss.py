@@ -18,8 +18,7 @@ from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.joint import Classification, EmbeddingMethod, MultiCrop
-from counterpoint.methods.predictive import Predictive
-from counterpoint.methods.queue import MomentumQueue
+from counterpoint.methods.target_branch import MomentumQueue, Predictive
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_record import CurvatureSettings
 
