@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from counterpoint.core.supported import PYTHON, TORCH
+from counterpoint.core import PYTHON, TORCH
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.core.random_slices import epps_pulley
+from counterpoint.core.counter_random import epps_pulley
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import CATALOGUE

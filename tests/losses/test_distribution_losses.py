@@ -17,7 +17,7 @@ from whole_batch_checks import (
     gradients,
 )
 
-from counterpoint.core.random_slices import slice_directions
+from counterpoint.core.counter_random import slice_directions
 from counterpoint.losses import RDMReg, SIGReg, VISReg
 from counterpoint.losses.distribution import SlicedLoss
 from oracles import whole_batch_losses as oracle

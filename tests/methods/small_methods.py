@@ -9,8 +9,7 @@ from counterpoint.losses import BarlowTwins, CrossEntropy, CrossModal, InfoNCE, 
 from counterpoint.losses.noncontrastive import Form, Regression
 from counterpoint.methods.encoding import Chunks, Head
 from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
-from counterpoint.methods.predictive import Predictive
-from counterpoint.methods.queue import MomentumQueue, QueueContrast
+from counterpoint.methods.target_branch import MomentumQueue, Predictive, QueueContrast
 from counterpoint.methods.wiring import Wiring
 from counterpoint.nn.heads import OutputMap, perceptron
 from counterpoint.nn.synced_norm import with_synced_norm

@@ -13,8 +13,7 @@ from counterpoint.losses import CATALOGUE as LOSSES
 from counterpoint.methods.catalogue import CATALOGUE
 from counterpoint.methods.encoding import Head
 from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
-from counterpoint.methods.predictive import Predictive
-from counterpoint.methods.queue import MomentumQueue
+from counterpoint.methods.target_branch import MomentumQueue, Predictive
 from counterpoint.methods.wiring import ONLY_THERE, MethodParts, Wiring, build_method
 from counterpoint.nn.encoders import MLP
 from counterpoint.nn.heads import OutputMap, ProjectorDetails, build_projector, output_width

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.kernels.select import use
-from counterpoint.methods.queue import QueueContrast
+from counterpoint.methods.target_branch import QueueContrast
 from tolerances import assert_close
 
 N, K, D = 4, 10, 3

@@ -7,7 +7,7 @@ from lightly.models.modules import heads
 from torch import Tensor, nn
 
 from counterpoint.methods.catalogue import CATALOGUE
-from counterpoint.methods.queue import QueueContrast
+from counterpoint.methods.target_branch import QueueContrast
 from counterpoint.nn.heads import ProjectorDetails, build_projector, perceptron
 from tolerances import assert_close
 

@@ -15,7 +15,7 @@ from counterpoint.core import dist
 from counterpoint.core.errors import InterruptedRunError, UsageError
 from counterpoint.losses import RDMReg, SIGReg, VISReg
 from counterpoint.losses.distribution import SlicedLoss
-from counterpoint.methods.joint import MultiCrop
+from counterpoint.methods.joint import JointEmbedding
 from counterpoint.nn.synced_norm import with_synced_norm
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close, relative_error
@@ -30,8 +30,8 @@ def views() -> tuple[Tensor, Tensor, Tensor]:
     return numbers(1, *size), numbers(2, *size), numbers(3, NUM_LOCAL, *size)
 
 
-def method_of(loss: SlicedLoss, *, is_apart: bool = False) -> MultiCrop:
-    method = MultiCrop(backbone(), head(), loss, is_apart=is_apart)
+def method_of(loss: SlicedLoss, *, is_apart: bool = False) -> JointEmbedding:
+    method = JointEmbedding(backbone(), head(), loss, is_apart=is_apart)
     method.backbone = nn.Sequential(method.backbone, nn.BatchNorm1d(5).double())
     return method
 
@@ -95,15 +95,15 @@ def test_a_run_has_local_views_and_resumes(
     assert "local_side: 0.7" in (tmp_path / "whole" / "resolved.yaml").read_text()
     assert "local_side" not in (tmp_path / "plain" / "resolved.yaml").read_text()
     with monkeypatch.context() as patch:
-        original, calls = MultiCrop.forward, []
+        original, calls = JointEmbedding.forward, []
 
-        def forward(self: MultiCrop, *given: Any) -> Tensor:
+        def forward(self: JointEmbedding, *given: Any) -> Tensor:
             calls.append(1)
             if len(calls) == 3:
                 signal.raise_signal(signal.SIGINT)
             return original(self, *given)
 
-        patch.setattr(MultiCrop, "forward", forward)
+        patch.setattr(JointEmbedding, "forward", forward)
         with pytest.raises(InterruptedRunError):
             cp.train(images, out=tmp_path / "stopped", **small, **crops)
     resumed = cp.resume(cp.Run(tmp_path / "stopped", data=images), quiet=True)

@@ -6,7 +6,7 @@ from small_methods import NUM_SAMPLES, WIRINGS, batches_of, normed, train
 from torch import Tensor
 
 from counterpoint.core import dist
-from counterpoint.methods import joint, queue
+from counterpoint.methods import joint, target_branch
 from rank_processes import RankResult, Result, run_on_ranks
 from tolerances import assert_close
 
@@ -29,7 +29,7 @@ def own_count_only(count: Tensor) -> Tensor:
 
 # Faults that must show in the wiring of that name: module, attribute, what stands there instead.
 FAULTS = {
-    "moco": (queue, "gather_rows", own_keys_only),
+    "moco": (target_branch, "gather_rows", own_keys_only),
     "supervised": (joint, "sum_over_ranks", own_count_only),
     "simclr": (joint, "world_size", lambda: 1),
     "barlow-twins": (joint, "world_size", lambda: 1),

@@ -1,13 +1,16 @@
 """What the modules of a folder hold under one name: a new module is found by that, without a list.
 
-Reading a module as text loads nothing. Importing most of them would load torch, which takes a second.
+Reading a module as text loads nothing. Importing most of them would load torch, which takes a second: a package that is
+called as the verb it is named after, such as ``counterpoint.export``, imports its module at the first call.
 """
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1]
@@ -56,3 +59,19 @@ def held(folder: str, name: str) -> Iterator[Held]:
 def loaded(folder: str, name: str) -> list[Any]:
     """Import the modules of a folder that assign a name at top level, and return its value in each."""
     return [getattr(import_module(each.module), name) for each in held(folder, name)]
+
+
+def call_as(package: str, function: str) -> None:
+    """Let a package be called: the public verb ``cp.export`` and the package share a name, which an import binds to it.
+
+    Args:
+        package: its name.
+        function: what a call runs, as ``module.name`` in the package; the module is imported at the first call.
+    """
+    module, name = f"{package}.{function}".rsplit(".", 1)
+
+    class CallablePackage(ModuleType):
+        def __call__(self, *args: Any, **options: Any) -> Any:
+            return getattr(import_module(module), name)(*args, **options)
+
+    sys.modules[package].__class__ = CallablePackage

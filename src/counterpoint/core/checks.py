@@ -7,11 +7,10 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from counterpoint.core.errors import NonFiniteError, UsageError
+from counterpoint.core.errors import MOST_NAMED, NonFiniteError, UsageError
 
 LARGEST = 1e30  # float32 holds it, its inverse, and its product with anything ordinary
 ROWS_AT_ONCE = 4096
-MOST_NAMED = 5  # rows that an error lists
 
 
 def check_positive(value: float, name: str, *, hint: str = "") -> None:

@@ -129,7 +129,6 @@ def blocks(num_rows: int, num_parts: int = 1, most: int = BLOCK) -> list[slice]:
 
     They do not depend on the number of threads, so the bits of results computed by them do not either.
 
-
     >>> blocks(512, 2), blocks(1200, 2)
     ([slice(0, 512, None)], [slice(0, 300, None), slice(300, 600, None), slice(600, 900, None), slice(900, 1200, None)])
     """

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
+from counterpoint.core.counter_random import epps_pulley, knots, slice_directions
 from counterpoint.core.metric import unshown_metric
-from counterpoint.core.random_slices import epps_pulley, knots, slice_directions
 from counterpoint.core.thread_parts import side_by_side
 
 NUM_RANDOM = 128

@@ -1,5 +1,5 @@
 """From a run to files that other programs open, each opened again and compared before it is called done."""
 
-from counterpoint.core.callable_package import call_as
+from counterpoint.core.catalogues import call_as
 
 call_as(__name__, "exporting.export")

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.checks import check_positive, check_real, check_weight, check_whole
-from counterpoint.core.counter_random import PURPOSE_TARGET, normal, uniform
+from counterpoint.core.counter_random import PURPOSE_TARGET, epps_pulley, knots, normal, slice_directions, uniform
 from counterpoint.core.numerics import is_transformed, product
-from counterpoint.core.random_slices import epps_pulley, knots, slice_directions
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, LossCard, Part
 from counterpoint.losses.pairs import Pairing

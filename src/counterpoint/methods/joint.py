@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from counterpoint.core.checks import check_labels
 from counterpoint.core.dist import check_equal_batches, gather_rows, merge_columns, own_rows, sum_over_ranks, world_size
 from counterpoint.losses.bimodal import LogitScale
-from counterpoint.losses.distribution import SlicedLoss
 from counterpoint.losses.loss import Loss, Part
 from counterpoint.methods.encoding import Chunks, EncoderMethod, Head, at_least_two, encode, to_embedding
 
@@ -21,16 +20,29 @@ class EmbeddingMethod(EncoderMethod):
     """A method whose loss looks at the embeddings of both views only, so that others can look at them, too."""
 
     @final
-    def forward(self, view0: Tensor, view1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """See ``Method.forward``; output map and loss work in float32 at least, whatever autocast says."""
-        return self.score(*self.embed_views(view0, view1), labels, step)
+    def forward(
+        self,
+        view0: Tensor,
+        view1: Tensor,
+        labels: Tensor | None = None,
+        step: int = 0,
+        local: Tensor | None = None,
+    ) -> Tensor:
+        """See ``Method.forward``; output map and loss work in float32 at least, whatever autocast says.
+
+        ``local`` holds local views, (l, n, ...), which go to losses of a distribution only.
+        """
+        z0, z1, *small = self.embed_views(view0, view1, *(() if local is None else local.unbind()))
+        return self.score(z0, z1, labels, step, small)
 
     @abstractmethod
-    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
-        """What the loss compares: the embeddings of both views."""
+    def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, ...]:
+        """What the loss compares: the embeddings of both views, then those of local ones."""
 
     @abstractmethod
-    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+    def score(
+        self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, local: Sequence[Tensor] = ()
+    ) -> Tensor:
         """The loss of embeddings, as ``forward`` has it."""
 
     @final
@@ -50,7 +62,7 @@ class OneEncoder(EmbeddingMethod):
         backbone: maps samples to representations (n, width).
         head: projector and output map.
         loss: of the embeddings.
-        chunks: encode in chunks; None encodes the 2n samples at once.
+        chunks: encode in chunks; None encodes all views of a size at once.
         is_apart: encode each view separately, so that BatchNorm has the statistics of one view.
     """
 
@@ -62,17 +74,14 @@ class OneEncoder(EmbeddingMethod):
         self.is_apart = is_apart
 
     @final
-    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
-        """What the loss compares: the embeddings of both views."""
-        z0, z1 = embed_of_one_size(self, (view0, view1), is_apart=self.is_apart)
-        return z0, z1
+    def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, ...]:
+        """What the loss compares: the embeddings of both views, then those of local ones."""
+        return (*self._of_one_size((view0, view1)), *(self._of_one_size(local) if local else ()))
 
-
-def embed_of_one_size(method: EncoderMethod, views: Sequence[Tensor], *, is_apart: bool) -> Sequence[Tensor]:
-    """Embeddings of views of equal shape, in one pass of the encoder or in one each."""
-    passes = views if is_apart else (torch.cat([*views]),)
-    projected = torch.cat([encode(method.backbone, method.projector, samples, method.chunks) for samples in passes])
-    return to_embedding(method.output_map, projected).chunk(len(views))
+    def _of_one_size(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
+        passes = views if self.is_apart else (torch.cat([*views]),)
+        projected = torch.cat([encode(self.backbone, self.projector, samples, self.chunks) for samples in passes])
+        return to_embedding(self.output_map, projected).chunk(len(views))
 
 
 class JointEmbedding(OneEncoder):
@@ -80,52 +89,18 @@ class JointEmbedding(OneEncoder):
 
     Both views pass the encoder together, so that BatchNorm has the statistics of both, unless ``is_apart``. Where
     several ranks share a batch, the keys of the loss are the samples of all ranks. Labels go to losses that use them.
-    """
-
-    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
-        """The loss of embeddings, as ``forward`` has it."""
-        used = labels if self.loss.uses_labels else None
-        return loss_across_ranks(self.loss, z0, z1, None if used is None else each_unknown_its_own(used), step)
-
-
-class MultiCrop(EncoderMethod):
-    """LeJEPA with local views: two global views of each sample, and further, smaller ones of parts of it.
-
-    The global views pass the encoder together, then the local ones, so that BatchNorm has the statistics of one size;
-    each view separately if ``is_apart``.
+    LeJEPA may have local views of each sample, further and smaller ones of parts of it: they pass the encoder after the
+    two global ones, so that BatchNorm has the statistics of one size.
 
     Source: caron2020, section 3.2 (multi-crop); balestriero2025.
-
-    Args:
-        backbone: maps samples of both sizes to representations (n, width).
-        head: projector and output map.
-        loss: of a distribution; takes local views.
-        chunks: encode in chunks; None encodes all views of a size at once.
-        is_apart: encode each view separately.
     """
 
-    def __init__(
-        self, backbone: nn.Module, head: Head, loss: SlicedLoss, *, chunks: Chunks | None = None, is_apart: bool = False
-    ) -> None:
-        super().__init__(backbone, head, chunks)
-        self.loss: SlicedLoss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.is_apart = is_apart
-
-    def forward(
-        self,
-        view0: Tensor,
-        view1: Tensor,
-        labels: Tensor | None = None,
-        step: int = 0,
-        local: Tensor | None = None,
+    def score(
+        self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, local: Sequence[Tensor] = ()
     ) -> Tensor:
-        """See ``Method.forward``; ``local`` holds the local views, (l, n, ...), and labels are not looked at."""
-        z0, z1 = embed_of_one_size(self, (view0, view1), is_apart=self.is_apart)
-        small = () if local is None else embed_of_one_size(self, local.unbind(), is_apart=self.is_apart)
-        return loss_across_ranks(self.loss, z0, z1, None, step, local=small)
-
-    def after_step(self, progress: float = 1.0) -> None:
-        """No part of it follows another."""
+        """The loss of embeddings, as ``forward`` has it."""
+        used = each_unknown_its_own(labels) if labels is not None and self.loss.uses_labels else None
+        return loss_across_ranks(self.loss, z0, z1, used, step, local=local)
 
 
 class TwoTowers(EmbeddingMethod):
@@ -158,14 +133,16 @@ class TwoTowers(EmbeddingMethod):
         self.second_backbone, self.second_projector = second_backbone, second_projector
         self.loss: Loss = loss  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def embed_views(self, view0: Tensor, view1: Tensor) -> tuple[Tensor, Tensor]:
+    def embed_views(self, view0: Tensor, view1: Tensor, *local: Tensor) -> tuple[Tensor, Tensor]:
         """What the loss compares: the embeddings of both kinds of sample."""
         # The encoders work in the precision of autocast, output map and loss in float32 at least.
         projected0 = encode(self.backbone, self.projector, view0, self.chunks)
         projected1 = encode(self.second_backbone, self.second_projector, view1, self.chunks)
         return to_embedding(self.output_map, projected0), to_embedding(self.output_map, projected1)
 
-    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+    def score(
+        self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, local: Sequence[Tensor] = ()
+    ) -> Tensor:
         """The loss of embeddings, as ``forward`` has it; labels are not looked at."""
         return loss_across_ranks(self.loss, z0, z1, None, step)
 
@@ -247,7 +224,9 @@ class Classification(OneEncoder):
     Source: ncl2024, section 6.
     """
 
-    def score(self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0) -> Tensor:
+    def score(
+        self, z0: Tensor, z1: Tensor, labels: Tensor | None = None, step: int = 0, local: Sequence[Tensor] = ()
+    ) -> Tensor:
         """The loss of embeddings, as ``forward`` has it.
 
         Raises:

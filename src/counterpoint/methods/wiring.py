@@ -19,14 +19,13 @@ from counterpoint.losses.distribution import SlicedLoss
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.catalogue import MethodEntry, method_named
 from counterpoint.methods.encoding import Chunks, Head
-from counterpoint.methods.joint import Classification, JointEmbedding, MultiCrop, TwoTowers
-from counterpoint.methods.predictive import Predictive
-from counterpoint.methods.queue import MomentumQueue, QueueContrast
+from counterpoint.methods.joint import Classification, JointEmbedding, TwoTowers
+from counterpoint.methods.target_branch import MomentumQueue, Predictive, QueueContrast
 from counterpoint.nn.encoders import build_encoder, feature_width
 from counterpoint.nn.heads import build_projector, check_subvector, perceptron
 from counterpoint.nn.synced_norm import batch_norm_layers
 
-Wiring = JointEmbedding | MultiCrop | MomentumQueue | Predictive | TwoTowers | Classification
+Wiring = JointEmbedding | MomentumQueue | Predictive | TwoTowers | Classification
 
 # Backbone and projector have seed and seed + 1.
 PREDICTOR_SEED, QUEUE_SEED, SECOND_SEED, CLASSIFIER_SEED = 2, 3, 4, 5
@@ -182,7 +181,7 @@ def loss_of(
     return loss
 
 
-def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> JointEmbedding | MultiCrop:
+def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> JointEmbedding:
     loss = loss_of(settings, parts.loss, num_classes=parts.num_classes)
     if settings.views.local_crops:
         assert isinstance(loss, SlicedLoss)
@@ -197,7 +196,6 @@ def _joint(settings: TrainSettings, entry: MethodEntry, parts: MethodParts) -> J
             raise UsageError(f"local views: {error}; {remedy}") from None
         if width != parts.width:
             raise UsageError(f"local views have {width} features, and whole ones {parts.width}; {remedy}")
-        return MultiCrop(parts.backbone, parts.head, loss, **_passes(settings))
     return JointEmbedding(parts.backbone, parts.head, loss, **_passes(settings))
 
 

@@ -1,5 +1,5 @@
 """From run folders to one self-contained HTML page."""
 
-from counterpoint.core.callable_package import call_as
+from counterpoint.core.catalogues import call_as
 
 call_as(__name__, "page.report")

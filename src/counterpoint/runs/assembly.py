@@ -15,7 +15,7 @@ from counterpoint.engine.placement import Placement
 from counterpoint.kernels.select import Choice, recording
 from counterpoint.losses.loss import Loss
 from counterpoint.losses.pair_loss import PairLoss
-from counterpoint.methods.queue import QueueContrast
+from counterpoint.methods.target_branch import QueueContrast
 from counterpoint.methods.wiring import Head, MethodParts, build_method
 from counterpoint.nn.encoders import IDENTITY, feature_width
 from counterpoint.nn.heads import OutputMap

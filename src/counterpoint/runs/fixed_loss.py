@@ -17,9 +17,8 @@ from counterpoint.diagnostics.curvature.hessian_products import CoupledLoss, Inp
 from counterpoint.engine.job import TrainingJob
 from counterpoint.evaluation.features import VIEW_EPOCH
 from counterpoint.losses.loss import Loss
-from counterpoint.methods.joint import Classification, EmbeddingMethod, MultiCrop
-from counterpoint.methods.predictive import Predictive
-from counterpoint.methods.queue import MomentumQueue
+from counterpoint.methods.joint import Classification, EmbeddingMethod
+from counterpoint.methods.target_branch import MomentumQueue, Predictive
 from counterpoint.nn.synced_norm import batch_norm_layers
 from counterpoint.runs.curvature_record import CurvatureSettings
 
@@ -157,7 +156,7 @@ def _with_hessian(job: TrainingJob) -> tuple[EmbeddingMethod | Predictive | Mome
 
     Where there are targets without gradient, that is the loss beside these targets, which the next step moves.
     """
-    if isinstance(job.method, MultiCrop):
+    if job.settings.views.local_crops:
         raise UsageError("curvature is that of a loss of two views, and this run has local ones (views.local_crops)")
     loss = job.method.loss
     assert isinstance(loss, Loss)

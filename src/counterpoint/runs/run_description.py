@@ -20,7 +20,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.core.validation import dump_yaml, leaves, read_yaml_mapping
 from counterpoint.data.order import is_thinned
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.methods.queue import QueueContrast
+from counterpoint.methods.target_branch import QueueContrast
 from counterpoint.runs.active_settings import without_idle
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.recipes import reasons_of, recipe_named

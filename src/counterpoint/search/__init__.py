@@ -1,5 +1,5 @@
 """Search: the embeddings of a run, asked by picture, row or name, with the reason of every hit."""
 
-from counterpoint.core.callable_package import call_as
+from counterpoint.core.catalogues import call_as
 
 call_as(__name__, "searching.search")
