@@ -201,11 +201,9 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
 def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
     """Sum of q'(u) u, the value of lines through the corner that are nowhere above the hinge: slopes are in [0, 1]."""
     assert isinstance(smooth.rows, SeparableRows)
-    record = smooth.rows.record
-    u_CC = record.scale * (gram_CC - float(record.is_gap)) + record.margin
     # f r q'(u): the slope for a cosine has the factor scale
-    slope_CC = smooth.rows.at(gram_CC).slope_CC / record.scale
-    return float(smooth.anchor_weights_C @ (slope_CC * u_CC).sum(dim=1))
+    slope_CC = smooth.rows.at(gram_CC).slope_CC / smooth.rows.record.scale
+    return float(smooth.anchor_weights_C @ (slope_CC * smooth.rows.scores(gram_CC)).sum(dim=1))
 
 
 def _short_of(tolerance: float, gap: float) -> str:
