@@ -14,8 +14,7 @@ from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import render, report
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimension_words, dimensions_section, kinds_of
-from counterpoint.report.sections.map_drawing import Drawn, Groups, class_groups, layouts_of, still_map
-from counterpoint.report.sections.map_section import map_section
+from counterpoint.report.sections.map_section import Drawn, Groups, class_groups, layouts_of, map_section, still_map
 from counterpoint.runs.sample_collection import collect
 from kept_samples import embedded, keep_samples, toy_source
 

@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels
+from counterpoint.report.charts.chart_frame import (
+    Axis,
+    ChartText,
+    Frame,
+    decade_axis,
+    evenly_chosen,
+    linear_axis,
+    percent_axis,
+    spread_labels,
+)
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.line_chart import Line, Reference, line_chart, step_area
 from counterpoint.report.charts.series_style import Style
-from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis, percent_axis
 from counterpoint.report.run_record import Histogram
 from counterpoint.report.sections.pairs_section import separation
 

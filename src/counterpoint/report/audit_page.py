@@ -5,12 +5,11 @@ from itertools import pairwise
 
 from counterpoint.audit.audit_record import Audit, DuplicateGroup, Observation
 from counterpoint.core.terminal_text import hide_folders, printable
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
+from counterpoint.report.charts.chart_frame import ChartText, Frame, linear_axis, percent_axis, svg
 from counterpoint.report.charts.figures import HALF, data_table, figure, panels
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.line_chart import step_area
 from counterpoint.report.charts.series_style import Style, badge
-from counterpoint.report.charts.ticks import linear_axis, percent_axis
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.wording import percent

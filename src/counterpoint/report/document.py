@@ -2,13 +2,12 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from counterpoint.core.errors import RunError
-from counterpoint.core.files import write_text
 from counterpoint.report.markup import Child, Markup, element, join
 
 # Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
@@ -49,7 +48,6 @@ class PageKind:
         generator: the tag by which an earlier page is known.
         styles: style sheets of this package.
         scripts: scripts of this package, run in their order; without one, the page's policy forbids any.
-        head: further elements of the head.
     """
 
     name: str
@@ -57,7 +55,6 @@ class PageKind:
     generator: Markup
     styles: Sequence[str] = ("style.css",)
     scripts: Sequence[str] = ()
-    head: Markup | None = None
 
 
 def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection]) -> Markup:
@@ -93,23 +90,6 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
         element("p", facts, class_="facts"),
         class_="masthead",
     )
-
-
-def write_page(kind: PageKind, out: str | Path, render: Callable[[], Markup]) -> Path:
-    """Write a page; an earlier one of its kind is replaced.
-
-    Args:
-        kind: of the page.
-        out: HTML file.
-        render: makes the page, once its place is known to be free.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(kind, target)
-    write_text(target, render())
-    return target
 
 
 def check_target(kind: PageKind, target: Path) -> None:
@@ -163,7 +143,6 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
         element("title", title),
         element("link", rel="icon", href=f"data:image/svg+xml;base64,{_base64(ICON.encode())}"),
         element("style", style),
-        kind.head,
     )
 
 

@@ -94,12 +94,11 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
     return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
 
 
-def missing(run: RunRecord, what: str, verb: str, flag: str = "") -> Markup:
-    """Say what a run does not have yet, why if that is known, and which command or call makes it, with which flag."""
+def missing(run: RunRecord, what: str, verb: str) -> Markup:
+    """Say what a run does not have yet, why if that is known, and which command or call makes it."""
     # The command line cannot name an array in memory.
     needs_array = run.is_on_array and verb in ("evaluate", "diagnose")
-    asked = f", {flag.removeprefix('--')}=True" if flag else ""
-    command = f"cp.{verb}(run, data=X{asked})" if needs_array else f"counterpoint {verb} {run.path} {flag}".rstrip()
+    command = f"cp.{verb}(run, data=X)" if needs_array else f"counterpoint {verb} {run.path}"
     why = sentence(run.gaps.get(verb, ""))
     opening = " ".join(filter(None, (what, why, "Once that is solved, run " if why else "Run ")))
     return element(
@@ -107,9 +106,9 @@ def missing(run: RunRecord, what: str, verb: str, flag: str = "") -> Markup:
     )
 
 
-def absences(runs: Sequence[RunRecord], what: str, verb: str, flag: str = "") -> list[Markup]:
+def absences(runs: Sequence[RunRecord], what: str, verb: str) -> list[Markup]:
     """Say for each of some runs what it lacks and which command makes it."""
-    return [missing(run, f"{run.name} has no {what} yet.", verb, flag) for run in runs]
+    return [missing(run, f"{run.name} has no {what} yet.", verb) for run in runs]
 
 
 def columns(items: Sequence[Child]) -> Markup:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.charts.chart_frame import ChartText, svg, text, text_width
+from counterpoint.report.charts.chart_frame import Axis, ChartText, svg, text, text_width
 from counterpoint.report.charts.series_style import Style, marker
-from counterpoint.report.charts.ticks import Axis
 from counterpoint.report.markup import Markup, coordinate, element, join
 
 STEP = 19.0  # between intervals of one row

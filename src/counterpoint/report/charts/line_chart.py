@@ -10,10 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels, svg, text, text_width
+from counterpoint.report.charts.chart_frame import (
+    Axis,
+    ChartText,
+    Frame,
+    evenly_chosen,
+    spread_labels,
+    svg,
+    text,
+    text_width,
+)
 from counterpoint.report.charts.figures import Draw
 from counterpoint.report.charts.series_style import Style, marker
-from counterpoint.report.charts.ticks import Axis, evenly_chosen
 from counterpoint.report.markup import Markup, coordinate, element, join
 
 MAX_VERTICES = 400

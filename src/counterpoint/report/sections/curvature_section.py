@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from counterpoint.core.terminal_text import printable
 from counterpoint.diagnostics.curvature.spectrum_records import Mass
-from counterpoint.report.charts.chart_frame import ChartText
+from counterpoint.report.charts.chart_frame import ChartText, evenly_chosen, linear_axis
 from counterpoint.report.charts.figures import data_table, figure, panel_width, readings
 from counterpoint.report.charts.line_chart import Line, Reference, line_drawing
 from counterpoint.report.charts.series_style import Style, run_title
-from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section

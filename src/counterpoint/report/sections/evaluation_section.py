@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from counterpoint.core.metric import KEEPING, Metric, Unit, in_condition, is_apart
 from counterpoint.core.run_records import EvaluationRow, corruption_means
-from counterpoint.report.charts.chart_frame import ChartText
+from counterpoint.report.charts.chart_frame import ChartText, percent_axis
 from counterpoint.report.charts.figures import absences, data_table, figure, readings
 from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
-from counterpoint.report.charts.ticks import percent_axis
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section

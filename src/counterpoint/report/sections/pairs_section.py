@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from counterpoint.diagnostics.evidence import HeldOutRecord
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
+from counterpoint.report.charts.chart_frame import Axis, ChartText, Frame, linear_axis, percent_axis, svg
 from counterpoint.report.charts.figures import absences, data_table, figure, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import step_area
 from counterpoint.report.charts.series_style import run_style, run_tag
-from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.sections import Section

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoint.core.metric import Metric
-from counterpoint.report.charts.chart_frame import ChartText
+from counterpoint.report.charts.chart_frame import Axis, ChartText, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import (
     MAX_POINTS,
@@ -18,7 +18,6 @@ from counterpoint.report.charts.line_chart import (
     spectrum_band,
 )
 from counterpoint.report.charts.series_style import place_style, run_tag
-from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from counterpoint.core.run_records import EpochRecord
-from counterpoint.report.charts.chart_frame import ChartText
+from counterpoint.report.charts.chart_frame import Axis, ChartText, evenly_chosen, linear_axis
 from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
 from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, Reference, line_drawing
 from counterpoint.report.charts.series_style import Style, run_style, run_tag
-from counterpoint.report.charts.ticks import Axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section

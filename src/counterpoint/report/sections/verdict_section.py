@@ -9,9 +9,9 @@ from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.gain import CLASSIFIERS, LEARNED, gains
 from counterpoint.evaluation.map_samples import NOBODY, Collection
+from counterpoint.report.charts.chart_frame import evenly_chosen
 from counterpoint.report.charts.figures import columns, data_table, missing
 from counterpoint.report.charts.series_style import badge, run_tag, run_title, severity
-from counterpoint.report.charts.ticks import evenly_chosen
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
 from counterpoint.report.run_record import RunRecord
