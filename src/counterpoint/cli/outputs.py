@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from counterpoint.core.errors import CounterpointError, RunError
-from counterpoint.core.files import finite_or_null, write_text
+from counterpoint.core.files import finite_or_null
 from counterpoint.core.ranks import read_ranks
 from counterpoint.core.run import Run, SeedRuns
 from counterpoint.core.terminal_text import shown, shown_lines
@@ -75,14 +75,14 @@ def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
     """
     if out is None:
         return lambda found: None
-    from counterpoint.report.document import check_target  # deferred: loads NumPy and Pillow
+    from counterpoint.report.document import check_target, write_page  # deferred: loads NumPy and Pillow
 
     module, target = import_module(f"counterpoint.report.{name}_page"), Path(out)
     kind, render = getattr(module, f"{name.upper()}_PAGE"), getattr(module, f"render_{name}")
     check_target(kind, target)
     if not target.parent.is_dir():
         raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
-    return lambda found: write_text(target, render(found))
+    return lambda found: write_page(target, render(found))
 
 
 def health_code(level: str, fail_on: Level | None) -> int:

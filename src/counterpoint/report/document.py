@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 
 from counterpoint.core.errors import RunError
+from counterpoint.core.files import write_text
 from counterpoint.report.markup import Child, Markup, element, join
 
 # Two crossing lines, in the blue and the vermilion of Okabe and Ito's palette.
@@ -90,6 +91,12 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
         element("p", facts, class_="facts"),
         class_="masthead",
     )
+
+
+def write_page(target: Path, page: Markup) -> Path:
+    """Write a page to a place that was checked; returns the place."""
+    write_text(target, page)
+    return target
 
 
 def check_target(kind: PageKind, target: Path) -> None:

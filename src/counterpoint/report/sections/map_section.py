@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterpoint.evaluation.map_samples import PLACES, Collection
-from counterpoint.report.charts.figures import absences, choice, data_table
-from counterpoint.report.charts.series_style import RUN_SIGNS, run_title
+from counterpoint.report.charts.figures import RUN_SIGNS, absences, choice, data_table, run_title
 from counterpoint.report.map_layout import GRID, on_grid
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
@@ -102,10 +101,7 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
     if not known:
         return join(absent)
     pictures = pictures_of(runs, step)
-    maps = [
-        join(run_title(run.name, run.order, len(runs)), _map(run, layouts_of(run), pictures.get(run.order)))
-        for run in known
-    ]
+    maps = [join(run_title(run, len(runs)), _map(run, layouts_of(run), pictures.get(run.order))) for run in known]
     how_to_use = element("p", HOW_TO_USE, class_="note needs-script")
     limits = element("p", LIMITS, class_="protocol")
     return join(_search(), maps, how_to_use, limits, absent)
