@@ -7,8 +7,7 @@ from pathlib import Path
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.files import write_text
-from counterpoint.report.charts.figures import columns, data_table
-from counterpoint.report.charts.series_style import GLYPHS
+from counterpoint.report.charts.figures import GLYPHS, columns, data_table
 from counterpoint.report.document import PageKind, PageSection, check_target, document, plain_header
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.wording import number, percent

@@ -8,21 +8,23 @@ from page_scan import scan_without_script
 import counterpoint as cp
 from audit.planted_faults import plant, save_clean
 from counterpoint.audit.audit_record import Audit, Observation, Passport
-from counterpoint.report.audit_page import AUDIT_PAGE, render_audit
-from counterpoint.report.document import write_page
+from counterpoint.cli.outputs import page_writer
+from counterpoint.report.audit_page import render_audit
 
 
 def test_the_page_shows_what_was_found(tmp_path: Path, rng: np.random.Generator) -> None:
     plant(save_clean(tmp_path / "photos", rng, 8), rng)
     found = cp.audit(tmp_path / "photos", quiet=True)
-    page = write_page(AUDIT_PAGE, tmp_path / "audit.html", lambda: render_audit(found)).read_text(encoding="utf-8")
+    out = tmp_path / "audit.html"
+    page_writer(str(out), "audit")(found)
+    page = out.read_text(encoding="utf-8")
     assert all(each.title in page for each in found.observations if "(" not in each.title)
     assert "cats/recompressed.jpg" in page
     assert page.count("data:image/jpeg;base64,") >= 8
     assert "<script" not in page
     assert str(tmp_path) not in page  # folders of the user's are not told
     assert len(page) < 2 << 20
-    write_page(AUDIT_PAGE, tmp_path / "audit.html", lambda: render_audit(found))  # an earlier page is replaced
+    page_writer(str(out), "audit")(found)  # an earlier page is replaced
 
 
 def test_it_begins_with_an_answer_and_how_large_classes_are() -> None:

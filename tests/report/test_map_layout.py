@@ -7,7 +7,6 @@ import pytest
 
 from counterpoint.core.files import write_json
 from counterpoint.core.rundir import RunFolder
-from counterpoint.engine.progress import Reporter
 from counterpoint.report import map_layout
 from counterpoint.report.map_layout import BOTH_UP_TO, make_map, read_map, tsne_layout, tsne_places
 from counterpoint.runs.sample_collection import collect
@@ -28,7 +27,7 @@ def kept(path: Path, values: np.ndarray) -> RunFolder:
 
 
 def test_samples_of_a_group_lie_together(tmp_path: Path) -> None:
-    made = make_map(kept(tmp_path, groups()), Reporter(quiet=True))
+    made = make_map(kept(tmp_path, groups()), quiet=True)
     assert made is not None
     layout = made.tsne["embedding"]
     points, group = np.array([layout.x, layout.y]).T, np.arange(60) % 3
@@ -41,27 +40,27 @@ def test_samples_of_a_group_lie_together(tmp_path: Path) -> None:
 
 def test_principal_components_of_a_plane_keep_every_neighbour(tmp_path: Path) -> None:
     angles = np.linspace(0, 1, 40) ** 2
-    made = make_map(kept(tmp_path, np.stack([np.cos(angles), np.sin(angles)], 1)), Reporter(quiet=True))
+    made = make_map(kept(tmp_path, np.stack([np.cos(angles), np.sin(angles)], 1)), quiet=True)
     assert made is not None
     assert made.pca_trustworthiness["embedding"] == pytest.approx(1.0)
 
 
 def test_a_map_is_made_once_and_is_the_same_when_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = kept(tmp_path, groups())
-    first = make_map(folder, Reporter(quiet=True))
+    first = make_map(folder, quiet=True)
     content = folder.map_layout.read_bytes()
     folder.map_layout.unlink()
-    make_map(folder, Reporter(quiet=True))
+    make_map(folder, quiet=True)
     assert folder.map_layout.read_bytes() == content
     monkeypatch.setattr(map_layout, "tsne_layout", lambda scores: pytest.fail("made again"))
-    assert make_map(folder, Reporter(quiet=True)) == first
+    assert make_map(folder, quiet=True) == first
 
 
 @pytest.mark.parametrize(
     "values", [np.eye(5), np.ones((20, 4)), np.zeros((20, 4)), np.ones((1, 1))], ids=["five", "equal", "silent", "one"]
 )
 def test_where_neighbours_say_nothing_no_map_is_made(tmp_path: Path, values: np.ndarray) -> None:
-    made = make_map(kept(tmp_path, values), Reporter(quiet=True))
+    made = make_map(kept(tmp_path, values), quiet=True)
     assert made is not None
     assert not made.tsne
     assert set(made.pca_trustworthiness.values()) == {None}
@@ -77,7 +76,7 @@ def test_of_many_samples_the_embedding_alone_is_laid_out() -> None:
 
 
 def test_nothing_is_made_of_nothing(tmp_path: Path) -> None:
-    assert make_map(RunFolder(tmp_path), Reporter(quiet=True)) is None
+    assert make_map(RunFolder(tmp_path), quiet=True) is None
 
 
 @pytest.mark.parametrize("num", [8, 9, 31])

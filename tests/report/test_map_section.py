@@ -9,13 +9,11 @@ from page_scan import scan
 from run_folders import ATTACK, Samples, dense_embedding, sparse_embedding, toy_samples, write_run
 
 from counterpoint.core.rundir import RunFolder
-from counterpoint.engine.progress import Reporter
 from counterpoint.report.map_layout import make_map
 from counterpoint.report.page import render, report
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections.dimensions_section import dimension_words, dimensions_section, kinds_of
-from counterpoint.report.sections.map_drawing import Drawn, Groups, class_groups, layouts_of, still_map
-from counterpoint.report.sections.map_section import map_section
+from counterpoint.report.sections.map_section import Drawn, Groups, class_groups, layouts_of, map_section, still_map
 from counterpoint.runs.sample_collection import collect
 from kept_samples import embedded, keep_samples, toy_source
 
@@ -27,7 +25,7 @@ def with_samples(path: Path, toy: Samples, values: np.ndarray, *, method: str = 
     write_run(path, toy, values, method=method, num_epochs=2)
     keep_samples(path, collect(toy_source(toy.images, toy.labels, toy.names, toy.class_names), **embedded(values)))
     if has_map:
-        make_map(RunFolder(path), Reporter(quiet=True))
+        make_map(RunFolder(path), quiet=True)
     return path
 
 

@@ -9,11 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoint.report.charts.chart_frame import ChartText, Frame, spread_labels
-from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
-from counterpoint.report.charts.line_chart import Line, Reference, line_chart, step_area
-from counterpoint.report.charts.series_style import Style
-from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis, percent_axis
+from counterpoint.report.charts.chart_frame import (
+    Axis,
+    ChartText,
+    Frame,
+    decade_axis,
+    evenly_chosen,
+    linear_axis,
+    percent_axis,
+    spread_labels,
+)
+from counterpoint.report.charts.drawings import (
+    IntervalGroup,
+    IntervalRow,
+    Line,
+    Reference,
+    interval_drawing,
+    line_drawing,
+    step_area,
+)
+from counterpoint.report.charts.figures import Style
 from counterpoint.report.run_record import Histogram
 from counterpoint.report.sections.pairs_section import separation
 
@@ -98,26 +113,27 @@ def test_labels_keep_their_distance_when_there_is_room(wanted):
 @pytest.mark.parametrize("loss", [[5.0], [3.0, 3.0, 3.0], [5.0, None, 4.0], [None, None], list(np.linspace(6, 2, 500))])
 def test_line_chart_of_odd_curves(loss):
     epochs = [float(place + 1) for place in range(len(loss))]
-    frame = Frame(400, 200, linear_axis("epoch", epochs, is_whole=True), linear_axis("loss", [*loss, 6.0]), right=60)
-    drawing = line_chart(frame, WORDS, [Line("curve", epochs, loss, Style("c1", "7 3"))], [Reference("chance 6", 6.0)])
+    axes = linear_axis("epoch", epochs, is_whole=True), linear_axis("loss", [*loss, 6.0])
+    lines, levels = [Line("curve", epochs, loss, Style("c1", "7 3"))], [Reference("chance 6", 6.0)]
+    drawing = line_drawing(WORDS, axes, lines, levels)(400)
     texts = [node.text for node in assert_drawing(drawing).iter("text")]
     assert ("curve" in texts) == any(value is not None for value in loss)
 
 
 def test_a_gap_breaks_the_line():
-    frame = Frame(400, 200, linear_axis("x", [1.0, 4.0]), linear_axis("y", [0.0, 3.0]))
-    drawing = line_chart(frame, WORDS, [Line("", [1.0, 2.0, 3.0, 4.0], [0.0, 1.0, None, 3.0], Style("c1"))])
+    axes = linear_axis("x", [1.0, 4.0]), linear_axis("y", [0.0, 3.0])
+    drawing = line_drawing(WORDS, axes, [Line("", [1.0, 2.0, 3.0, 4.0], [0.0, 1.0, None, 3.0], Style("c1"))])(400)
     path = next(node for node in assert_drawing(drawing).iter("path") if "line" in node.get("class", ""))
     assert path.get("d", "").count("M") == 2
 
 
 @pytest.mark.parametrize("width", [330.0, 620.0])
-def test_interval_chart_draws_every_interval(width):
+def test_interval_drawing_draws_every_interval(width):
     interval = (0.9, 0.95, 0.98, Style("c1"))
     groups = [
         IntervalGroup("kNN", [IntervalRow("representation", [interval, interval]), IntervalRow("pixels", [interval])])
     ]
-    root = assert_drawing(interval_chart(width, percent_axis("accuracy", [0.9, 0.98]), groups, WORDS))
+    root = assert_drawing(interval_drawing(percent_axis("accuracy", [0.9, 0.98]), groups, WORDS)(width))
     assert len([node for node in root.iter("path") if "whisker" in node.get("class", "")]) == 3
 
 

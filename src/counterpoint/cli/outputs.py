@@ -82,7 +82,7 @@ def page_writer(out: str | None, name: str) -> Callable[[Any], Path | None]:
     check_target(kind, target)
     if not target.parent.is_dir():
         raise RunError(f"cannot write {target}: {target.parent} is not a folder; make it first or choose another --out")
-    return lambda found: write_page(kind, target, lambda: render(found))
+    return lambda found: write_page(target, render(found))
 
 
 def health_code(level: str, fail_on: Level | None) -> int:

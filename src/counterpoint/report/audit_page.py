@@ -5,12 +5,9 @@ from itertools import pairwise
 
 from counterpoint.audit.audit_record import Audit, DuplicateGroup, Observation
 from counterpoint.core.terminal_text import hide_folders, printable
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
-from counterpoint.report.charts.figures import HALF, data_table, figure, panels
-from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
-from counterpoint.report.charts.line_chart import step_area
-from counterpoint.report.charts.series_style import Style, badge
-from counterpoint.report.charts.ticks import linear_axis, percent_axis
+from counterpoint.report.charts.chart_frame import ChartText, linear_axis, percent_axis
+from counterpoint.report.charts.drawings import IntervalGroup, IntervalRow, histogram_drawing, interval_drawing
+from counterpoint.report.charts.figures import HALF, Style, badge, data_table, figure, panels
 from counterpoint.report.document import PageKind, PageSection, document, plain_header
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.wording import percent
@@ -50,7 +47,7 @@ def _verdict(found: Audit) -> Markup:
     worst = found.observations[0] if found.observations else None
     told = element("p", badge(found.level), " ", prose(worst.title if worst else "Nothing to remark."), class_="lede")
     remedy = element("p", element("strong", "Try: "), prose(worst.remedy)) if worst and worst.remedy else None
-    charts = [chart for chart in (_class_sizes(found), _widths(found), _told_by(found)) if chart is not None]
+    charts = list(filter(None, (_class_sizes(found), _widths(found), _told_by(found))))
     return join(element("p", ANSWERS[found.level], class_="word"), told, remedy, panels(charts) if charts else None)
 
 
@@ -86,22 +83,14 @@ def _told_by(found: Audit) -> Markup | None:
     axis = percent_axis("right, in held-out folds", [0.0, *ends])
     group, words = IntervalGroup("", rows), ChartText(title, "")
     chance = max(cue.majority or 0.0 for cue in known)
-
-    def draw(width: float) -> Markup:
-        return interval_chart(width, axis, [group], words, zero=chance)
-
+    draw = interval_drawing(axis, [group], words, zero=chance)
     return figure(title, f"The line is chance, {percent(chance)}; far right of it is a shortcut.", draw, HALF, None)
 
 
 def _histogram(title: str, axes: tuple[str, str], edges: Sequence[float], heights: Sequence[float]) -> Markup:
     x_axis = linear_axis(axes[0], [edges[0], edges[-1]], is_whole=True)
     y_axis = linear_axis(axes[1], [0.0, *heights])
-
-    def draw(width: float) -> Markup:
-        frame = Frame(width, 240, x_axis, y_axis)
-        area = step_area(frame, edges, heights, "area c1")
-        return svg((width, frame.height), ChartText(title, ""), frame.axes(), area, class_="chart")
-
+    draw = histogram_drawing(ChartText(title, ""), 240, (x_axis, y_axis), edges, [(heights, "area c1")])
     return figure(title, "", draw, HALF, None)
 
 
@@ -119,11 +108,9 @@ def _observation(each: Observation, found: Audit, *, is_first: bool) -> Markup:
 def _pictures(each: Observation, found: Audit) -> Markup | None:
     """Thumbnails: a block for each group of copies, or one row."""
     if each.groups:
-        blocks = [_group(group, found) for group in each.groups[:MOST_GROUPS]]
-        kept = [block for block in blocks if block is not None]
+        kept = list(filter(None, (_group(group, found) for group in each.groups[:MOST_GROUPS])))
         return element("div", kept, class_="concepts") if kept else None
-    row = [_picture(name, found, words) for name, words in each.said[:PER_ROW]]
-    shown = [picture for picture in row if picture is not None]
+    shown = list(filter(None, (_picture(name, found, words) for name, words in each.said[:PER_ROW])))
     return element("div", shown, class_="thumbs") if shown else None
 
 

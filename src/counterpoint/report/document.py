@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -49,7 +49,6 @@ class PageKind:
         generator: the tag by which an earlier page is known.
         styles: style sheets of this package.
         scripts: scripts of this package, run in their order; without one, the page's policy forbids any.
-        head: further elements of the head.
     """
 
     name: str
@@ -57,7 +56,6 @@ class PageKind:
     generator: Markup
     styles: Sequence[str] = ("style.css",)
     scripts: Sequence[str] = ()
-    head: Markup | None = None
 
 
 def document(kind: PageKind, title: str, top: Child, parts: Sequence[PageSection]) -> Markup:
@@ -95,20 +93,9 @@ def plain_header(brand: str, title: str, facts: str) -> Markup:
     )
 
 
-def write_page(kind: PageKind, out: str | Path, render: Callable[[], Markup]) -> Path:
-    """Write a page; an earlier one of its kind is replaced.
-
-    Args:
-        kind: of the page.
-        out: HTML file.
-        render: makes the page, once its place is known to be free.
-
-    Raises:
-        RunError: ``out`` cannot be written, or is something else than such a page.
-    """
-    target = Path(out)
-    check_target(kind, target)
-    write_text(target, render())
+def write_page(target: Path, page: Markup) -> Path:
+    """Write a page to a place that was checked; returns the place."""
+    write_text(target, page)
     return target
 
 
@@ -163,7 +150,6 @@ def _head(kind: PageKind, title: str, script: Markup | None) -> Markup:
         element("title", title),
         element("link", rel="icon", href=f"data:image/svg+xml;base64,{_base64(ICON.encode())}"),
         element("style", style),
-        kind.head,
     )
 
 

@@ -6,7 +6,7 @@ The file names the collection that it was made of, and has its own seal. Loads w
 # N samples of the map, K principal components
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import Figure, Listed, Record, read_record
 from counterpoint.core.rundir import RunFolder
 from counterpoint.evaluation.map_samples import PLACES, Collection, Whole, read_collection
-
-if TYPE_CHECKING:
-    from counterpoint.engine.progress import Reporter
 
 GRID = 4095  # largest position on a map
 FEWEST = 8  # samples below which neighbours on a map say nothing
@@ -78,12 +75,12 @@ def on_grid(points_N2: NDArray[np.floating]) -> Whole:
     return np.rint((points_N2 - (low_2 + high_2) / 2) / extent * GRID + GRID / 2).clip(0, GRID).astype(np.int64)
 
 
-def make_map(folder: RunFolder, reporter: "Reporter") -> MapRecord | None:
+def make_map(folder: RunFolder, *, quiet: bool) -> MapRecord | None:
     """Lay out the map of a run, unless that was done of the same collection.
 
     Args:
         folder: the run; ``map.json`` is written there.
-        reporter: shows progress.
+        quiet: show no progress.
 
     Returns:
         The record; None where ``diagnose`` has kept no samples.
@@ -91,16 +88,17 @@ def make_map(folder: RunFolder, reporter: "Reporter") -> MapRecord | None:
     Raises:
         RunError: a damaged file, or the disk refuses.
     """
-    from counterpoint.core.thread_parts import one_thread  # deferred: loads torch, and a map may be there
-
     known = read_collection(folder)
     earlier = read_map(folder, known)
     if known is None or earlier is not None:
         return earlier
+    from counterpoint.core.thread_parts import one_thread  # deferred: loads torch, and a map may be there
+    from counterpoint.engine.progress import Reporter  # deferred: likewise
+
     places = tsne_places(known)
     tsne, pca = {}, {}
     with (
-        reporter.bar(f"laying out a map of {len(known):,} samples", len(PLACES) + len(places)) as advance,
+        Reporter(quiet=quiet).bar(f"laying out a map of {len(known):,} samples", len(PLACES) + len(places)) as advance,
         one_thread(),
     ):
         for place in PLACES:

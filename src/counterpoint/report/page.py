@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from counterpoint.core.errors import CounterpointError, RunError, UsageError, first_line
-from counterpoint.core.files import write_text
 from counterpoint.core.run import Run, as_run, display_names, listed
 from counterpoint.core.rundir import RunFolder
-from counterpoint.evaluation.map_samples import read_collection
-from counterpoint.report.charts.series_style import MAX_RUNS, run_tag
-from counterpoint.report.document import PageKind, PageSection, check_target, document
-from counterpoint.report.map_layout import make_map, read_map
+from counterpoint.report.charts.figures import MAX_RUNS, run_tag
+from counterpoint.report.document import PageKind, PageSection, check_target, document, write_page
+from counterpoint.report.map_layout import make_map
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord, read_run
 from counterpoint.report.sections import Section, all_sections
@@ -58,7 +56,11 @@ def report(
     known = [as_run(run) for run in listed(runs)]
     folders = [run.path for run in known]
     _check(folders)
-    target = default_place(folders) if out is None else Path(out)
+    if out is not None:
+        target = Path(out)
+    else:  # of the parents of several runs, so that the page does not go into one of them
+        places = [folder.resolve().parent for folder in folders] if len(folders) > 1 else folders
+        target = Path(os.path.commonpath(places)) / RunFolder(folders[0]).report.name
     # Refuse before the work: what a run lacks takes long to make.
     check_target(RUN_PAGE, target)
     gaps = [{} for _ in known] if bare else complete(known, quiet=quiet)
@@ -67,8 +69,7 @@ def report(
         for order, (folder, name) in enumerate(zip(folders, display_names(folders), strict=True))
     )
     # The page is written whole, after everything was read: a damaged file leaves an earlier page as it is.
-    write_text(target, render(records))
-    return target
+    return write_page(target, render(records))
 
 
 def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
@@ -80,14 +81,6 @@ def render(runs: Sequence[RunRecord], max_bytes: int = MAX_BYTES) -> Markup:
         if len(page.encode()) <= max_bytes:
             break
     return page
-
-
-def default_place(folders: Sequence[Path]) -> Path:
-    """Choose where the report goes: into the run folder, or into the folder that holds all runs."""
-    if len(folders) == 1:
-        return RunFolder(folders[0]).report
-    # Of the parents, so that the page does not go into one of the runs.
-    return Path(os.path.commonpath([folder.resolve().parent for folder in folders])) / "report.html"
 
 
 def _check(folders: Sequence[Path]) -> None:
@@ -113,13 +106,14 @@ def _page(runs: Sequence[RunRecord], step: int) -> Markup:
 
 def _drawn(section: Section, runs: Sequence[RunRecord], step: int) -> PageSection:
     """Draw a section; all but the first fold under their question and its answer."""
-    content = section.at(step)(runs)
+    content = (section.fill, *section.smaller)[min(step, len(section.smaller))](runs)
     if section.answer is None:
         return PageSection(section.name, section.title, section.question, content)
     told = [f"{section.answer(run) or 'Not measured yet'}." for run in runs]
-    tagged = [element("span", run_tag(run.name, run.order), " ", words) for run, words in zip(runs, told, strict=True)]
+    tagged = [element("span", run_tag(run), " ", words) for run, words in zip(runs, told, strict=True)]
     answer = told[0] if len(set(told)) == 1 else join(tagged)  # a text that all share is written once
-    is_open = len(runs) == 1 and section.opens(runs[0])  # of several runs each section is as high as all together
+    # Of several runs each section is as high as all together.
+    is_open = len(runs) == 1 and section.opens is not None and section.opens(runs[0])
     return PageSection(section.name, section.title, section.question, content, answer, is_open)
 
 
@@ -141,7 +135,7 @@ def _title(runs: Sequence[RunRecord]) -> Markup:
     """Name the runs, each with one line of facts."""
     if len(runs) == 1:
         return join(element("h1", element("bdi", runs[0].name)), element("p", _facts(runs[0]), class_="facts"))
-    lines = [element("li", run_tag(run.name, run.order), element("span", _facts(run), class_="facts")) for run in runs]
+    lines = [element("li", run_tag(run), element("span", _facts(run), class_="facts")) for run in runs]
     return join(element("h1", f"{NUMBER_WORDS[len(runs)]} runs, side by side"), element("ul", lines, class_="runs"))
 
 
@@ -186,9 +180,10 @@ def complete(runs: Sequence[Run], *, quiet: bool) -> list[Gaps]:
         Reporter(quiet=quiet).say(f"first, as the page needs it: {', '.join(first)} (--bare leaves it out)")
     for run, verbs, known in zip(runs, makes, gaps, strict=True):
         known.update({verb: why for verb in verbs if (why := _make(verb, run, quiet=quiet))})
-        collection = read_collection(run.folder)
-        if collection is not None and read_map(run.folder, collection) is None:
-            known.update(_lay_out(run.folder, quiet=quiet))
+        try:
+            make_map(run.folder, quiet=quiet)
+        except RunError as error:  # a folder that cannot be written: the page shows the principal components
+            known["report"] = f"The map could not be kept: {first_line(error)}."
     return gaps
 
 
@@ -199,17 +194,6 @@ def _untrained(folder: RunFolder, verbs: Sequence[str]) -> Gaps:
     status = folder.read_status().status
     why = f"There is no trained encoder to look at: the training is {status}; `counterpoint resume` continues it."
     return dict.fromkeys(verbs, why)
-
-
-def _lay_out(folder: RunFolder, *, quiet: bool) -> Gaps:
-    """Lay out the map; returns why that is not possible, if it is not."""
-    from counterpoint.engine.progress import Reporter  # deferred: see `complete`
-
-    try:
-        make_map(folder, Reporter(quiet=quiet))
-    except RunError as error:  # a folder that cannot be written: the page shows the principal components
-        return {"report": f"The map could not be kept: {first_line(error)}."}
-    return {}
 
 
 def _make(verb: str, run: Run, *, quiet: bool) -> str:

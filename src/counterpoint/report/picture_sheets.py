@@ -67,7 +67,7 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces
         runs: of the page.
         step: how often the page was shrunk.
     """
-    if SHARES[min(step, len(SHARES) - 1)] == 0:
+    if SHARES[step] == 0:
         return {}
     sheets = {run.order: run.collection.sheet for run in runs if run.collection and run.collection.sheet}
     contents = list(dict.fromkeys(sheet.content for sheet in sheets.values()))
@@ -77,7 +77,7 @@ def pictures_of(runs: Sequence[RunRecord], step: int) -> dict[int, PicturePlaces
 def drawn_sheets(pictures: dict[int, PicturePlaces], step: int) -> list[Markup]:
     """The large pictures, out of sight: what shows their parts refers to them."""
     unique = {found.name: found.sheet for found in pictures.values()}
-    return [_drawn(name, sheet, SHARES[min(step, len(SHARES) - 1)]) for name, sheet in unique.items()]
+    return [_drawn(name, sheet, SHARES[step]) for name, sheet in unique.items()]
 
 
 def _drawn(name: str, sheet: Sheet, share: float) -> Markup:
@@ -91,8 +91,9 @@ def _drawn(name: str, sheet: Sheet, share: float) -> Markup:
         smaller = picture.convert("RGB").resize((sheet.columns * side, num_rows * side), Image.Resampling.BOX)
         smaller.save(stream, "WEBP", quality=WEBP_QUALITY, method=4)
         content = stream.getvalue()
-    address = f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"
-    image = element("image", id=name, href=address, width=sheet.columns, height=num_rows, preserveAspectRatio="none")
+    image = element(
+        "image", id=name, href=_address(kind, content), width=sheet.columns, height=num_rows, preserveAspectRatio="none"
+    )
     return element(
         "svg",
         element("title", "Small pictures of the samples"),
@@ -125,4 +126,8 @@ def data_address(image: NDArray[np.uint8], max_side: int) -> str:
         # WebP has no grey.
         picture.convert("RGB").save(stream, "WEBP", quality=ONE_QUALITY, method=4)
         kind = "webp"
-    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    return _address(kind, stream.getvalue())
+
+
+def _address(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode('ascii')}"

@@ -88,11 +88,6 @@ class RunRecord:
         return self.settings.get("output.nonnegative", "none") != "none"
 
     @property
-    def is_on_array(self) -> bool:
-        """Whether it was trained on an array in memory, of which its folder holds no copy."""
-        return self.settings.get("data") == "array"
-
-    @property
     def samples(self) -> Collection:
         """The collection of a run that is known to have one."""
         assert self.collection is not None

@@ -63,14 +63,12 @@ def _asked(place: int, asked: Asked, addresses: Mapping[str, str]) -> Markup:
 def _hit(rank: int, hit: Hit, address: str | None) -> Markup:
     similar = f"cosine {hit.similarity:.3f}, above {percent(hit.random_below)} of random pairs"
     shared = element("ul", [_shared(each) for each in hit.concepts], class_="shared") if hit.concepts else None
-    return element(
-        "li",
-        _picture(address, hit.name),
-        element("p", f"{rank}. ", element("bdi", printable(hit.name)), class_="place"),
-        element("p", f"class {hit.label}, {similar}" if hit.label else similar, class_="facts"),
-        shared,
-        class_="hit",
-    )
+    return _item(address, hit.name, f"{rank}. ", f"class {hit.label}, {similar}" if hit.label else similar, shared)
+
+
+def _item(address: str | None, name: str, rank: str, facts: str, shared: Markup | None = None) -> Markup:
+    place = element("p", rank, element("bdi", printable(name)), class_="place")
+    return element("li", _picture(address, name), place, element("p", facts, class_="facts"), shared, class_="hit")
 
 
 def _shared(concept: SharedConcept) -> Markup:
@@ -97,13 +95,7 @@ def _group(place: int, group: CopyGroup, addresses: Mapping[str, str]) -> Markup
     split = ", trained on and held out" if group.crosses_split else ""
     title = f"Group {place}: {count(len(group.rows), 'sample')}, least cosine {group.least_similarity:.3f}{split}"
     items = [
-        element(
-            "li",
-            _picture(addresses.get(f"row-{row}"), name),
-            element("p", element("bdi", printable(name)), class_="place"),
-            element("p", f"row {number(row)}{f', {label}' if label else ''}", class_="facts"),
-            class_="hit",
-        )
+        _item(addresses.get(f"row-{row}"), name, "", f"row {number(row)}{f', {label}' if label else ''}")
         for row, name, label in zip(group.rows, group.names, group.labels, strict=True)
     ]
     return element("article", element("h3", title), element("ol", items, class_="hits"), class_="group")

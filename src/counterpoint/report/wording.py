@@ -118,14 +118,12 @@ def cosine(value: float | None) -> str:
     return ABSENT if value is None else f"{round(value, 2) + 0.0:.2f}".replace("-", MINUS)
 
 
-def duration(seconds: float | None) -> str:
+def duration(seconds: float) -> str:
     """Write a length of time.
 
     >>> [duration(s).replace(NO_BREAK, " ") for s in (0.42, 21.3, 130, 7320, 200000)]
     ['0.42 s', '21 s', '2 min 10 s', '2 h 2 min', '2 d 7 h']
     """
-    if seconds is None:
-        return ABSENT
     if seconds < 10:
         return f"{number(seconds, 2)}{NO_BREAK}s"
     # Rounded before it is divided: 59.6 s are 1 min, not 60 s.
@@ -156,13 +154,3 @@ def listing(parts: Sequence[str]) -> str:
     if len(parts) < 2:
         return "".join(parts)
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def sentence(text: str) -> str:
-    """Give text a capital and a full stop.
-
-    >>> sentence("the loss is flat")
-    'The loss is flat.'
-    """
-    text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".") if text else ""

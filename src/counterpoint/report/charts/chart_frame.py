@@ -1,13 +1,139 @@
-"""The frame of a chart: plot area, grid, ticks and titles, labels that do not run into each other, and a legend."""
+"""Axes with ticks at numbers a person would choose, and the frame of a chart: grid, titles, labels kept apart."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from counterpoint.report.charts.ticks import Axis
 from counterpoint.report.markup import Attribute, Child, Markup, coordinate, element, join
+from counterpoint.report.wording import MINUS, NO_BREAK, number, power_of_ten
 
+STEPS = (1.0, 2.0, 5.0, 10.0)
+NUM_DECADES = 6  # that an axis of logarithms labels, about
 CHARACTER_WIDTH = 6.4  # mean width of a character in the 12 px chart font
 LINE_HEIGHT = 15.0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a chart: its title, its range (low < high) and its ticks as (value, label)."""
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+
+    def fraction(self, value: float) -> float:
+        """Place a value between 0 (low) and 1 (high)."""
+        return (value - self.low) / (self.high - self.low)
+
+
+def linear_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 5, is_whole: bool = False) -> Axis:
+    """Build an axis whose ends are ticks and which holds every value.
+
+    Args:
+        title: what the axis measures.
+        values: the data; None and non-finite values are ignored, and none at all gives 0 to 1.
+        num_ticks: about how many ticks.
+        is_whole: ticks are whole numbers, and the axis ends at the data.
+
+    Returns:
+        The axis.
+
+    >>> [label for _, label in linear_axis("loss", [1.2, 4.9]).ticks]
+    ['1', '2', '3', '4', '5']
+    >>> linear_axis("flat", [3.0, 3.0]).low < 3.0 < linear_axis("flat", [3.0, 3.0]).high
+    True
+    """
+    low, high = value_range(values)
+    step = nice_step((high - low) / max(num_ticks - 1, 1))
+    if is_whole:
+        step = max(1.0, math.ceil(step))
+    # 1e-9: an end that is a tick up to rounding (0.3 / 0.1 = 2.9999999999999996) gets no further tick.
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    # Multiples, not sums: sums of a step drift.
+    ticks = tuple((index * step, tick_label(index * step, step)) for index in range(first, last + 1))
+    if not is_whole:
+        return Axis(title, first * step, last * step, ticks)
+    return Axis(title, low, high, tuple(tick for tick in ticks if low <= tick[0] <= high))
+
+
+def percent_axis(title: str, values: Iterable[float | None], *, num_ticks: int = 5) -> Axis:
+    """Build an axis of shares, labelled in percent and never beyond 0 to 100."""
+    axis = linear_axis(title, values, num_ticks=num_ticks)
+    # The labels are in percent, so their decimals follow the step in percent.
+    step = 100 * (axis.ticks[1][0] - axis.ticks[0][0])
+    shares = [value for value, _ in axis.ticks if -1e-9 <= value <= 1 + 1e-9]
+    ticks = tuple((share, f"{tick_label(100 * share, step)}{NO_BREAK}%") for share in shares)
+    return Axis(title, max(axis.low, 0.0), min(axis.high, 1.0), ticks)
+
+
+def decade_axis(title: str, exponents: Iterable[float | None]) -> Axis:
+    """Build an axis of base-10 logarithms, labelled with the powers of ten.
+
+    >>> [label for _, label in decade_axis("value", [-2.5, 0.4]).ticks]
+    ['10⁻³', '10⁻²', '10⁻¹', '10⁰']
+    """
+    low, high = value_range(exponents)
+    first = math.floor(low + 1e-9)
+    step = max(1, math.ceil((high - first) / NUM_DECADES))
+    # One step at least, so that two powers have labels.
+    end = max(high, float(first + step))
+    ticks = tuple((float(power), power_of_ten(power)) for power in range(first, math.floor(end + 1e-9) + 1, step))
+    return Axis(title, float(first), end, ticks)
+
+
+def value_range(values: Iterable[float | None]) -> tuple[float, float]:
+    """Find the smallest and largest finite value, moved apart when they are equal.
+
+    >>> value_range([2.0, None, 5.0]), value_range([]), value_range([0.0])
+    ((2.0, 5.0), (0.0, 1.0), (-0.5, 0.5))
+    """
+    finite = [float(value) for value in values if value is not None and math.isfinite(value)]
+    if not finite:
+        return 0.0, 1.0
+    low, high = min(finite), max(finite)
+    # Relative, as a step far below the last digit of the ends would give no distinct ticks.
+    if high - low > 1e-9 * max(abs(low), abs(high)):
+        return low, high
+    margin = 0.1 * abs(low) or 0.5  # 10 % around a constant; around 0, half a unit
+    return low - margin, high + margin
+
+
+def nice_step(rough: float) -> float:
+    """Round a step up to 1, 2 or 5 times a power of ten.
+
+    >>> nice_step(0.9), nice_step(130.0), nice_step(0.021)
+    (1.0, 200.0, 0.05)
+    """
+    power = 10.0 ** math.floor(math.log10(rough))
+    # 1e-9 for the rounding of the power: 0.05 stays 0.05.
+    return next(step * power for step in STEPS if step * power >= rough * (1 - 1e-9))
+
+
+def tick_label(value: float, step: float) -> str:
+    """Write a tick with just the decimals its step needs.
+
+    >>> tick_label(0.5, 0.1), tick_label(2000.0, 1000.0), tick_label(-0.0, 1.0)
+    ('0.5', '2,000', '0')
+    """
+    # An index of 0 may give -0.0.
+    if abs(value) < step / 2:
+        return "0"
+    if step < 1e-3 or step >= 1e6:
+        return number(value)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))  # 1e-9: log10 may lie just below a whole number
+    return f"{value:,.{decimals}f}".replace("-", MINUS)
+
+
+def evenly_chosen(length: int, at_most: int) -> Sequence[int]:
+    """Choose a limited number of indices of a sequence, evenly, with both ends.
+
+    >>> list(evenly_chosen(5, 10)), list(evenly_chosen(101, 5))
+    ([0, 1, 2, 3, 4], [0, 25, 50, 75, 100])
+    """
+    if length <= at_most:
+        return range(length)
+    return sorted({round(place * (length - 1) / (at_most - 1)) for place in range(at_most)})
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,95 @@
-"""Figures and tables: a chart in a wide and a narrow drawing, its caption, and its numbers behind a disclosure."""
+"""Figures and tables, and how runs, series and levels look: colour never carries meaning alone.
 
+A figure is a chart in a wide and a narrow drawing, its caption, and its numbers behind a disclosure.
+
+On a page about one run, colour and dash mean the place (representation, embedding, untrained). On a page about several
+runs, colour means the run, in every chart, and dash and marker mean the place. Colours are classes (``c1`` to
+``c6``, ``muted``) that the style sheet sets from Okabe and Ito's palette. The level of a verdict or of a finding is a
+word, a sign and a colour, always together.
+"""
+
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from counterpoint.report.charts.series_style import run_tag
-from counterpoint.report.markup import Attribute, Child, Markup, element, join, prose
-from counterpoint.report.run_record import RunRecord
-from counterpoint.report.wording import sentence
+from counterpoint.diagnostics.finding import Level
+from counterpoint.report.markup import Attribute, Child, Markup, coordinate, element, join, prose
+from counterpoint.report.run_record import PLACES, UNTRAINED, RunRecord
 
 WIDE, HALF, THIRD, NARROW = 620.0, 470.0, 310.0, 330.0
 Draw = Callable[[float], Markup]
+MAX_RUNS = 6
+PLACE_DASHES = ("", "7 3", "2 3")
+RUN_DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4")
+RUN_MARKERS = ("circle", "square", "triangle", "diamond", "cross", "star")
+RUN_SIGNS = ("●", "■", "▲", "◆", "✚", "★")
+LEVELS = ("severe", "warning", "note", "good")  # worst first
+GLYPHS = {"severe": "✕", "warning": "!", "note": "i", "good": "✓"}
+# Corners of each marker as (angle in degrees, radius); a circle is drawn with arcs instead.
+CORNERS: dict[str, Sequence[tuple[float, float]]] = {
+    "square": [(45 + 90 * k, 1.25) for k in range(4)],
+    "triangle": [(-90 + 120 * k, 1.35) for k in range(3)],
+    "diamond": [(90 * k, 1.35) for k in range(4)],
+    "star": [(-90 + 36 * k, 1.5 if k % 2 == 0 else 0.65) for k in range(10)],
+    "cross": [(18 + 90 * k + offset, radius) for k in range(4) for offset, radius in ((0, 1.3), (27, 0.55), (54, 1.3))],
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """Look of one series: a colour class, a dash pattern, a marker, hollow or filled."""
+
+    colour: str
+    dash: str = ""
+    marker: str = "circle"
+    is_hollow: bool = False
+
+
+def run_style(order: int) -> Style:
+    """Look of a run where a chart holds one series per run."""
+    return Style(f"c{order + 1}", RUN_DASHES[order], RUN_MARKERS[order])
+
+
+def place_style(place: str, order: int, num_runs: int) -> Style:
+    """Look of a place of a run: representation, embedding or untrained representation."""
+    number = PLACES.index(place)
+    is_untrained = place == UNTRAINED
+    own_colour = "muted" if is_untrained else f"c{number + 1}"
+    # Among several runs colour is the run's; only the marker and the dash are left for the place.
+    colour = own_colour if num_runs == 1 else f"c{order + 1}"
+    return Style(colour, PLACE_DASHES[number], RUN_MARKERS[number], is_hollow=is_untrained)
+
+
+def marker(style: Style, x: float, y: float, size: float = 4.0) -> Markup:
+    """Draw a marker centred on a point."""
+    hollow = " hollow" if style.is_hollow else ""
+    if style.marker == "circle":
+        arc = f"a{coordinate(size)} {coordinate(size)} 0 1 0"
+        path = f"{coordinate(x - size)} {coordinate(y)}{arc} {coordinate(2 * size)} 0{arc} {coordinate(-2 * size)} 0"
+    else:
+        turns = [(math.radians(angle), size * radius) for angle, radius in CORNERS[style.marker]]
+        points = [(x + reach * math.cos(turn), y + reach * math.sin(turn)) for turn, reach in turns]
+        path = "L".join(f"{coordinate(at)} {coordinate(up)}" for at, up in points)
+    return element("path", d=f"M{path}Z", class_=f"mark {style.colour}{hollow}")
+
+
+def run_tag(run: RunRecord) -> Markup:
+    """Name a run in text, with its sign in its colour."""
+    # A screen reader says the name; the sign only repeats the colour for the eye.
+    sign = element("span", RUN_SIGNS[run.order], class_=f"sign c{run.order + 1}", aria_hidden="true")
+    # bdi: a name in a script from right to left does not reorder the words beside it.
+    return element("span", sign, element("bdi", run.name), class_="run")
+
+
+def run_title(run: RunRecord, num_runs: int) -> Markup:
+    """Name a run where a page about several runs needs it; nothing on a page about one."""
+    return element("h3", run_tag(run), class_="run-title") if num_runs > 1 else join()
+
+
+def badge(level: Level) -> Markup:
+    """Show a level."""
+    glyph = element("span", GLYPHS[level], class_="glyph", aria_hidden="true")
+    return element("span", glyph, level.capitalize(), class_=f"badge level-{level}")
 
 
 def max_rows(num_runs: int) -> int:
@@ -90,26 +171,26 @@ def readings(runs: Sequence[RunRecord], words: Callable[[RunRecord], Child]) -> 
     if len(runs) == 1:
         return element("p", told[0], class_="reading")
     paragraphs = [element("p", reading or "Nothing to read yet.", class_="reading") for reading in told]
-    tags = [run_tag(run.name, run.order) for run in runs]
+    tags = [run_tag(run) for run in runs]
     return columns([join(tag, paragraph) for tag, paragraph in zip(tags, paragraphs, strict=True)])
 
 
-def missing(run: RunRecord, what: str, verb: str, flag: str = "") -> Markup:
-    """Say what a run does not have yet, why if that is known, and which command or call makes it, with which flag."""
-    # The command line cannot name an array in memory.
-    needs_array = run.is_on_array and verb in ("evaluate", "diagnose")
-    asked = f", {flag.removeprefix('--')}=True" if flag else ""
-    command = f"cp.{verb}(run, data=X{asked})" if needs_array else f"counterpoint {verb} {run.path} {flag}".rstrip()
-    why = sentence(run.gaps.get(verb, ""))
+def missing(run: RunRecord, what: str, verb: str) -> Markup:
+    """Say what a run does not have yet, why if that is known, and which command or call makes it."""
+    # The command line cannot name an array in memory, of which the folder holds no copy.
+    needs_array = run.settings.get("data") == "array" and verb in ("evaluate", "diagnose")
+    command = f"cp.{verb}(run, data=X)" if needs_array else f"counterpoint {verb} {run.path}"
+    why = run.gaps.get(verb, "")
+    why += "." if why and not why.endswith((".", "!", "?")) else ""
     opening = " ".join(filter(None, (what, why, "Once that is solved, run " if why else "Run ")))
     return element(
         "p", prose(opening, run.path), element("code", command), " and write the report again.", class_="missing"
     )
 
 
-def absences(runs: Sequence[RunRecord], what: str, verb: str, flag: str = "") -> list[Markup]:
+def absences(runs: Sequence[RunRecord], what: str, verb: str) -> list[Markup]:
     """Say for each of some runs what it lacks and which command makes it."""
-    return [missing(run, f"{run.name} has no {what} yet.", verb, flag) for run in runs]
+    return [missing(run, f"{run.name} has no {what} yet.", verb) for run in runs]
 
 
 def columns(items: Sequence[Child]) -> Markup:

@@ -11,10 +11,6 @@ from counterpoint.report.run_record import RunRecord
 Fill = Callable[[Sequence[RunRecord]], Markup]
 
 
-def _never(run: RunRecord) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Section:
     """One section of the page.
@@ -26,7 +22,7 @@ class Section:
         question: what it answers; its heading.
         fill: makes its content.
         answer: the answer of a run in a few words, empty without an answer; None for a section that does not fold.
-        opens: whether the section has something to say about a run that a reader should see at once.
+        opens: whether the section has something to say about a run that a reader should see at once; None never has.
         smaller: contents of fewer bytes, tried one after the other while the page is too large.
     """
 
@@ -36,12 +32,8 @@ class Section:
     question: str
     fill: Fill
     answer: Callable[[RunRecord], str] | None = None
-    opens: Callable[[RunRecord], bool] = _never
+    opens: Callable[[RunRecord], bool] | None = None
     smaller: Sequence[Fill] = ()
-
-    def at(self, step: int) -> Fill:
-        """The function that makes its content, smaller by a number of steps as far as possible."""
-        return (self.fill, *self.smaller)[min(step, len(self.smaller))]
 
 
 @cache

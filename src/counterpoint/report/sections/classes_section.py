@@ -6,8 +6,7 @@ One record fills this section, the page of ``counterpoint geometry --run``, and 
 from collections.abc import Sequence
 
 from counterpoint.diagnostics.evidence import ClassRecord, ClassRow, OptimumRecord
-from counterpoint.report.charts.figures import data_table, missing, readings
-from counterpoint.report.charts.series_style import run_title
+from counterpoint.report.charts.figures import data_table, missing, readings, run_title
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -17,24 +16,20 @@ from counterpoint.report.wording import count, listing, number, percent
 def classes_section(runs: Sequence[RunRecord]) -> Markup:
     """Say how far the classes are from their optimum, and list both."""
     known = [(run, run.diagnosis.classes) for run in runs if run.diagnosis and run.diagnosis.classes]
-    tables = [join(run_title(run.name, run.order, len(runs)), class_figures(record)) for run, record in known]
-    return join(readings(runs, _words), tables, _absent(runs))
+    tables = [join(run_title(run, len(runs)), class_figures(record)) for run, record in known]
+    absent = [
+        missing(run, f"{run.name} has no comparison of classes yet.", "diagnose")
+        if run.diagnosis is None
+        else element("p", f"{run.name} has no labels, or none with two classes.", class_="missing")
+        for run in runs
+        if run.diagnosis is None or run.diagnosis.classes is None
+    ]
+    return join(readings(runs, _words), tables, absent)
 
 
 def _words(run: RunRecord) -> str:
     record = run.diagnosis.classes if run.diagnosis else None
     return "" if record is None else " ".join(class_words(record))
-
-
-def _absent(runs: Sequence[RunRecord]) -> list[Markup]:
-    """Why a run has no classes here: it was not diagnosed, or there are no labels."""
-    notes = []
-    for run in runs:
-        if run.diagnosis is None:
-            notes.append(missing(run, f"{run.name} has no comparison of classes yet.", "diagnose"))
-        elif run.diagnosis.classes is None:
-            notes.append(element("p", f"{run.name} has no labels, or none with two classes.", class_="missing"))
-    return notes
 
 
 MAX_ROWS = 40  # classes of a table

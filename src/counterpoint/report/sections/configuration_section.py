@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from counterpoint.report.charts.figures import data_table
-from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.charts.figures import data_table, run_tag
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -44,7 +43,7 @@ def _settings(runs: Sequence[RunRecord]) -> Markup:
         shown = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
         words = f"{count(len(shown), 'setting')} {'differs' if len(shown) == 1 else 'differ'} between the runs."
     rest = [name for name in names if name not in shown]
-    head = ["setting", *(run_tag(run.name, run.order) if len(runs) > 1 else "value" for run in runs)]
+    head = ["setting", *(run_tag(run) if len(runs) > 1 else "value" for run in runs)]
     rows = {name: [element("code", name), *(_cell(run, name) for run in runs)] for name in names}
     tables = [data_table("Settings", head, [rows[name] for name in some]) for some in (shown, rest)]
     fold = element("details", element("summary", count(len(rest), "other setting")), tables[1], class_="more")
@@ -65,7 +64,7 @@ def _run_card(runs: Sequence[RunRecord]) -> Markup:
     if len(runs) == 1:
         facts = [element("div", element("dt", title), element("dd", values[0])) for title, values in known]
         return element("dl", facts, class_="run-card")
-    head = ["", *(run_tag(run.name, run.order) for run in runs)]
+    head = ["", *(run_tag(run) for run in runs)]
     rows = [[title, *(value or "–" for value in values)] for title, values in known]
     return element("div", data_table("Run card", head, rows), class_="run-card-table")
 
@@ -129,11 +128,8 @@ def _skipped(runs: Sequence[RunRecord]) -> list[Markup]:
             rows = [[item.name, item.reason] for item in skipped[:MAX_SKIPPED]]
             summary = element("summary", f"{count(len(skipped), 'file')} of {run.name} skipped")
             table = data_table(f"Skipped files of {run.name}", ["file", "reason"], rows)
-            rest = (
-                f"{count(len(skipped) - len(rows), 'more file')}, listed in run.json"
-                if len(skipped) > len(rows)
-                else ""
-            )
+            more = len(skipped) - len(rows)
+            rest = f"{count(more, 'more file')}, listed in run.json" if more else ""
             folds.append(element("details", summary, table, element("p", rest, class_="note"), class_="more"))
     return folds
 

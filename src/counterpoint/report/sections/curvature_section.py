@@ -4,11 +4,9 @@ from collections.abc import Sequence
 
 from counterpoint.core.terminal_text import printable
 from counterpoint.diagnostics.curvature.spectrum_records import Mass
-from counterpoint.report.charts.chart_frame import ChartText
-from counterpoint.report.charts.figures import data_table, figure, panel_width, readings
-from counterpoint.report.charts.line_chart import Line, Reference, line_drawing
-from counterpoint.report.charts.series_style import Style, run_title
-from counterpoint.report.charts.ticks import evenly_chosen, linear_axis
+from counterpoint.report.charts.chart_frame import ChartText, evenly_chosen, linear_axis
+from counterpoint.report.charts.drawings import Line, Reference, line_drawing
+from counterpoint.report.charts.figures import Style, data_table, figure, panel_width, readings, run_title
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -26,7 +24,7 @@ def curvature_section(runs: Sequence[RunRecord]) -> Markup:
     known = [(run, run.curvature) for run in runs if run.curvature is not None]
     if not known:
         return join()
-    shown = [join(run_title(run.name, run.order, len(runs)), _of_run(run, spectrum)) for run, spectrum in known]
+    shown = [join(run_title(run, len(runs)), _of_run(run, spectrum)) for run, spectrum in known]
     return join(readings(runs, curvature_words), shown)
 
 
@@ -102,23 +100,13 @@ def _state_table(run: RunRecord, spectrum: HessianSpectrum) -> Markup:
     chosen = [spectrum.states[at] for at in evenly_chosen(len(spectrum.states), MAX_STATES)]
     tau = number(spectrum.settings.get("threshold"))
     head = ["step", "loss", "gradient", f"below −{tau}", "within", "above", "least", "largest", "trace"]
-    rows = [
-        [
-            f"step {state.step:,}",
-            number(state.found.value),
-            number(state.found.gradient_norm),
-            *(
-                _interval(mass)
-                for mass in (state.found.masses.below, state.found.masses.within, state.found.masses.above)
-            ),
-            *(
-                f"{number(end.value)} ± {number(end.error, 1)}"
-                for end in (state.found.smallest[0], state.found.largest[0])
-            ),
-            f"{number(state.found.trace.interval.low)} to {number(state.found.trace.interval.high)}",
-        ]
-        for state in chosen
-    ]
+    rows = []
+    for state in chosen:
+        found, trace = state.found, state.found.trace.interval
+        masses = (_interval(mass) for mass in (found.masses.below, found.masses.within, found.masses.above))
+        ends = (f"{number(end.value)} ± {number(end.error, 1)}" for end in (found.smallest[0], found.largest[0]))
+        sizes = (number(found.value), number(found.gradient_norm))
+        rows.append([f"step {state.step:,}", *sizes, *masses, *ends, f"{number(trace.low)} to {number(trace.high)}"])
     return data_table(f"Spectrum of {run.name} by step", head, rows, [float(state.step) for state in chosen])
 
 

@@ -7,8 +7,7 @@ from functools import partial
 import numpy as np
 
 from counterpoint.evaluation.map_samples import Collection
-from counterpoint.report.charts.figures import absences, choice, columns, readings
-from counterpoint.report.charts.series_style import run_title
+from counterpoint.report.charts.figures import absences, choice, columns, readings, run_title
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
@@ -44,10 +43,7 @@ def dimensions_section(runs: Sequence[RunRecord], step: int) -> Markup:
     if not known:
         return join(absent)
     pictures = pictures_of(runs, step)
-    lists = [
-        join(run_title(run.name, run.order, len(runs)), _list(run, pictures.get(run.order), len(known)))
-        for run in known
-    ]
+    lists = [join(run_title(run, len(runs)), _list(run, pictures.get(run.order), len(known))) for run in known]
     return join(readings(known, dimension_words), _how_to_read(known), _controls(known), columns(lists), absent)
 
 

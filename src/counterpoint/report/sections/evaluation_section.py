@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from counterpoint.core.metric import KEEPING, Metric, Unit, in_condition, is_apart
 from counterpoint.core.run_records import EvaluationRow, corruption_means
-from counterpoint.report.charts.chart_frame import ChartText
-from counterpoint.report.charts.figures import absences, data_table, figure, readings
-from counterpoint.report.charts.interval_chart import IntervalGroup, IntervalRow, interval_chart
-from counterpoint.report.charts.series_style import Style, run_style, run_tag
-from counterpoint.report.charts.ticks import percent_axis
+from counterpoint.report.charts.chart_frame import ChartText, percent_axis
+from counterpoint.report.charts.drawings import IntervalGroup, IntervalRow, interval_drawing
+from counterpoint.report.charts.figures import Style, absences, data_table, figure, readings, run_style, run_tag
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.run_record import REPRESENTATION, RunRecord, flatten
 from counterpoint.report.sections import Section
@@ -60,7 +58,7 @@ def _under_corruptions(runs: Sequence[RunRecord]) -> Markup | None:
                 for corruption, each in by_corruption.items()
             ]
             label = f"Accuracy of the {metric_of(classifier).short} under corruptions, mean over severities"
-            tag = run_tag(run.name, run.order) if len(runs) > 1 else None
+            tag = run_tag(run) if len(runs) > 1 else None
             tables.append(join(element("p", tag, " ", label), data_table(label, ["corruption", *features], rows)))
     return join(element("h3", "Under corruptions"), tables) if tables else None
 
@@ -109,11 +107,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
     groups = [_group(protocol, runs, num_runs) for protocol in dict.fromkeys(row.protocol for row in drawn)]
     axis = percent_axis("accuracy", ends)
     words = ChartText("Accuracy with 95 % intervals", " ".join(baseline_words(run) for run in runs))
-
-    def draw(width: float) -> Markup:
-        return interval_chart(width, axis, groups, words)
-
-    tags = [(run_tag(run.name, run.order), " ") for run in runs]
+    tags = [(run_tag(run), " ") for run in runs]
     legend = element("span", tags, class_="of-what") if num_runs > 1 else None
     # Queries that were in training must not be called held out, and one such run is enough.
     is_held_out = all("held out of training" in run.evaluation.split.how for run in runs if run.evaluation)
@@ -123,7 +117,7 @@ def _figure(runs: Sequence[RunRecord], num_runs: int) -> Markup:
         "baselines.",
         legend,
     )
-    return figure(title, note, draw, WIDTH, _table(runs, num_runs))
+    return figure(title, note, interval_drawing(axis, groups, words), WIDTH, _table(runs, num_runs))
 
 
 def _group(protocol: str, runs: Sequence[RunRecord], num_runs: int) -> IntervalGroup:
@@ -146,12 +140,11 @@ def _interval(run: RunRecord, row: EvaluationRow, num_runs: int) -> tuple[float,
     # Without an interval the whisker has length 0.
     low = value if row.low is None else row.low
     high = value if row.high is None else row.high
-    is_baseline = row.is_baseline
     style = run_style(run.order)
     # One run: colour means the features. Several: it means the run, in every chart.
     if num_runs == 1 and row.features != REPRESENTATION:
-        style = Style("muted" if is_baseline else "c2", "", "square", is_hollow=is_baseline)
-    return low, value, high, Style(style.colour, "", style.marker, is_hollow=is_baseline)
+        style = Style("muted" if row.is_baseline else "c2", marker="square")
+    return low, value, high, Style(style.colour, "", style.marker, is_hollow=row.is_baseline)
 
 
 def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
@@ -165,7 +158,7 @@ def _table(runs: Sequence[RunRecord], num_runs: int) -> Markup:
         # Stable: features keep their order within a protocol.
         for protocol, features in sorted(keys, key=lambda key: protocols.index(key[0]))
     ]
-    heads = [run_tag(run.name, run.order) for run in runs] if num_runs > 1 else ["figure, 95 % interval, correct"]
+    heads = [run_tag(run) for run in runs] if num_runs > 1 else ["figure, 95 % interval, correct"]
     return data_table("Figures of the evaluation", ["protocol", "features", *heads], rows)
 
 
@@ -186,7 +179,7 @@ def _elsewhere(runs: Sequence[RunRecord]) -> Markup | None:
     protocols = list(dict.fromkeys(row.protocol for _, other in known for row in other.rows))
     rows = [
         [
-            join(run_tag(run.name, run.order) if len(runs) > 1 else None, " ", element("bdi", other.split.source)),
+            join(run_tag(run) if len(runs) > 1 else None, " ", element("bdi", other.split.source)),
             number(other.split.num_queries),
             *(_cell(other.row(REPRESENTATION, protocol)) for protocol in protocols),
         ]
@@ -202,7 +195,7 @@ def _protocols(runs: Sequence[RunRecord]) -> Markup:
     words = {run.name: _protocol_words(run) for run in runs}
     if len(set(words.values())) == 1:
         return element("p", next(iter(words.values())), class_="protocol")
-    return join(element("p", run_tag(run.name, run.order), " ", words[run.name], class_="protocol") for run in runs)
+    return join(element("p", run_tag(run), " ", words[run.name], class_="protocol") for run in runs)
 
 
 def _protocol_words(run: RunRecord) -> str:
@@ -248,7 +241,7 @@ def _with_fewer_features(runs: Sequence[RunRecord]) -> Markup | None:
             name, condition = in_condition(row.protocol)
             if condition.startswith(KEEPING) and {"kept", "order"} <= row.settings.keys():
                 points.setdefault((name, row.features), []).append(row)
-        tag = run_tag(run.name, run.order) if len(runs) > 1 else None
+        tag = run_tag(run) if len(runs) > 1 else None
         for (name, features), rows in points.items():
             label = f"{metric_of(name).title}, {features}"
             tables.append(join(element("p", tag, " ", label), _selection_table(label, rows, metric_of(name).unit)))

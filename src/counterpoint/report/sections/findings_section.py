@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from counterpoint.diagnostics.finding import Finding
-from counterpoint.report.charts.figures import columns, missing
-from counterpoint.report.charts.series_style import LEVELS, badge, run_title
+from counterpoint.report.charts.figures import LEVELS, badge, columns, missing, run_title
 from counterpoint.report.markup import Markup, element, join, prose
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -17,9 +16,7 @@ PLURALS = {"warning": "warnings", "note": "notes"}
 
 def findings_section(runs: Sequence[RunRecord]) -> Markup:
     """Show each run's cards, worst first."""
-    return join(
-        columns([join(run_title(run.name, run.order, len(runs)), _cards(run, len(runs))) for run in runs]),
-    )
+    return columns([join(run_title(run, len(runs)), _cards(run, len(runs))) for run in runs])
 
 
 def tally(run: RunRecord) -> str:

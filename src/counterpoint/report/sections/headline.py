@@ -11,8 +11,7 @@ from counterpoint.core.metric import Metric, Unit, described_metrics, metric_und
 from counterpoint.core.paired_shares import Difference, corrected, written_p
 from counterpoint.core.run_records import BASELINES, EvaluationRow
 from counterpoint.diagnostics.gain import CLASSIFIERS, UNTRAINED_ENCODER, commonest
-from counterpoint.report.charts.figures import data_table
-from counterpoint.report.charts.series_style import run_tag
+from counterpoint.report.charts.figures import data_table, run_tag
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, RunRecord
 from counterpoint.report.wording import figure_of, interval, listing, percent, sized, sized_interval
@@ -26,10 +25,9 @@ OTHER_QUERIES = "on other queries, so no paired test"
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs with a figure each; without a difference where they cannot be compared in pairs, and then why."""
+    """The best run beside another; without a difference where they cannot be compared in pairs, and then why."""
 
-    first: RunRecord
-    second: RunRecord
+    other: RunRecord
     difference: Difference | None
     why_not: str
 
@@ -120,8 +118,7 @@ def compare(headline: Headline, runs: Sequence[RunRecord]) -> Outcome:
     # No interval, no lead: which number is larger is all that can be said.
     if not headline.is_evaluated:
         return Outcome(None, f"{best.name} {metric.leads}; no interval")
-    pairs = run_pairs([best, *others], metric.name, metric.headline)
-    own = [pair for pair in pairs if pair.first is best]
+    own = _pairs(headline, [best, *others])
     ahead = best if all(pair.difference and pair.difference.is_told_apart for pair in own) else None
     return Outcome(ahead, f"{best.name} {metric.leads}{_lead_words(metric, own)}")
 
@@ -133,12 +130,12 @@ def _lead_words(metric: Metric, pairs: Sequence[RunPair]) -> str:
         lead = difference if difference.value > 0 else difference.reversed
         words = f" by {sized(metric.unit, lead.value)} ({difference_words(lead, metric.unit)})"
         return words if lead.is_told_apart else f"{words}: not told apart"
-    apart = [pair.second.name for pair in pairs if pair.difference and pair.difference.is_told_apart]
-    alike = [pair.second.name for pair in pairs if pair.difference and not pair.difference.is_told_apart]
+    apart = [pair.other.name for pair in pairs if pair.difference and pair.difference.is_told_apart]
+    alike = [pair.other.name for pair in pairs if pair.difference and not pair.difference.is_told_apart]
     parts = [
         f"told apart from {'all others' if len(apart) == len(pairs) else listing(apart)}" if apart else "",
         f"not told apart from {listing(alike)}" if alike else "",
-        f"not compared with {listing([pair.second.name for pair in untested])} ({untested[0].why_not})"
+        f"not compared with {listing([pair.other.name for pair in untested])} ({untested[0].why_not})"
         if untested
         else "",
     ]
@@ -159,7 +156,7 @@ def side_by_side(runs: Sequence[RunRecord]) -> Markup:
     can_be_read = any(run.is_readable for run in runs)
     shown = [each for each in HEADLINES if can_be_read or each.metric.headline != EMBEDDING]
     rows = [_row(headline, runs) for headline in shown]
-    head = ["", *(run_tag(run.name, run.order) for run in runs), "in words"]
+    head = ["", *(run_tag(run) for run in runs), "in words"]
     table = element("div", data_table("Headline numbers of the runs", head, rows), class_="headline")
     how = element("details", element("summary", "What the answer is based on"), _caveat(runs), class_="more")
     return join(_comparability(runs), table, how)
@@ -212,19 +209,15 @@ def _caveat(runs: Sequence[RunRecord]) -> Markup:
     return element("p", prose(words), class_="note")
 
 
-def run_pairs(runs: Sequence[RunRecord], protocol: str, features: str) -> tuple[RunPair, ...]:
-    """All pairs of runs that have a figure, in their order; p is corrected (Holm) for the number of pairs."""
-    known = [(run, row) for run in runs if (row := evaluated(run, protocol, features)) and row.figure is not None]
-    pairs = list(combinations(known, 2))
+def _pairs(headline: Headline, runs: Sequence[RunRecord]) -> list[RunPair]:
+    """The first of some runs beside each of the others; p is corrected (Holm) for the number of pairs of all."""
+    pairs = list(combinations([(run, row) for run in runs if (row := headline.row(run))], 2))
     reasons = [_why_not(*one, *other) for one, other in pairs]
     differences = [
-        None if why_not else row.minus(other_row)
-        for ((_, row), (_, other_row)), why_not in zip(pairs, reasons, strict=True)
+        None if why else row.minus(beside) for ((_, row), (_, beside)), why in zip(pairs, reasons, strict=True)
     ]
-    return tuple(
-        RunPair(run, other, difference, why_not)
-        for ((run, _), (other, _)), difference, why_not in zip(pairs, corrected(differences), reasons, strict=True)
-    )
+    told = zip(pairs, corrected(differences), reasons, strict=True)
+    return [RunPair(other, difference, why) for ((run, _), (other, _)), difference, why in told if run is runs[0]]
 
 
 def _why_not(run: RunRecord, row: EvaluationRow, other: RunRecord, other_row: EvaluationRow) -> str:

@@ -1,26 +1,50 @@
-"""What lies beside what? A map of the samples of each run, with a search."""
+"""What lies beside what? A map of the samples of each run, as a still drawing and as numbers for a script; a search."""
 
-from collections.abc import Sequence
+# N samples of the map
+
+import base64
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from counterpoint.report.charts.figures import absences, choice, data_table
-from counterpoint.report.charts.series_style import run_title
+import numpy as np
+from numpy.typing import NDArray
+
+from counterpoint.evaluation.map_samples import PLACES, Collection
+from counterpoint.report.charts.figures import RUN_SIGNS, absences, choice, data_table, run_title
+from counterpoint.report.map_layout import GRID, on_grid
 from counterpoint.report.markup import Child, Markup, element, join
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, pictures_of
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
-from counterpoint.report.sections.map_drawing import (
-    Drawn,
-    chosen_words,
-    class_groups,
-    dimension_groups,
-    layouts_of,
-    legend,
-    map_data,
-    still_map,
-)
-from counterpoint.report.wording import count, percent
+from counterpoint.report.wording import count, number, percent
 
+NUM_GROUPS = 12  # that a map tells apart
+OTHERS = 255
+NUM_COLOURS = 6
+SIDE = 1000  # of the drawing, in its own units
+# Marks of a still map in the order of RUN_SIGNS, as strokes from where they begin, so that thousands take few bytes.
+SHAPES = (
+    ("h0", 0, 0),
+    ("h9v9h-9z", -4, -4),
+    ("l6 10h-12z", 0, -6),
+    ("l6 6-6 6-6-6z", 0, -6),
+    ("h12m-6-6v12", -6, 0),
+    ("h12m-9-5l6 10m0-10l-6 10", -6, 0),
+)
+LOOKS = ("dots", "filled", "filled", "filled", "crossed", "crossed")  # classes of the style sheet
+LABEL_STEP, NAME_HALF = 34.0, 9.0  # height of a name and half the width of a character, in the same units
+# Where a name is tried, from the middle of its samples outwards.
+NAME_STEPS_S2 = np.array(
+    [
+        (reach * math.cos(turn), reach * math.sin(turn))
+        for reach in range(0, 240, 12)
+        for turn in np.linspace(0, 2 * math.pi, 16, endpoint=False)
+    ]
+)
+Box = tuple[float, float, float, float]  # left, top, right and bottom
 LIMITS = (
     "A map shows a space of many dimensions on two, so it must leave most of it out. Principal components keep large "
     "distances as well as two directions can, and put on top of each other what differs in other directions. t-SNE "
@@ -35,6 +59,36 @@ HOW_TO_USE = (
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Positions of samples.
+
+    Attributes:
+        name: of the layout.
+        place: of the run.
+        points_N2: up to ``GRID``, upwards.
+    """
+
+    name: str
+    place: str
+    points_N2: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """What the marks of a map tell apart.
+
+    Attributes:
+        names: of at most ``NUM_GROUPS`` groups, the largest first.
+        sizes: samples of each.
+        of_N: group of each sample; ``OTHERS`` for none of these.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    of_N: NDArray[np.uint8]
+
+
 def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
     """Draw the maps of all runs that have kept samples.
 
@@ -47,10 +101,7 @@ def map_section(runs: Sequence[RunRecord], step: int) -> Markup:
     if not known:
         return join(absent)
     pictures = pictures_of(runs, step)
-    maps = [
-        join(run_title(run.name, run.order, len(runs)), _map(run, layouts_of(run), pictures.get(run.order)))
-        for run in known
-    ]
+    maps = [join(run_title(run, len(runs)), _map(run, layouts_of(run), pictures.get(run.order))) for run in known]
     how_to_use = element("p", HOW_TO_USE, class_="note needs-script")
     limits = element("p", LIMITS, class_="protocol")
     return join(_search(), maps, how_to_use, limits, absent)
@@ -126,6 +177,165 @@ def _table(run: RunRecord, layouts: Sequence[Drawn]) -> Markup:
         rows.append([layout.name, kept, "not measured" if trust is None else f"{trust:.3f}"])
     head = ["map", "variance kept by its two axes", "trustworthiness"]
     return data_table("How far the maps can be trusted", head, rows)
+
+
+def layouts_of(run: RunRecord) -> list[Drawn]:
+    """The layouts that are known of a run, the one that shows neighbours best first."""
+    known = run.samples
+    made = run.layouts.tsne if run.layouts else {}
+    tsne = [
+        Drawn(f"t-SNE of the {place}", place, np.array([made[place].x, made[place].y]).T)
+        for place in PLACES
+        if place in made
+    ]
+    return tsne + [
+        Drawn(f"principal components of the {place}", place, on_grid(known.scores[place][:, :2])) for place in PLACES
+    ]
+
+
+def class_groups(known: Collection) -> Groups | None:
+    """The commonest classes; None without labels."""
+    return _groups(known.labels_N, known.class_names.__getitem__) if len(known.labels_N) else None
+
+
+def dimension_groups(known: Collection) -> Groups | None:
+    """The dimensions that are the strongest of most samples; None for an embedding with signs."""
+    if not len(known.dominant_N):
+        return None
+
+    def name(dim: int) -> str:
+        its_class = int(known.dims.class_D[dim])
+        return f"dimension {dim}" + (f" ({known.class_names[its_class]})" if its_class >= 0 else "")
+
+    return _groups(known.dominant_N, name)
+
+
+def _groups(numbers_N: NDArray[np.int64], name: Callable[[int], str]) -> Groups:
+    """The numbers that most samples have, from 0 on."""
+    counted = Counter(numbers_N[numbers_N >= 0].tolist())
+    # The commonest first, equal ones in their own order.
+    chosen = sorted(counted, key=lambda key: (-counted[key], key))[:NUM_GROUPS]
+    of_N = np.full(len(numbers_N), OTHERS, np.uint8)
+    for group, key in enumerate(chosen):
+        of_N[numbers_N == key] = group
+    return Groups(tuple(map(name, chosen)), tuple(counted[key] for key in chosen), of_N)
+
+
+def legend(groups: Groups, num_samples: int) -> Markup:
+    """Name the groups with their marks; a script makes them answer."""
+    items = [
+        element("li", _sign(group), element("bdi", name), " ", element("span", number(size), class_="size"))
+        for group, (name, size) in enumerate(zip(groups.names, groups.sizes, strict=True))
+    ]
+    rest = num_samples - sum(groups.sizes)
+    if rest:
+        items.append(
+            element("li", element("span", "·", class_="sign muted", aria_hidden="true"), f"others {number(rest)}")
+        )
+    return element("ul", items, class_="legend")
+
+
+def colour_of(group: int) -> str:
+    """Class of the style sheet for the colour of a group."""
+    return "muted" if group == OTHERS else f"c{group % NUM_COLOURS + 1}"
+
+
+def marker_of(group: int) -> int:
+    """Number of the marker of a group: no two groups have both colour and marker in common."""
+    return (group + group // NUM_COLOURS) % len(RUN_SIGNS)
+
+
+def _sign(group: int) -> Markup:
+    return element("span", RUN_SIGNS[marker_of(group)], class_=f"sign {colour_of(group)}", aria_hidden="true")
+
+
+def still_map(layout: Drawn, groups: Groups | None, words: str) -> Markup:
+    """Draw a map that needs no script: marks by group, with the names of the groups at their middles."""
+    points_N2 = np.rint(20 + layout.points_N2 / GRID * (SIDE - 40)).astype(int)
+    points_N2[:, 1] = SIDE - points_N2[:, 1]
+    of_N = np.full(len(points_N2), OTHERS) if groups is None else groups.of_N
+    shown = [OTHERS, *range(len(groups.names) if groups else 0)]
+    dots = [_dots(points_N2[of_N == group], group) for group in shown if (of_N == group).any()]
+    names = _names(points_N2, groups) if groups else None
+    described = [element("title", f"Map: {layout.name}"), element("desc", words)]
+    return element("svg", described, dots, names, class_="chart still", role="img", viewBox=f"0 0 {SIDE} {SIDE}")
+
+
+def _dots(points_M2: NDArray[np.int64], group: int) -> Markup:
+    shape, dx, dy = ("h0", 0, 0) if group == OTHERS else SHAPES[marker_of(group)]
+    path = "".join(f"M{x + dx} {y + dy}{shape}" for x, y in points_M2.tolist())
+    look = "dots" if group == OTHERS else LOOKS[marker_of(group)]
+    return element("path", d=path, class_=f"{look} {colour_of(group)}")
+
+
+def _names(points_N2: NDArray[np.int64], groups: Groups) -> list[Markup]:
+    """Names of the groups, each at the free place that is nearest to the middle of its samples.
+
+    No name covers a mark or another name; one without such a place is in the legend alone.
+    """
+    boxes: list[Box] = []
+    drawn = []
+    for group, name in enumerate(name if len(name) <= 24 else name[:23] + "…" for name in groups.names):
+        middle_2 = np.median(points_N2[groups.of_N == group], axis=0)
+        size = NAME_HALF * (len(name) + 1), LABEL_STEP / 2
+        around = (_box(middle_2 + step_2, size) for step_2 in NAME_STEPS_S2)
+        box = next((box for box in around if _is_free(box, points_N2, boxes)), None)
+        if box is not None:
+            boxes.append(box)
+            middle = {"x": (box[0] + box[2]) / 2, "y": box[3] - LABEL_STEP / 4}
+            drawn.append(element("text", name, **middle, class_="halo middle"))
+    return drawn
+
+
+def _box(middle_2: NDArray[np.float64], size: tuple[float, float]) -> Box:
+    x, y = middle_2.tolist()
+    return x - size[0], y - size[1], x + size[0], y + size[1]
+
+
+def _is_free(box: Box, points_N2: NDArray[np.int64], others: Sequence[Box]) -> bool:
+    left, top, right, bottom = box
+    if left < 0 or top < 0 or right > SIDE or bottom > SIDE:
+        return False
+    if any(left < other[2] and right > other[0] and top < other[3] and bottom > other[1] for other in others):
+        return False
+    x_N, y_N = points_N2.T
+    margin = 6  # half of a mark
+    return not ((x_N > left - margin) & (x_N < right + margin) & (y_N > top - margin) & (y_N < bottom + margin)).any()
+
+
+def map_data(run: RunRecord, layouts: Sequence[Drawn], shown: PicturePlaces | None) -> Markup:
+    """Names, positions, groups and neighbours for the script, out of sight."""
+    known = run.samples
+    classes, dims = class_groups(known), dimension_groups(known)
+    return element(
+        "div",
+        [element("i", data_layout=each.name, data_xy=_coded(each.points_N2, "<u2")) for each in layouts],
+        hidden=True,
+        class_="map-data",
+        data_names="\n".join(known.names),
+        data_neighbours=_coded(known.neighbours_NM, "<i2"),
+        data_classes="\n".join(known.class_names) if classes else None,
+        data_labels=_coded(known.labels_N, "<i2") if classes else None,
+        data_class_groups=_coded(classes.of_N, "u1") if classes else None,
+        data_dominant=_coded(known.dominant_N, "<i2") if dims else None,
+        data_dimension_groups=_coded(dims.of_N, "u1") if dims else None,
+        data_sheet=shown.name if shown else None,
+        data_columns=shown.sheet.columns if shown else None,
+        data_pixelated=True if shown and shown.is_pixelated else None,
+    )
+
+
+def _coded(values: NDArray[np.integer], kind: str) -> str:
+    """Whole numbers as base64 of their bytes: a quarter of what digits take."""
+    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
+
+
+def chosen_words(known: Collection) -> str:
+    """Say which samples are on the map."""
+    if len(known) == known.num_samples:
+        return f"All {count(len(known), 'sample')} of the run." if len(known) > 1 else "The one sample of the run."
+    within = ", within each class" if len(known.labels_N) else ""
+    return f"{number(len(known))} of {number(known.num_samples)} samples, evenly spaced{within}."
 
 
 FILLS = [partial(map_section, step=step) for step in range(len(SHARES))]

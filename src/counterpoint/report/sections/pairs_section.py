@@ -5,11 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from counterpoint.diagnostics.evidence import HeldOutRecord
-from counterpoint.report.charts.chart_frame import ChartText, Frame, svg
-from counterpoint.report.charts.figures import absences, data_table, figure, panel_width, panels, readings
-from counterpoint.report.charts.line_chart import step_area
-from counterpoint.report.charts.series_style import run_style, run_tag
-from counterpoint.report.charts.ticks import Axis, linear_axis, percent_axis
+from counterpoint.report.charts.chart_frame import Axis, ChartText, linear_axis, percent_axis
+from counterpoint.report.charts.drawings import histogram_drawing
+from counterpoint.report.charts.figures import (
+    absences,
+    data_table,
+    figure,
+    panel_width,
+    panels,
+    readings,
+    run_style,
+    run_tag,
+)
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, REPRESENTATION, UNTRAINED, Histogram, RunRecord
 from counterpoint.report.sections import Section
@@ -27,11 +34,13 @@ def pairs_section(runs: Sequence[RunRecord]) -> Markup:
     return join(readings(runs, _pair_words), panels(figures) if figures else None, absent)
 
 
-def separation(histogram: Histogram) -> float | None:
+def separation(histogram: Histogram | None) -> float | None:
     """The chance that a positive pair has a higher cosine than a negative one; None when there are no such pairs.
 
     A tie within a bin counts half: Mann and Whitney's statistic as a share of all pairs.
     """
+    if histogram is None:
+        return None
     total_positive, total_negative = histogram.positive.sum(), histogram.negative.sum()
     if total_positive <= 0 or total_negative <= 0:
         return None
@@ -58,7 +67,7 @@ def _cosine_words(run: RunRecord) -> str:
 
 
 def _separation_words(run: RunRecord) -> str:
-    measured = separation(run.arrays.cosines) if run.arrays.cosines else None
+    measured = separation(run.arrays.cosines)
     if measured is None:
         return ""
     share = percent(measured)
@@ -87,13 +96,9 @@ def _cosine_figure(run: RunRecord, histogram: Histogram, num_runs: int) -> Marku
     x_axis = Axis("cosine between two embeddings", edges[0], edges[-1], tuple(ticks))
     y_axis = percent_axis("share of pairs", [0.0, *positive, *negative], num_ticks=4)
     words = ChartText(f"Cosines of pairs in {run.name}", _pair_words(run) or "Histogram of cosines.")
-
-    def draw(width: float) -> Markup:
-        frame = Frame(width, 306, x_axis, y_axis)
-        areas = [step_area(frame, edges, negative, "area muted"), step_area(frame, edges, positive, f"area {colour}")]
-        return svg((width, frame.height), words, frame.axes(), areas, class_="chart")
-
-    title = join(run_tag(run.name, run.order) if num_runs > 1 else None, " ", TITLE)
+    areas = [(negative, "area muted"), (positive, f"area {colour}")]
+    draw = histogram_drawing(words, 306, (x_axis, y_axis), edges, areas)
+    title = join(run_tag(run) if num_runs > 1 else None, " ", TITLE)
     note = join(_swatch(colour, POSITIVE), _swatch("muted", NEGATIVE), LESS_OVERLAP)
     rows = [
         [f"{number(low, 2)} to {number(high, 2)}", percent(ours), percent(theirs)]
@@ -132,7 +137,7 @@ def held_out_words(record: HeldOutRecord) -> str:
 
 def pairs_answer(run: RunRecord) -> str:
     """How often two views are closer than two samples."""
-    measured = separation(run.arrays.cosines) if run.arrays.cosines else None
+    measured = separation(run.arrays.cosines)
     chance = f"(chance: 50{NO_BREAK}%)"
     return "" if measured is None else f"Two views are closer than two samples in {percent(measured)} of draws {chance}"
 

@@ -1,24 +1,28 @@
 """How many dimensions does it use? Singular values, and the measurements of each set of vectors."""
 
+# D eigenvalues, K of the band
+
+import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterpoint.core.metric import Metric
-from counterpoint.report.charts.chart_frame import ChartText
-from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
-from counterpoint.report.charts.line_chart import (
-    MAX_POINTS,
-    Line,
-    floor_reference,
-    line_drawing,
-    log_values,
-    rounding,
-    spectrum_band,
+from counterpoint.report.charts.chart_frame import Axis, ChartText, decade_axis, evenly_chosen, linear_axis
+from counterpoint.report.charts.drawings import Band, Line, Reference, line_drawing
+from counterpoint.report.charts.figures import (
+    absences,
+    data_table,
+    figure,
+    max_rows,
+    panel_width,
+    panels,
+    place_style,
+    readings,
+    run_tag,
 )
-from counterpoint.report.charts.series_style import place_style, run_tag
-from counterpoint.report.charts.ticks import Axis, decade_axis, evenly_chosen, linear_axis
 from counterpoint.report.markup import Markup, element, join
 from counterpoint.report.run_record import EMBEDDING, PLACES, REPRESENTATION, UNTRAINED, RunRecord
 from counterpoint.report.sections import Section
@@ -29,6 +33,8 @@ TITLE = "Singular values, in descending order"
 HOW_TO_READ = "A flat line uses all its dimensions alike; a cliff means the rest are unused."
 BAND_WORDS = " The grey band is where isotropic features of the embedding's shape lie."
 MOST, FEW = 0.5, 0.1  # shares of the possible rank from which most, and below which few dimensions are used
+MAX_POINTS = 160  # of a line
+FLOOR_WORDS = "floor: rounding"
 SHORT_NAMES = {REPRESENTATION: "representation", EMBEDDING: "embedding", UNTRAINED: "untrained"}
 
 
@@ -79,7 +85,7 @@ def _dead_words(run: RunRecord) -> str:
 
 
 def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
-    spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
+    spectra = run.arrays.spectra
     lines = [_line(run, place, values, num_runs) for place, values in spectra.items() if values.size]
     floors = [floor_reference(values, rounding(values)) for values in spectra.values()]
     # Of several lines that reach a floor of their own one is named; they lie close to each other.
@@ -90,9 +96,44 @@ def _figure(run: RunRecord, y_axis: Axis, num_runs: int) -> Markup:
     longest = max((len(values) for values in spectra.values()), default=2)
     x_axis = linear_axis("index", [1.0, float(max(longest, 2))], num_ticks=6, is_whole=True)
     draw = line_drawing(words, (x_axis, y_axis), lines, references, band)
-    title = run_tag(run.name, run.order) if num_runs > 1 else TITLE
+    title = run_tag(run) if num_runs > 1 else TITLE
     note = HOW_TO_READ + (BAND_WORDS if band else "")
     return figure(title, note if num_runs == 1 else "", draw, panel_width(num_runs), _table(run, num_runs))
+
+
+def rounding(values_D: NDArray[np.float64]) -> float:
+    """The level that a covariance in float64 resolves: D eps of its largest eigenvalue, 12 decades below and more.
+
+    >>> round(math.log10(rounding(np.array([1.0] * 128))), 1)
+    -13.5
+    """
+    return len(values_D) * sys.float_info.epsilon * float(values_D[0]) if values_D.size else 0.0
+
+
+def log_values(values_D: NDArray[np.float64], floor: float) -> list[float | None]:
+    """Logarithms of a descending spectrum, on the floor where they lie below it; None where all are 0."""
+    least = max(floor, 0.0)
+    if not values_D.size or values_D[0] <= 0 or least <= 0:
+        return [math.log10(value) if value > 0 else None for value in values_D]
+    return [math.log10(max(float(value), least)) for value in values_D]
+
+
+def floor_reference(values_D: NDArray[np.float64], floor: float) -> Reference | None:
+    """The floor, where a spectrum reaches it; None for one that stays above."""
+    is_reached = values_D.size and values_D[0] > floor > 0 and values_D[-1] <= floor
+    return Reference(FLOOR_WORDS, math.log10(floor)) if is_reached else None
+
+
+def spectrum_band(band_2K: NDArray[np.float64], axis: Axis) -> Band:
+    """The band of isotropic features at the places of the eigenvalues, from 1, within an axis of logarithms."""
+
+    def within(value: float) -> float:
+        """A logarithm, moved to the end of the axis where it lies beyond."""
+        return min(max(math.log10(value), axis.low), axis.high) if value > 0 else axis.low
+
+    low, high = ([within(float(value)) for value in ends] for ends in band_2K)
+    chosen = evenly_chosen(band_2K.shape[1], MAX_POINTS)
+    return Band([at + 1.0 for at in chosen], [low[at] for at in chosen], [high[at] for at in chosen])
 
 
 def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int) -> Line:
@@ -103,7 +144,7 @@ def _line(run: RunRecord, place: str, values: NDArray[np.float64], num_runs: int
 
 
 def _table(run: RunRecord, num_runs: int) -> Markup:
-    spectra = {place: run.arrays.spectra[place] for place in PLACES if place in run.arrays.spectra}
+    spectra = run.arrays.spectra
     chosen = evenly_chosen(max(map(len, spectra.values())), max_rows(num_runs))
     head = ["index", *(SHORT_NAMES[place] for place in spectra)]
     rows = [
@@ -133,7 +174,7 @@ def _measurements(runs: Sequence[RunRecord]) -> Markup | None:
         for name in PLACES
         if any(run.measured(name, metric.name) is not None for run in runs)
     ]
-    return data_table("Measurements", ["", "vectors", *(run_tag(run.name, run.order) for run in runs)], rows)
+    return data_table("Measurements", ["", "vectors", *(run_tag(run) for run in runs)], rows)
 
 
 def _cell(run: RunRecord, place: str, metric: Metric) -> str:

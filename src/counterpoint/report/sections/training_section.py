@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 
 from counterpoint.core.run_records import EpochRecord
-from counterpoint.report.charts.chart_frame import ChartText
-from counterpoint.report.charts.figures import absences, data_table, figure, max_rows, panel_width, panels, readings
-from counterpoint.report.charts.line_chart import MAX_VERTICES, Line, Reference, line_drawing
-from counterpoint.report.charts.series_style import Style, run_style, run_tag
-from counterpoint.report.charts.ticks import Axis, evenly_chosen, linear_axis
+from counterpoint.report.charts.chart_frame import Axis, ChartText, evenly_chosen, linear_axis
+from counterpoint.report.charts.drawings import MAX_VERTICES, Line, Reference, line_drawing
+from counterpoint.report.charts.figures import (
+    Style,
+    absences,
+    data_table,
+    figure,
+    max_rows,
+    panel_width,
+    panels,
+    readings,
+    run_style,
+    run_tag,
+)
 from counterpoint.report.markup import Markup, join
 from counterpoint.report.run_record import RunRecord
 from counterpoint.report.sections import Section
@@ -99,17 +108,13 @@ def _loss_figure(run: RunRecord, shared: Axis | None, num_runs: int) -> Markup:
     words = ChartText(f"Loss of {run.name} by epoch", loss_reading(run))
     x_axis = linear_axis("epoch", positions, num_ticks=6, is_whole=True)
     draw = line_drawing(words, (x_axis, axis), [line], _references(rows[-1]))
-    title = run_tag(run.name, run.order) if num_runs > 1 else ""
+    title = run_tag(run) if num_runs > 1 else ""
     return figure(title, "", draw, panel_width(num_runs), _loss_table(run, num_runs))
 
 
 def _references(last: EpochRecord) -> list[Reference]:
-    levels = []
-    if last.chance is not None:
-        levels.append(Reference(f"chance {number(last.chance)}", last.chance))
-    if last.floor is not None:
-        levels.append(Reference(f"floor {number(last.floor)}", last.floor, is_below=True))
-    return levels
+    levels = (("chance", last.chance, False), ("floor", last.floor, True))
+    return [Reference(f"{name} {number(at)}", at, is_below) for name, at, is_below in levels if at is not None]
 
 
 def _loss_table(run: RunRecord, num_runs: int) -> Markup:

@@ -9,9 +9,8 @@ from counterpoint.core.run_records import EvaluationRow
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.gain import CLASSIFIERS, LEARNED, gains
 from counterpoint.evaluation.map_samples import NOBODY, Collection
-from counterpoint.report.charts.figures import columns, data_table, missing
-from counterpoint.report.charts.series_style import badge, run_tag, run_title, severity
-from counterpoint.report.charts.ticks import evenly_chosen
+from counterpoint.report.charts.chart_frame import evenly_chosen
+from counterpoint.report.charts.figures import LEVELS, badge, columns, data_table, missing, run_tag, run_title
 from counterpoint.report.markup import Child, Markup, element, join, prose
 from counterpoint.report.picture_sheets import SHARES, PicturePlaces, drawn_sheets, pictures_of
 from counterpoint.report.run_record import RunRecord
@@ -27,7 +26,7 @@ UNFINISHED = {
 }
 
 
-def neighbour_rows(run: RunRecord, shown: PicturePlaces | None, num_queries: int = NUM_QUERIES) -> Markup | None:
+def neighbour_rows(run: RunRecord, shown: PicturePlaces | None, num_queries: int) -> Markup | None:
     """Show samples beside their neighbours: as pictures, or by name and class where there are none.
 
     Args:
@@ -51,27 +50,20 @@ def chosen_queries(known: Collection, number: int) -> list[int]:
     return [int(order_N[at]) for at in inner or range(len(order_N))][:number]
 
 
-def same_class_share(known: Collection) -> tuple[float, float] | None:
-    """Share of the neighbours that have the class of their sample, and of all pairs; None without labels."""
+def same_class_words(known: Collection) -> str:
+    """How many of the nearest have the class of their sample, beside chance, in a few words; empty without labels."""
     labels_N = known.labels_N
     if not (labels_N >= 0).any():
-        return None
+        return ""
     is_known_NM = (known.neighbours_NM >= 0) & (labels_N[:, None] >= 0) & (labels_N[known.neighbours_NM] >= 0)
     if not is_known_NM.any():
-        return None
+        return ""
     is_same_NM = labels_N[known.neighbours_NM] == labels_N[:, None]
     counts = np.bincount(labels_N[labels_N >= 0])
     total = counts.sum()
     chance = float((counts * (counts - 1)).sum() / max(total * (total - 1), 1))
-    return float(is_same_NM[is_known_NM].mean()), chance
-
-
-def same_class_words(known: Collection) -> str:
-    """How many of the nearest are of the same class, in a few words; empty without labels."""
-    found = same_class_share(known)
-    if found is None:
-        return ""
-    return f"{percent(found[0])} of the nearest have the same class (chance {percent(found[1])})"
+    share = float(is_same_NM[is_known_NM].mean())
+    return f"{percent(share)} of the nearest have the same class (chance {percent(chance)})"
 
 
 def _words(known: Collection, has_pictures: bool) -> Markup:
@@ -126,9 +118,7 @@ def verdict_section(runs: Sequence[RunRecord], step: int) -> Markup:
     figures = join(side_by_side(runs), columns([_worst(run) for run in runs])) if len(runs) > 1 else None
     # So many in all that the first screen holds them.
     rows = [neighbour_rows(run, pictures.get(run.order), max(1, NUM_QUERIES // len(runs))) for run in runs]
-    near = columns(
-        [[run_title(run.name, run.order, len(runs)), row] for run, row in zip(runs, rows, strict=True) if row]
-    )
+    near = columns([[run_title(run, len(runs)), row] for run, row in zip(runs, rows, strict=True) if row])
     return join(drawn_sheets(pictures, step), verdicts, figures, near if any(rows) else None)
 
 
@@ -139,15 +129,16 @@ def finding_anchor(run: RunRecord, place: int) -> str:
 
 def by_severity(findings: Sequence[Finding]) -> list[tuple[int, Finding]]:
     """Order findings worst first, each with its place in the file."""
-    return sorted(enumerate(findings), key=lambda item: severity(item[1].level))
+    return sorted(enumerate(findings), key=lambda item: LEVELS.index(item[1].level))
 
 
 def _verdict(run: RunRecord, num_runs: int) -> Markup:
-    tag = element("p", run_tag(run.name, run.order), class_="verdict-run") if num_runs > 1 else None
+    tag = element("p", run_tag(run), class_="verdict-run") if num_runs > 1 else None
     told = join(tag, _unfinished(run), _judgement(run))
-    # Several runs have one table of figures.
-    beside = columns([standing(run) or _unmeasured(run), _worst(run)]) if num_runs == 1 else None
-    return element("div", told, beside, class_="verdict")
+    if num_runs > 1:  # they have one table of figures
+        return element("div", told, class_="verdict")
+    unmeasured = missing(run, "Accuracies were not measured, which needs labels.", "evaluate")
+    return element("div", told, columns([standing(run) or unmeasured, _worst(run)]), class_="verdict")
 
 
 def _judgement(run: RunRecord) -> Markup:
@@ -158,10 +149,6 @@ def _judgement(run: RunRecord) -> Markup:
     words = element("p", fault, " ", prose(run.diagnosis.verdict, run.path), class_="lede")
     limits = element("p", run.diagnosis.limits, class_="of-what") if run.diagnosis.limits else None
     return join(element("p", plain_answer(run), class_="word"), words, limits)
-
-
-def _unmeasured(run: RunRecord) -> Markup:
-    return missing(run, "Accuracies were not measured, which needs labels.", "evaluate")
 
 
 def _worst(run: RunRecord) -> Markup | None:

@@ -31,8 +31,8 @@ from counterpoint.core.errors import NonFiniteError, UsageError
 from counterpoint.kernels.contract import PairFunction
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable
 from counterpoint.losses.loss import Loss
-from counterpoint.theory.geometry.risk_log_sums import hard_sum_rows, log_sum_rows
-from counterpoint.theory.geometry.risk_rows import LogMeanRows, RiskAt, Rows, SeparableRows
+from counterpoint.theory.geometry.negatives_integral import LogSumRows, hard_sum_rows, log_sum_rows
+from counterpoint.theory.geometry.risk_rows import LogMeanRows, RiskAt, SeparableRows
 
 PAPER = LogOfSum("the paper's InfoNCE", is_mean=True)  # imbalanced2026, Eq. 23
 SYMMETRY_TOLERANCE = 1e-8
@@ -56,7 +56,7 @@ class ClassRisk:
 
     name: str
     anchor_weights_C: Tensor
-    rows: Rows
+    rows: SeparableRows | LogMeanRows | LogSumRows
     is_convex: bool = True
     is_strictly_convex: bool = True
     is_smooth: bool = True
@@ -68,16 +68,11 @@ class ClassRisk:
         return len(self.anchor_weights_C)
 
     def value(self, gram_CC: Tensor) -> float:
-        """S at a Gram matrix, whose diagonal counts as 1.
-
-        Raises:
-            ValueError: not a finite symmetric matrix of this size.
-        """
-        # Eq. 14, and Eq. 10 for infinitely many negatives
-        return float(self.anchor_weights_C @ self.rows.value(self._checked(gram_CC)))
+        """S at a Gram matrix; see ``at``."""
+        return self.at(gram_CC).value
 
     def at(self, gram_CC: Tensor) -> RiskAt:
-        """S and its derivatives at a Gram matrix, whose diagonal counts as 1.
+        """S (Eq. 14, and Eq. 10 for infinitely many negatives) and its derivatives at a matrix of unit diagonal.
 
         Raises:
             ValueError: not a finite symmetric matrix of this size.

@@ -39,14 +39,12 @@ class DualCertificate:
 
     Attributes:
         lower_bound: no correlation matrix has a smaller risk.
-        multipliers_C: y, with which G + diag(y) is positive semi-definite.
         scale: size of the risk and of its first-order change, which gaps are compared with.
         stretch: delta, the share by which those of stationarity had to grow: 0 at the optimum. It is free
             of scale, so that rare classes count as much as frequent ones, which in the gap they do not.
     """
 
     lower_bound: float
-    multipliers_C: Tensor
     scale: float
     stretch: float
 
@@ -89,7 +87,7 @@ def certify(at: RiskAt, gram_CC: Tensor) -> DualCertificate:
     first_order = float(y_C.sum())  # -<G, A>
     largest = max(float(y_C.max()), float(gradient_CC.abs().max()))
     if largest == 0:  # a flat risk
-        return DualCertificate(at.value, y_C, max(abs(at.value), torch.finfo(y_C.dtype).tiny), 0.0)
+        return DualCertificate(at.value, max(abs(at.value), torch.finfo(y_C.dtype).tiny), 0.0)
     # y_i is a diagonal entry of Z, so that one below 0 certifies nothing; a tiny one costs the bound little
     y_C = y_C.clamp_min(_SMALLEST_SHARE * largest)
     root_C = y_C.sqrt()
@@ -98,10 +96,9 @@ def certify(at: RiskAt, gram_CC: Tensor) -> DualCertificate:
     eigenvalues_C = torch.linalg.eigvalsh(scaled_CC)
     rounding = 4 * torch.finfo(y_C.dtype).eps * float(eigenvalues_C.abs().max())
     stretch = max(0.0, rounding - float(eigenvalues_C[0]) - 1)
-    y_C = (1 + stretch) * y_C
-    scale = max(abs(at.value), abs(first_order))
-    # S(A) - <G, A> - sum y, at most S(A) + <G, B - A> for every correlation matrix B
-    return DualCertificate(at.value + first_order - float(y_C.sum()), y_C, scale, stretch)
+    # S(A) - <G, A> - sum (1 + delta) y, at most S(A) + <G, B - A> for every correlation matrix B
+    bound = at.value + first_order - float(((1 + stretch) * y_C).sum())
+    return DualCertificate(bound, max(abs(at.value), abs(first_order)), stretch)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import UsageError
 from counterpoint.theory.geometry.correlation_descent import Descent, Point, descend, point_at
-from counterpoint.theory.geometry.correlation_dual import DualCertificate, certify, finish_on_face
+from counterpoint.theory.geometry.correlation_dual import certify, finish_on_face
 from counterpoint.theory.geometry.risk_rows import RiskAt
 
 _SLOPES = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)  # of the descent, each followed by a certificate
@@ -220,7 +220,7 @@ class _Best:
 
     def _take(self, point: Point) -> None:
         """Keep the point if it is better, and the bound if it is."""
-        certificate: DualCertificate = certify(point.at, point.gram_CC)
+        certificate = certify(point.at, point.gram_CC)
         # a bound holds whichever point it came from
         self.lower_bound = max(self.lower_bound, certificate.lower_bound)
         # Where rounding cannot tell two values apart, the later point has the smaller slope as a rule.

@@ -185,7 +185,10 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
         factor_CR, iterations = descent.point.factor_CR, iterations + descent.iterations
         gram_CC, at = descent.point.gram_CC, descent.point.at
         # The slopes of the rounded hinge belong to lines nowhere above the sharp one: the bound is the sharp risk's.
-        tangent = _tangent_value(smooth, gram_CC)
+        assert isinstance(smooth.rows, SeparableRows)
+        # f r q'(u): the slope for a cosine has the factor scale
+        slope_CC = smooth.rows.at(gram_CC).slope_CC / smooth.rows.record.scale
+        tangent = float(smooth.anchor_weights_C @ (slope_CC * smooth.rows.scores(gram_CC)).sum(dim=1))
         bound = max(bound, certify(replace(at, value=tangent), gram_CC).lower_bound)
         # slack / width is 3/16 of all weights, a unit of the hinge: where all margins are kept the risk itself is 0
         if risk.value(gram_CC) < value:
@@ -196,16 +199,6 @@ def _solve_with_corner(risk: ClassRisk, tolerance: float) -> Solution:
     status = CERTIFIED + NOT_UNIQUE if is_certified else _short_of(tolerance, (value - bound) / scale)
     gram_CC = best_CR @ best_CR.T
     return Solution(gram_CC, best_CR, value, bound, scale, iterations, is_certified, status, is_global=True)
-
-
-def _tangent_value(smooth: ClassRisk, gram_CC: Tensor) -> float:
-    """Sum of q'(u) u, the value of lines through the corner that are nowhere above the hinge: slopes are in [0, 1]."""
-    assert isinstance(smooth.rows, SeparableRows)
-    record = smooth.rows.record
-    u_CC = record.scale * (gram_CC - float(record.is_gap)) + record.margin
-    # f r q'(u): the slope for a cosine has the factor scale
-    slope_CC = smooth.rows.at(gram_CC).slope_CC / record.scale
-    return float(smooth.anchor_weights_C @ (slope_CC * u_CC).sum(dim=1))
 
 
 def _short_of(tolerance: float, gap: float) -> str:

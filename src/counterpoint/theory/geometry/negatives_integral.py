@@ -16,12 +16,16 @@ The integrand, in :math:`v = \log s`, is analytic for :math:`|\mathrm{Im}\, v| <
 errs by about :math:`e^{-\pi^2/h}`. Nodes follow from bounds of x alone, never from the Gram matrix, so that the risk is
 smooth in it. Where s x is moderate, exp(-s x) is a short Chebyshev series in x, which is summed over negatives once for
 all nodes; where the series would be long, every node takes its own exponentials.
+
+The terms of a class-level risk are functions :math:`x(a) = \sum_p e^{c_p + b_p (a - 1)}` of a cosine. They are divided
+by a unit, which keeps all numbers ordinary. What leaves the expectation as an offset is the logarithm of epsilon, or of
+the unit where epsilon is 0: nothing is added to a small risk and taken away again.
 """
 
 # B rows of a block, C classes, Q nodes, M basis functions of x
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +33,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoint.core.errors import UsageError
+from counterpoint.losses.class_level import LogOfSum
 from counterpoint.theory.geometry.risk_rows import RowsAt
 
 KEPT_NUMBERS = 1 << 26  # values of the basis that are kept for products with the Hessian: 512 MiB
@@ -42,6 +48,7 @@ SERIES_CEILING = 1e4  # of k times what a series rounds, in units of float64's o
 POWER_CEILING = 1000  # of k, for a mean close to 1 that is rounded there
 EPSILON = 2.0**-52
 LEAST = 1e-300
+STEEPEST = 340.0  # e^(-2 * 340) is a number of float64
 FAINTEST = -350.0  # squares of exponentials above it are normal numbers; processors are slow at others
 
 
@@ -84,15 +91,14 @@ class LogSumIntegral:
         """What exp(-s x) is made of."""
         return choose_basis(self.nodes, self.low, self.high, self.num_terms, self.epsilon)
 
-    def value(self, x_CC: Tensor) -> Tensor:
-        """The expectation for each row, (C,)."""
-        return torch.cat([self._block(rows, x_CC).value_B for rows in self._blocks(x_CC)])
-
     def at(self, x_CC: Tensor) -> RowsAt:
         """The expectation and its derivatives for each row, x (C, C)."""
-        is_kept = x_CC.numel() * self.basis.coefficients_QM.shape[1] <= KEPT_NUMBERS
-        blocks = list(self._blocks(x_CC))
-        parts = [self._derivatives(self._block(rows, x_CC), is_kept) for rows in blocks]
+        num_functions = self.basis.coefficients_QM.shape[1]
+        is_kept = x_CC.numel() * num_functions <= KEPT_NUMBERS
+        # rows whose basis values are computed together
+        height = max(1, BLOCK_NUMBERS // (x_CC.shape[1] * num_functions))
+        blocks = [slice(top, top + height) for top in range(0, len(x_CC), height)]
+        parts = [self._block(x_CC[rows], self.weights_CC[rows], is_kept) for rows in blocks]
         hessians = [(part.hessian, rows) for part, rows in zip(parts, blocks, strict=True)]
         return RowsAt(
             torch.cat([part.value_C for part in parts]),
@@ -101,66 +107,43 @@ class LogSumIntegral:
             lambda direction_CC: torch.cat([times(direction_CC[rows]) for times, rows in hessians]),
         )
 
-    def _blocks(self, x_CC: Tensor) -> Iterator[slice]:
-        """Rows whose basis values are computed together."""
-        height = max(1, BLOCK_NUMBERS // (x_CC.shape[1] * self.basis.coefficients_QM.shape[1]))
-        for top in range(0, len(x_CC), height):
-            yield slice(top, top + height)
-
-    def _block(self, rows: slice, x_CC: Tensor) -> "_Block":
-        """Powers and value of some rows."""
-        k, x_BC, r_BC = self.num_terms, x_CC[rows], self.weights_CC[rows]
-        values_BMC = self.basis.values(x_BC)
-        log_p_BQ = self.basis.log_mean(r_BC, x_BC, values_BMC)
+    def _block(self, x_BC: Tensor, r_BC: Tensor, is_kept: bool) -> RowsAt:
+        """Value, first and second derivatives of some rows; the sum's mean enters these by two numbers for each row."""
+        k, s_Q, w_Q, basis = self.num_terms, self.nodes, self.node_weights, self.basis
+        values_BMC = basis.values(x_BC)
+        log_p_BQ = basis.log_mean(r_BC, x_BC, values_BMC)
         # m_i, the mean of the sum
         mean_B1 = k * (r_BC * x_BC).sum(1, keepdim=True)
         # expm1, as both powers are near 1 at the first nodes, where their difference is of the order of s^2
-        bracket_BQ = torch.expm1(-mean_B1 * self.nodes) - torch.expm1(k * log_p_BQ)
+        bracket_BQ = torch.expm1(-mean_B1 * s_Q) - torch.expm1(k * log_p_BQ)
         # log(epsilon) is left out; the caller adds it as an offset
         at_mean_B = torch.log1p(mean_B1[:, 0] / self.epsilon) if self.epsilon else mean_B1[:, 0].log()
-        value_B = at_mean_B + bracket_BQ @ self.node_weights
-        return _Block(rows, x_BC, values_BMC, log_p_BQ, mean_B1, value_B)
-
-    def _derivatives(self, block: "_Block", is_kept: bool) -> RowsAt:
-        """First and second derivatives of some rows; the sum's mean enters by two numbers for each row."""
-        k, s_Q, w_Q = self.num_terms, self.nodes, self.node_weights
-        kr_BC, total_B1 = k * self.weights_CC[block.rows], self.epsilon + block.mean_B1
-        at_mean_BQ = w_Q * s_Q * torch.exp(-block.mean_B1 * s_Q)
+        value_B = at_mean_B + bracket_BQ @ w_Q
+        kr_BC, total_B1 = k * r_BC, self.epsilon + mean_B1
+        at_mean_BQ = w_Q * s_Q * torch.exp(-mean_B1 * s_Q)
         # Derivatives for m of log(epsilon + m) and of exp(-s m): they cancel except in the part of the integral left of
         # the first node. The integral of P^(k-1) below lacks the same part, which this returns.
         first_B1 = 1 / total_B1 - at_mean_BQ.sum(1, keepdim=True)
         second_B1 = (at_mean_BQ @ s_Q)[:, None] - total_B1**-2
         # d/dx_j of -P^k: k r_j s exp(-s x_j) P^(k-1), the basis giving exp(-s x_j)
-        once_BQ = w_Q * s_Q * torch.exp((k - 1) * block.log_p_BQ)
+        once_BQ = w_Q * s_Q * torch.exp((k - 1) * log_p_BQ)
         # d2/dx_j dx_l: -k (k-1) r_j r_l s^2 exp(-s (x_j + x_l)) P^(k-2), written with k r_j and k r_l; 0 for k = 1
-        pairs_BQ = (1 - 1 / k) * w_Q * s_Q**2 * torch.exp(max(k - 2, 0) * block.log_p_BQ)
-        slope_BC = kr_BC * (first_B1 + combined(block.values_BMC, once_BQ @ self.basis.coefficients_QM))
-        own_BC = -kr_BC * combined(block.values_BMC, (once_BQ * s_Q) @ self.basis.coefficients_QM)
-        diagonal_BC = own_BC + kr_BC**2 * (second_B1 - self.basis.sum_of_squares(block.values_BMC, pairs_BQ))
+        pairs_BQ = (1 - 1 / k) * w_Q * s_Q**2 * torch.exp(max(k - 2, 0) * log_p_BQ)
+        slope_BC = kr_BC * (first_B1 + combined(values_BMC, once_BQ @ basis.coefficients_QM))
+        own_BC = -kr_BC * combined(values_BMC, (once_BQ * s_Q) @ basis.coefficients_QM)
+        diagonal_BC = own_BC + kr_BC**2 * (second_B1 - basis.sum_of_squares(values_BMC, pairs_BQ))
         # What is not kept is computed again for each product, to keep memory small.
-        basis, x_BC, kept_BMC = self.basis, block.x_BC, block.values_BMC if is_kept else None
+        kept_BMC = values_BMC if is_kept else None
 
         def times(direction_BC: Tensor) -> Tensor:
-            values_BMC = basis.values(x_BC) if kept_BMC is None else kept_BMC
+            basis_BMC = basis.values(x_BC) if kept_BMC is None else kept_BMC
             weighted_BC = kr_BC * direction_BC
             # the sum over l first, at each node: no row ever has its C x C matrix
-            dot_BQ = row_sums(values_BMC, weighted_BC) @ basis.coefficients_QM.T
-            joint_BC = combined(values_BMC, (pairs_BQ * dot_BQ) @ basis.coefficients_QM)
+            dot_BQ = row_sums(basis_BMC, weighted_BC) @ basis.coefficients_QM.T
+            joint_BC = combined(basis_BMC, (pairs_BQ * dot_BQ) @ basis.coefficients_QM)
             return own_BC * direction_BC + kr_BC * (second_B1 * weighted_BC.sum(1, keepdim=True) - joint_BC)
 
-        return RowsAt(block.value_B, slope_BC, diagonal_BC, times)
-
-
-@dataclass(frozen=True)
-class _Block:
-    """Rows, their terms, the basis at them, log P at the nodes, the mean of the sum, and the expectation."""
-
-    rows: slice
-    x_BC: Tensor
-    values_BMC: Tensor
-    log_p_BQ: Tensor
-    mean_B1: Tensor
-    value_B: Tensor
+        return RowsAt(value_B, slope_BC, diagonal_BC, times)
 
 
 class ChebyshevBasis:
@@ -276,3 +259,123 @@ def series_length(half_width: float) -> int:
     # ive is I_n(z) exp(-z) and does not overflow
     sizes = 2 * ive(np.arange(4 * LONGEST_SERIES), half_width)
     return int(np.count_nonzero(sizes > NEGLIGIBLE))
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """A summand exp(level + rate (a - 1)) of a term; rate >= 0."""
+
+    level: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class ExpectedLog:
+    """sign * E log(1 + sum of k terms / epsilon), as a function of cosines; the logarithm of the sum for epsilon 0.
+
+    Attributes:
+        sign: 1 or -1.
+        summands: of a term, in its unit.
+        integral: the expectation as a function of terms.
+    """
+
+    sign: float
+    summands: Sequence[Exponential]
+    integral: LogSumIntegral
+
+    def at(self, gram_CC: Tensor) -> RowsAt:
+        """With derivatives for cosines, by the chain rule."""
+        x_CC, first_CC, second_CC = (self._terms(gram_CC, order) for order in range(3))
+        at, sign = self.integral.at(x_CC), self.sign
+        # second derivative of f(x(a)): f'' x'_j x'_l for all pairs, and f' x'' on the diagonal alone
+        bend_CC = at.slope_CC * second_CC
+        diagonal_CC = at.diagonal_CC * first_CC**2 + bend_CC
+        inner = at.hessian
+
+        def times(direction_CC: Tensor) -> Tensor:
+            return sign * (first_CC * inner(first_CC * direction_CC) + bend_CC * direction_CC)
+
+        return RowsAt(sign * at.value_C, sign * at.slope_CC * first_CC, sign * diagonal_CC, times)
+
+    def _terms(self, gram_CC: Tensor, order: int) -> Tensor:
+        """Derivative of this order of x(a)."""
+        summands = [each.rate**order * torch.exp(each.level + each.rate * (gram_CC - 1)) for each in self.summands]
+        return torch.stack(summands).sum(0)
+
+
+@dataclass(frozen=True)
+class LogSumRows:
+    """A factor times a sum of expected logarithms.
+
+    Attributes:
+        factor: of all.
+        offset: what the logarithms leave out.
+        logs: the expectations, one or two.
+    """
+
+    factor: float
+    offset: float
+    logs: Sequence[ExpectedLog]
+
+    def at(self, gram_CC: Tensor) -> RowsAt:
+        """F_i and its derivatives for all rows."""
+        parts = [log.at(gram_CC) for log in self.logs]
+        value_C = self.offset + torch.stack([part.value_C for part in parts]).sum(0)
+        slope_CC = self.factor * torch.stack([part.slope_CC for part in parts]).sum(0)
+        diagonal_CC = self.factor * torch.stack([part.diagonal_CC for part in parts]).sum(0)
+        factor, hessians = self.factor, [part.hessian for part in parts]
+
+        def times(direction_CC: Tensor) -> Tensor:
+            return factor * torch.stack([hessian(direction_CC) for hessian in hessians]).sum(0)
+
+        return RowsAt(factor * value_C, slope_CC, diagonal_CC, times)
+
+
+def log_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> LogSumRows:
+    r"""Rows for :math:`f\,E \log(\epsilon + w \sum_t e^{u_t})`, u = scale (a - 1) + margin, w = 1, or 1/k for a mean.
+
+    Source: imbalanced2026, Eq. 14.
+    """
+    # w as an exponent
+    weight = -math.log(num_negatives) if record.is_mean else 0.0
+    summands = [Exponential(weight + record.margin, record.scale)]
+    log, offset = _expected_log(summands, record.epsilon, weights_CC, num_negatives)
+    return LogSumRows(record.factor, offset, [log])
+
+
+def hard_sum_rows(record: LogOfSum, weights_CC: Tensor, num_negatives: int) -> LogSumRows:
+    r"""Rows for :math:`f\,E \log(\epsilon + W \sum_t e^{(1+\beta) u_t} / \sum_t e^{\beta u_t})`, W = k (mean: 1).
+
+    It is the difference of two expectations: of :math:`\log \sum_t (\epsilon e^{\beta u_t} + W e^{(1+\beta) u_t})`, a
+    single sum of independent terms, and of the logarithm of the denominator.
+    """
+    # epsilon + W a / b = (epsilon b + W a) / b, with a and b the two sums
+    beta, weight = record.hardness, 0.0 if record.is_mean else math.log(num_negatives)
+    blunt = Exponential(beta * record.margin, beta * record.scale)
+    above = [Exponential(weight + (1 + beta) * record.margin, (1 + beta) * record.scale)]
+    if record.epsilon:
+        above.append(Exponential(math.log(record.epsilon) + blunt.level, blunt.rate))
+    numerator, up = _expected_log(above, 0.0, weights_CC, num_negatives)
+    denominator, down = _expected_log([blunt], 0.0, weights_CC, num_negatives, sign=-1.0)
+    return LogSumRows(record.factor, up - down, [numerator, denominator])
+
+
+def _expected_log(
+    summands: Sequence[Exponential], epsilon: float, weights_CC: Tensor, num_negatives: int, *, sign: float = 1.0
+) -> tuple[ExpectedLog, float]:
+    """An expectation in the unit of its largest ingredient, and what it leaves out."""
+    unit = offset = max(each.level for each in summands)
+    # the unit is the largest of epsilon and the terms, so that no exponential overflows
+    if epsilon:
+        offset = math.log(epsilon)
+        unit = max(unit, offset)
+        epsilon = math.exp(offset - unit)
+    elif min(each.rate for each in summands) > STEEPEST:
+        raise UsageError(
+            f"temperature must be at least {1 / STEEPEST:.3g} for finitely many negatives without epsilon, whose terms "
+            "leave float64 below; use num_negatives=math.inf"
+        )
+    scaled = [Exponential(each.level - unit, each.rate) for each in summands]
+    # bounds of a term: a - 1 is between -2 and 0
+    low, high = (sum(math.exp(each.level - drop * each.rate) for each in scaled) for drop in (2, 0))
+    return ExpectedLog(sign, scaled, LogSumIntegral(weights_CC, num_negatives, epsilon, low, high)), offset

@@ -2,7 +2,7 @@ r"""What anchors of each class risk, as functions of their cosines with the othe
 
 Row i of the Gram matrix holds the cosines of class i with all classes; :math:`r_{ij}` is the probability that a
 negative of an anchor of class i is of class j. Each F_i is a function of row i alone; ``class_risk`` weighs and adds.
-Here are sums over pairs and infinitely many negatives; ``risk_log_sums`` has finite numbers of them.
+Here are sums over pairs and infinitely many negatives; ``negatives_integral`` has finite numbers of them.
 """
 
 # C classes; row i belongs to anchors of class i
@@ -10,7 +10,6 @@ Here are sums over pairs and infinitely many negatives; ``risk_log_sums`` has fi
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -76,18 +75,6 @@ class RowsAt:
         )
 
 
-class Rows(Protocol):
-    """F_i for all rows, given the record of a loss, the weights of negatives and their number."""
-
-    def value(self, gram_CC: Tensor) -> Tensor:
-        """F_i for all rows, (C,)."""
-        ...
-
-    def at(self, gram_CC: Tensor) -> RowsAt:
-        """F_i and its derivatives for all rows."""
-        ...
-
-
 @dataclass(frozen=True)
 class SeparableRows:
     r"""Mean over single negatives, which is the same for any number of them.
@@ -106,22 +93,19 @@ class SeparableRows:
     attract: float
     factor: float
 
-    def value(self, gram_CC: Tensor) -> Tensor:
-        """See ``Rows``."""
-        mean_C = (self.weights_CC * self.record.repel.value(self._scores(gram_CC))).sum(1)
-        return self.attract * self.record.attract + self.factor * mean_C
-
     def at(self, gram_CC: Tensor) -> RowsAt:
-        """See ``Rows``."""
-        record, u_CC = self.record, self._scores(gram_CC)
+        """F_i and its derivatives for all rows."""
+        record, u_CC = self.record, self.scores(gram_CC)
+        value_C = self.attract * record.attract + self.factor * (self.weights_CC * record.repel.value(u_CC)).sum(1)
         weight_CC = self.factor * record.scale * self.weights_CC
         slope_CC = weight_CC * record.repel.slope(u_CC)
         curvature_CC = weight_CC * record.scale * record.repel.curvature(u_CC)
         # without gaps scores of positives and of collisions are |mu_i|^2 itself
         length_slope_C = None if record.is_gap else self.attract * record.attract_slope + slope_CC.diagonal()
-        return RowsAt(self.value(gram_CC), slope_CC, curvature_CC, curvature_CC.mul, length_slope_C)
+        return RowsAt(value_C, slope_CC, curvature_CC, curvature_CC.mul, length_slope_C)
 
-    def _scores(self, gram_CC: Tensor) -> Tensor:
+    def scores(self, gram_CC: Tensor) -> Tensor:
+        """What q is taken of, for each cosine."""
         return self.record.scale * (gram_CC - float(self.record.is_gap)) + self.record.margin
 
 
@@ -148,36 +132,27 @@ class LogMeanRows:
         """What is left of epsilon."""
         return self.record.epsilon if self.record.is_mean else 0.0
 
-    def value(self, gram_CC: Tensor) -> Tensor:
-        """See ``Rows``."""
-        record = self.record
-        # l_i, the logarithm of the expectation
-        level_C = self._tilted(gram_CC, 1 + record.hardness).logsumexp(1)
-        if record.hardness:
-            level_C = level_C - self._tilted(gram_CC, record.hardness).logsumexp(1)
-        if not self.epsilon:
-            return record.factor * level_C
-        offset = math.log(self.epsilon)
-        # Eq. 10 has epsilon 1; softplus does not overflow, nor does it lose a small sum beside that 1
-        return record.factor * (offset + softplus(level_C - offset))
-
     def at(self, gram_CC: Tensor) -> RowsAt:
-        r"""See ``Rows``; with p and q the shares in the two sums, the slope of l is (1 + beta) p - beta q.
+        r"""F_i and its derivatives; with p and q the shares in the two sums, the slope of l is (1 + beta) p - beta q.
 
         The Hessian of a row is, up to a factor and with t = p - q,
         :math:`\mathrm{diag}((1 + \beta) p - \beta q) - p p^\top + q q^\top + (1 - \mathrm{share})\, t t^\top`.
         """
         record, beta = self.record, self.record.hardness
         sharp_CC = self._tilted(gram_CC, 1 + beta)
+        # l_i, the logarithm of the expectation
         p_CC, level_C = (1 + beta) * sharp_CC.softmax(1), sharp_CC.logsumexp(1)
         q_CC = torch.zeros_like(p_CC)
         if beta:
             blunt_CC = self._tilted(gram_CC, beta)
             q_CC, level_C = beta * blunt_CC.softmax(1), level_C - blunt_CC.logsumexp(1)
-        # share of the negatives in epsilon + e^l: the derivative of softplus
-        share_C1 = torch.ones_like(level_C)[:, None]
+        value_C, share_C1 = level_C, torch.ones_like(level_C)[:, None]
         if self.epsilon:
-            share_C1 = torch.sigmoid(level_C - math.log(self.epsilon))[:, None]
+            offset = math.log(self.epsilon)
+            # Eq. 10 has epsilon 1; softplus does not overflow, nor does it lose a small sum beside that 1
+            value_C = offset + softplus(level_C - offset)
+            # share of the negatives in epsilon + e^l: the derivative of softplus
+            share_C1 = torch.sigmoid(level_C - offset)[:, None]
         tilt_CC = p_CC - q_CC
         slope_CC = record.factor * record.scale * share_C1 * tilt_CC
         scale_C1 = record.factor * record.scale**2 * share_C1
@@ -190,7 +165,7 @@ class LogMeanRows:
             return bent(direction_CC, lambda x_CC, v_CC: (x_CC * v_CC).sum(1, keepdim=True))
 
         diagonal_CC = bent(torch.ones_like(p_CC), torch.mul)
-        return RowsAt(self.value(gram_CC), slope_CC, diagonal_CC, times)
+        return RowsAt(record.factor * value_C, slope_CC, diagonal_CC, times)
 
     def _tilted(self, gram_CC: Tensor, power: float) -> Tensor:
         """Logarithms of a power of the terms, times r."""

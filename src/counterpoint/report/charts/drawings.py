@@ -1,0 +1,240 @@
+"""Line charts, labelled at the lines, histograms, dots with intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterpoint.report.charts.chart_frame import (
+    Axis,
+    ChartText,
+    Frame,
+    spread_labels,
+    svg,
+    text,
+    text_width,
+)
+from counterpoint.report.charts.figures import Draw, Style, marker
+from counterpoint.report.markup import Markup, coordinate, element, join
+
+MAX_VERTICES = 400
+STEP = 19.0  # between intervals of one row
+ROW_GAP = 9.0
+HEADING = 36.0
+NARROW = 480.0  # below this width, labels are written above their intervals
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: values by position; a None breaks it."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    style: Style
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A level to read the lines against, labelled inside the plot: above its line, or below it."""
+
+    label: str
+    value: float
+    is_below: bool = False
+
+
+@dataclass(frozen=True)
+class Band:
+    """A range to read the lines against: lower and upper ends by position."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def line_drawing(
+    words: ChartText,
+    axes: tuple[Axis, Axis],
+    lines: Sequence[Line],
+    references: Sequence[Reference] = (),
+    band: Band | None = None,
+) -> Draw:
+    """Lines with a marker and their label at the end, levels and a band, to be drawn at any width."""
+    drawn = [line for line in lines if any(value is not None for value in line.y)]
+
+    def draw(width: float) -> Markup:
+        room = 16.0 + max((text_width(line.label) for line in lines), default=0.0)  # of labels at the ends
+        frame = Frame(width, min(320, 160 + width / 3), *axes, right=room)
+        # The order is that of painting: labels of levels lie over the lines, lines over the levels.
+        content = [
+            frame.axes(),
+            _band(frame, band) if band and len(band.x) else None,
+            [_reference(frame, reference) for reference in references],
+            [_stroke(frame, line) for line in drawn],
+            _end_labels(frame, drawn),
+            [_reference_label(frame, reference) for reference in references],
+        ]
+        # page.js reads these to place the cursor and to find the value under the pointer.
+        hover = {"data_left": frame.left, "data_right": frame.x_end, "data_low": frame.x.low, "data_high": frame.x.high}
+        plot = {"data_top": frame.top, "data_bottom": frame.y_end}
+        return svg((frame.width, frame.height), words, content, class_="chart hover", **hover, **plot)
+
+    return draw
+
+
+def histogram_drawing(
+    words: ChartText,
+    height: float,
+    axes: tuple[Axis, Axis],
+    edges: Sequence[float],
+    areas: Sequence[tuple[Sequence[float], str]],
+) -> Draw:
+    """Histograms in the same bins, each with the class of its outline, to be drawn at any width."""
+
+    def draw(width: float) -> Markup:
+        frame = Frame(width, height, *axes)
+        outlines = [step_area(frame, edges, heights, class_) for heights, class_ in areas]
+        return svg((width, height), words, frame.axes(), outlines, class_="chart")
+
+    return draw
+
+
+def step_area(frame: Frame, edges: Sequence[float], heights: Sequence[float], class_: str) -> Markup:
+    """Draw a histogram as one outline, from its first bin that is not empty to its last."""
+    filled = [place for place, height in enumerate(heights) if height > 0]
+    if not filled:
+        return join()
+    first, last = filled[0], filled[-1]
+    base = coordinate(frame.y_end)
+    # Upright to the height of each bin, flat across it.
+    steps = [
+        f"V{coordinate(frame.py(heights[place]))}H{coordinate(frame.px(edges[place + 1]))}"
+        for place in range(first, last + 1)
+    ]
+    return element("path", d=f"M{coordinate(frame.px(edges[first]))} {base}{''.join(steps)}V{base}Z", class_=class_)
+
+
+def _stroke(frame: Frame, line: Line) -> Markup:
+    pieces, pen = [], "M"
+    for x, y in zip(line.x, line.y, strict=True):
+        if y is None:
+            # A gap: the next value begins a new stroke.
+            pen = "M"
+            continue
+        pieces.append(f"{pen}{coordinate(frame.px(x))} {coordinate(frame.py(y))}")
+        pen = "L"
+    dash = line.style.dash or None
+    return element("path", d="".join(pieces), class_=f"line {line.style.colour}", stroke_dasharray=dash)
+
+
+def _band(frame: Frame, band: Band) -> Markup:
+    """Fill what lies between both ends, as far as the axis reaches."""
+    upper = [(frame.px(x), frame.py(min(y, frame.y.high))) for x, y in zip(band.x, band.high, strict=True)]
+    lower = [(frame.px(x), frame.py(max(y, frame.y.low))) for x, y in zip(band.x, band.low, strict=True)]
+    outline = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in [*upper, *reversed(lower)])
+    return element("path", d=f"M{outline}Z", class_="band")
+
+
+def _end_labels(frame: Frame, lines: Sequence[Line]) -> Markup:
+    # The last point of a line that is not a gap.
+    points = [[(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None] for line in lines]
+    ends = [known[-1] for known in points]
+    wanted = [frame.py(y) for _, y in ends]
+    heights = spread_labels(wanted, frame.top, frame.y_end - 8)
+    marks = [marker(line.style, frame.px(x), frame.py(y)) for line, (x, y) in zip(lines, ends, strict=True)]
+    labels = [
+        text(frame.px(x) + 9, height + 4, line.label, class_="label halo")
+        for line, (x, _), height in zip(lines, ends, heights, strict=True)
+    ]
+    return join(marks, labels)
+
+
+def _reference(frame: Frame, reference: Reference) -> Markup:
+    path = f"M{coordinate(frame.left)} {coordinate(frame.py(reference.value))}H{coordinate(frame.x_end)}"
+    return element("path", d=path, class_="reference")
+
+
+def _reference_label(frame: Frame, reference: Reference) -> Markup:
+    y = frame.py(reference.value)
+    # Below the line only if the label does not run into the axis.
+    is_below = reference.is_below and y + 22 < frame.y_end
+    return text(frame.x_end, y + 15 if is_below else y - 6, reference.label, class_="label halo end")
+
+
+@dataclass(frozen=True)
+class IntervalRow:
+    """One label with an interval per run: (low, value, high, style)."""
+
+    label: str
+    intervals: Sequence[tuple[float, float, float, Style]]
+
+
+@dataclass(frozen=True)
+class IntervalGroup:
+    """Rows under one heading."""
+
+    heading: str
+    rows: Sequence[IntervalRow]
+
+
+def interval_drawing(
+    axis: Axis, groups: Sequence[IntervalGroup], words: ChartText, *, zero: float | None = None
+) -> Draw:
+    """Groups of rows above one shared horizontal axis, to be drawn at any width.
+
+    Args:
+        axis: of all rows.
+        groups: under their headings.
+        words: for those who cannot see it.
+        zero: a value that all are compared with.
+    """
+    labels = [row.label for group in groups for row in group.rows]
+
+    def draw(width: float) -> Markup:
+        is_narrow = width < NARROW
+        left = 14.0 if is_narrow else 24.0 + max((text_width(label) for label in labels), default=0.0)
+        span = (left, width - 26.0)
+        content, y = [], 0.0
+        for group in groups:
+            content.append(text(0, y + 16, group.heading, class_="group-title"))
+            y += HEADING
+            for row in group.rows:
+                content.append(_row(row, axis, span, y))
+                y += STEP * len(row.intervals) + ROW_GAP + (18.0 if is_narrow else 0.0)
+            y += ROW_GAP
+        line = None
+        if zero is not None:
+            path = f"M{coordinate(_at(axis, span, zero))} {coordinate(HEADING - 14)}V{coordinate(y + 4)}"
+            line = element("path", d=path, class_="zero")
+        return svg((width, y + 44), words, _ticks(axis, span, y + 4), line, content, class_="chart")
+
+    return draw
+
+
+def _row(row: IntervalRow, axis: Axis, span: tuple[float, float], y: float) -> Markup:
+    is_above = span[0] < 20  # left of 14 in a narrow chart, of at least 24 in a wide one
+    first = y + (22.0 if is_above else 0.0)
+    centre = y + 8 if is_above else first + STEP * (len(row.intervals) - 1) / 2 + 4
+    label = text(span[0] if is_above else 0, centre, row.label, class_="label halo")
+    return join(label, [_interval(item, axis, span, first + STEP * place) for place, item in enumerate(row.intervals)])
+
+
+def _interval(item: tuple[float, float, float, Style], axis: Axis, span: tuple[float, float], y: float) -> Markup:
+    low, value, high, style = item
+    x_low, x_value, x_high = (_at(axis, span, end) for end in (low, value, high))
+    # First end stroke, back to its middle, across, second end stroke.
+    path = f"M{coordinate(x_low)} {coordinate(y - 4)}v8m0 -4H{coordinate(x_high)}m0 -4v8"
+    return join(element("path", d=path, class_=f"whisker {style.colour}"), marker(style, x_value, y, 4.5))
+
+
+def _ticks(axis: Axis, span: tuple[float, float], y: float) -> Markup:
+    """Draw grid lines through all rows, with labels and title below them."""
+    places = [(_at(axis, span, value), label) for value, label in axis.ticks]
+    lines = [
+        element("path", d=f"M{coordinate(x)} {coordinate(HEADING - 14)}V{coordinate(y)}", class_="grid")
+        for x, _ in places
+    ]
+    labels = [text(x, y + 16, label, class_="tick middle") for x, label in places]
+    return join(element("g", lines, labels, class_="axes"), text(span[1], y + 36, axis.title, class_="axis-title end"))
+
+
+def _at(axis: Axis, span: tuple[float, float], value: float) -> float:
+    return span[0] + axis.fraction(value) * (span[1] - span[0])
