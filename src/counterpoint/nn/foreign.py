@@ -15,16 +15,17 @@ from counterpoint.core.torch_state import own_draws, require_float32, usual_mode
 from counterpoint.core.user_objects import is_origin, load_part
 from counterpoint.nn.encoders import (
     CATALOGUE,
+    STEMS,
     TIMM_PREFIX,
     build_timm,
     check_kind,
     check_timm_name,
     has_stem,
     own_copy,
+    stem_for,
     with_pooling,
 )
 from counterpoint.nn.foreign_weights import fit_weights, read_weights, share_of
-from counterpoint.nn.resnet import STEMS, stem_for
 
 
 @dataclass(frozen=True)
@@ -194,17 +195,6 @@ def build_foreign(
             known = _by_name(encoder, in_shape, weights, seed)
     known.backbone.eval()
     return known
-
-
-def default_side(encoder: str | nn.Module) -> int | None:
-    """Side in pixels of the images that an encoder was made for, where its library says; None for any.
-
-    Raises:
-        UsageError: unknown name, or a library that is not installed.
-    """
-    if isinstance(encoder, nn.Module):
-        return None
-    return habit_of(encoder).side
 
 
 def habit_of(name: str) -> Habit:
