@@ -222,5 +222,6 @@ def test_the_side_that_an_encoder_was_made_for(torchvision: Any, timm: Any) -> N
     sides = {"timm:vit_small_patch14_dinov2": 518, "timm:resnet18": 224, "torchvision:resnet18": 224}
     sides |= dict.fromkeys(CATALOGUE)
     assert {name: habit_of(name).side for name in sides} == sides
+    assert habit_of(nn.Identity()).side is None
     with pytest.raises(UsageError, match="did you mean 'resnet18'"):
         habit_of("torchvision:resnet8")

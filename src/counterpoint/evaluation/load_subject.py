@@ -141,8 +141,7 @@ def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSe
         raise UsageError("an encoder from elsewhere comes without samples; give --data (for embed: SAMPLES)")
     asked = {**SourceSettings().model_dump(), **look.part}
     # Random weights are of no size; those of a file were trained at some.
-    is_unsized = look.image_size is None and look.weights is not None
-    if is_unsized and isinstance(encoder, str) and (side := habit_of(encoder).side) is not None:
+    if look.image_size is None and look.weights is not None and (side := habit_of(encoder).side) is not None:
         asked["image_size"] = side
         reporter.say(f"images are resized to {side} px, the size {encoder} was made for; see --source.image-size")
     source = open_samples(data, asked, labels, reporter)

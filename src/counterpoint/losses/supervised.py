@@ -17,9 +17,8 @@ from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
-from counterpoint.losses.labelled import LabelledVectors, label_vectors
+from counterpoint.losses.labelled import LabelledVectors, label_vectors, mean_over_positives
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.supervised_sums import mean_over_positives
 
 
 class SupCon(Loss):

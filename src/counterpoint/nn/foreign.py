@@ -197,14 +197,14 @@ def build_foreign(
     return known
 
 
-def habit_of(name: str) -> Habit:
+def habit_of(encoder: str | nn.Module) -> Habit:
     """What a library says of the input of one of its models; nothing of any other encoder.
 
     Raises:
         UsageError: a library that is not installed, or a model that it does not know.
     """
-    library = _library_of(name)
-    return LIBRARIES[library].habit(name.removeprefix(library)) if library else Habit()
+    library = _library_of(encoder) if isinstance(encoder, str) else None
+    return LIBRARIES[library].habit(str(encoder).removeprefix(library)) if library else Habit()
 
 
 def stem_of_weights(name: str, in_shape: Shape, tensors: Mapping[str, Tensor]) -> str:

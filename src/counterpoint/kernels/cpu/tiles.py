@@ -165,15 +165,8 @@ def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW:
     r"""Change of the products, :math:`s'\langle a,k\rangle + s\langle a',k\rangle + s\langle a,k'\rangle`."""
     s, ds = float(scores.terms.scale), float(tangent.scale)
     anchors_HD, keys_WD = scores.terms.anchors_ND[tile.rows], scores.keys_MD[tile.columns]
-    moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], moved_keys(scores, tangent)[tile.columns]
+    moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], PairScores(tangent).keys_MD[tile.columns]
     # The first two summands share the keys: one product for both.
     left_HD = ds * anchors_HD + s * moved_anchors_HD
     torch.mm(left_HD, keys_WD.mT, out=out_HW)
     return out_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
-
-
-def moved_keys(scores: PairScores, tangent: ScoreTerms) -> Tensor:
-    """Tangent of the keys, whichever they are, shape (m, d)."""
-    moved_MD = tangent.anchors_ND if scores.is_self else tangent.keys_MD
-    assert moved_MD is not None
-    return moved_MD
