@@ -120,13 +120,8 @@ class EnergyProblem:
         return z_VD.roll(self.num_samples, 0)
 
 
-def held_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
-    """The energy with alpha held fixed, in memory of one block; its second derivative raises."""
-    return _Energy.apply(z_VD, problem)[0]  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
-
-
 class _Energy(torch.autograd.Function):
-    """The energy and, alpha held, its gradient, in one pass over the pairs."""
+    """The energy and, alpha held, its gradient, in one pass over the pairs; its second derivative raises."""
 
     @staticmethod
     def forward(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor]:
@@ -303,8 +298,9 @@ class AlphaCL(ContrastiveLoss):
         """See ``Loss.forward``; labels are checked and not used."""
         problem, z_VD, dtype = self._problem(z0, z1, labels, part)
         # Definition 1 holds alpha fixed (sg); the other way is the paper's "backprop alpha".
-        energy = differentiable_energy if self.backpropagate_alpha else held_energy
-        return energy(z_VD, problem).to(dtype)
+        if self.backpropagate_alpha:
+            return differentiable_energy(z_VD, problem).to(dtype)
+        return _Energy.apply(z_VD, problem)[0].to(dtype)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance alpha, dense."""

@@ -99,7 +99,7 @@ def counted_readings(scores: PairScores, tile: Tile) -> tuple[Reading, ...]:
 
 def prepare(tile: Tile, psi: PairFunction) -> None:
     """Make the pairs that do not count harmless, in place: weightless for exp, finite for any other psi."""
-    tile.mask.fill(tile.product_HW, float("-inf") if psi.in_log_domain else 0.0)
+    tile.fill(tile.product_HW, float("-inf") if psi.in_log_domain else 0.0)
 
 
 def exp_(v: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
             if psi.in_log_domain:
                 add_exponentials(tops[place][own], sums[place][own], u_OK)
             else:
-                values_OK = reading.orient(tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0))
+                values_OK = reading.orient(tile.filled(reading.orient(psi.value(u_OK)), 0.0))
                 sums[place][own] += values_OK.sum(1)
 
     Tiles(scores).each(add)
@@ -103,8 +103,8 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not (tile.is_on_diagonal and reading.is_column):
-                totals[tile.rows.start] += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
-            weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
+                totals[tile.rows.start] += tile.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
+            weight_HW = tile.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
             add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             total_HW += weight_HW
         sums.add_products(tile, total_HW)
@@ -127,7 +127,7 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
-            slope_HW = tile.mask.filled(reading.orient(slope_OK), 0.0)
+            slope_HW = tile.filled(reading.orient(slope_OK), 0.0)
             # A copy: biases of the tangent differ between readings.
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             sums[reading.statistic][reading.own(tile)] += change_OK.mul_(reading.orient(slope_HW)).sum(1)
@@ -183,7 +183,7 @@ def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: T
     """g_i psi'(v_ij) in the tile's own orientation, zero where a pair does not count."""
     values_OK = exp_(v_OK) if psi.in_log_domain else function(v_OK)
     weight_O1 = weight.both()[reading.statistic][reading.own(tile), None]
-    return tile.mask.fill(reading.orient(values_OK * weight_O1), 0.0)
+    return tile.fill(reading.orient(values_OK * weight_O1), 0.0)
 
 
 def _zeros(scores: PairScores) -> list[Tensor]:
@@ -255,7 +255,7 @@ def _longest(vectors_ND: Tensor) -> float:
 
 def _exponentials(tile: Tile, reference: float) -> Tensor:
     """exp(u_ij - c), in place of the products."""
-    return tile.mask.fill(exponentials_(tile.product_HW, reference), 0.0)
+    return tile.fill(exponentials_(tile.product_HW, reference), 0.0)
 
 
 def _factor(statistic_N: Tensor, weight_N: Tensor, reference: float) -> Tensor:
