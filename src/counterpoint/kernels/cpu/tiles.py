@@ -55,7 +55,7 @@ class Tile:
     def buffer(self, name: str) -> Tensor:
         """A work space of the tile's shape; the same memory for every tile of a thread."""
         if name not in self.buffers:
-            self.buffers[name] = torch.empty_like(self.buffers["product"])
+            self.buffers[name] = self.product_HW.new_empty(len(self.buffers["product"]))
         return self.buffers[name][: self.product_HW.numel()].view_as(self.product_HW)
 
 
