@@ -43,7 +43,7 @@ from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import fit_probe
 from counterpoint.evaluation.trained_run import read_resolved
-from counterpoint.nn.sparse_code import keep_largest
+from counterpoint.nn.heads import keep_largest
 from counterpoint.search.sparse_search import CodeIndex
 
 SIZES = (2, 4, 8, 16)

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from memory_watch import LargestResult
 from torch import Tensor
 
-from counterpoint.losses import InfoNCE, alpha_energy
-from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
-from counterpoint.losses.importance import AlphaCL, OwnRule
+from counterpoint.losses import InfoNCE, importance
+from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, OwnRule, Square
+from counterpoint.losses.importance import AlphaCL
 from oracles import alpha_rules_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close
@@ -63,8 +63,8 @@ def assert_is_the_papers(loss: AlphaCL, weights: Any, z0: Tensor, z1: Tensor, ki
 @pytest.fixture
 def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of two anchors."""
-    monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
-    monkeypatch.setattr(alpha_energy, "MIN_BLOCK_ROWS", 2)
+    monkeypatch.setattr(importance, "BLOCK_PAIRS", 1)
+    monkeypatch.setattr(importance, "MIN_BLOCK_ROWS", 2)
 
 
 # --- the paper
@@ -159,7 +159,7 @@ def test_corollary_1_alternating_players_descend_the_loss(kind: Any) -> None:
 def test_no_matrix_of_all_pairs_exists(
     kind: Any, name: str, backpropagate: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
+    monkeypatch.setattr(importance, "BLOCK_PAIRS", 1)
     z0, z1 = draw_views(100, 4)
     largest = {}
     for stream in (True, False):
@@ -167,12 +167,12 @@ def test_no_matrix_of_all_pairs_exists(
         with LargestResult() as record:
             loss(z0, z1).backward()
         largest[stream] = record.num_elements
-    assert largest[True] <= alpha_energy.MIN_BLOCK_ROWS * 200
+    assert largest[True] <= importance.MIN_BLOCK_ROWS * 200
     assert largest[False] >= 200 * 200  # the record does see such a matrix
 
 
 def test_back_propagation_keeps_no_pairs_between_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alpha_energy, "BLOCK_PAIRS", 1)
+    monkeypatch.setattr(importance, "BLOCK_PAIRS", 1)
     z0, z1 = draw_views(100, 4)
     kept = {}
     for stream in (True, False):

@@ -13,8 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from counterpoint.losses.alpha_rules import RULES as CATALOGUE
-from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, Square
-from counterpoint.losses.importance import OwnRule
+from counterpoint.losses.alpha_rules import AlphaRule, Direct, Entropy, FixedInverse, InversePower, OwnRule, Square
 from oracles import alpha_rules_oracle as oracle
 from oracles.number_checks import assert_numbers
 from tolerances import assert_close

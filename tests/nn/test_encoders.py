@@ -8,8 +8,7 @@ import torchvision
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.nn.encoders import CATALOGUE, build_encoder, build_timm, feature_width, with_pooling
-from counterpoint.nn.resnet import ResNet
+from counterpoint.nn.encoders import CATALOGUE, ResNet, build_encoder, build_timm, feature_width, with_pooling
 from tolerances import assert_close
 
 WIDTHS = {"convnet": 256, "resnet9-narrow": 128, "resnet9": 512, "resnet18": 512, "resnet50": 2048, "mlp": 256}

@@ -13,7 +13,7 @@ from counterpoint.core.errors import RunError, UsageError
 from counterpoint.core.files import sha256_of
 from counterpoint.core.user_objects import FlagText
 from counterpoint.nn.encoders import CATALOGUE
-from counterpoint.nn.foreign import LIBRARIES, build_foreign, default_side
+from counterpoint.nn.foreign import LIBRARIES, build_foreign, habit_of
 from foreign_files import filled, prefixed, with_company
 
 SIDE = (3, 32, 32)
@@ -221,7 +221,7 @@ def test_a_library_that_is_absent_is_one_line(name: str, monkeypatch: pytest.Mon
 def test_the_side_that_an_encoder_was_made_for(torchvision: Any, timm: Any) -> None:
     sides = {"timm:vit_small_patch14_dinov2": 518, "timm:resnet18": 224, "torchvision:resnet18": 224}
     sides |= dict.fromkeys(CATALOGUE)
-    assert {name: default_side(name) for name in sides} == sides
-    assert default_side(nn.Identity()) is None
+    assert {name: habit_of(name).side for name in sides} == sides
+    assert habit_of(nn.Identity()).side is None
     with pytest.raises(UsageError, match="did you mean 'resnet18'"):
-        default_side("torchvision:resnet8")
+        habit_of("torchvision:resnet8")

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoint.core.errors import UsageError
-from counterpoint.nn.encoders import Pooled
+from counterpoint.nn.encoders import Pooled, ResNet
 from counterpoint.nn.foreign_weights import fit_weights
-from counterpoint.nn.resnet import ResNet
 from foreign_files import filled, prefixed
 
 resnet = pytest.importorskip("torchvision.models.resnet", reason="torchvision is not installed (extra `vision`)")

@@ -13,7 +13,7 @@ from scipy.sparse import load_npz
 import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.data.order import Split
-from counterpoint.nn.sparse_code import SparseCode
+from counterpoint.nn.heads import SparseCode
 from counterpoint.runs.code_figures import code_figures, sparse_rows
 from counterpoint.runs.sparse_training import own_classes
 

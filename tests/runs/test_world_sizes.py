@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from counterpoint.data.formats import indexed_images
 from counterpoint.methods.catalogue import CATALOGUE
-from counterpoint.nn.resnet import ResidualBlock
+from counterpoint.nn.encoders import ResidualBlock
 from counterpoint.runs.user_inputs import Given
 from data import picture_files as pictures
 from rank_processes import RankResult, Result, run_on_ranks

@@ -25,7 +25,7 @@ from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject, beside, op
 from counterpoint.evaluation.trained_run import encoder_at, open_trained, steps_asked
 from counterpoint.evaluation.vector_table import Table, features_source
 from counterpoint.nn.encoders import CATALOGUE as ENCODERS
-from counterpoint.nn.foreign import LIBRARIES, ForeignEncoder, build_foreign, default_side
+from counterpoint.nn.foreign import LIBRARIES, ForeignEncoder, build_foreign, habit_of
 from counterpoint.nn.trained import Encoder, EncoderCard
 
 SUFFIX_OF_GRAPH = ".onnx"
@@ -141,7 +141,7 @@ def _open_foreign(encoder: str | nn.Module, data: Any, labels: Any, look: LookSe
         raise UsageError("an encoder from elsewhere comes without samples; give --data (for embed: SAMPLES)")
     asked = {**SourceSettings().model_dump(), **look.part}
     # Random weights are of no size; those of a file were trained at some.
-    if look.image_size is None and look.weights is not None and (side := default_side(encoder)) is not None:
+    if look.image_size is None and look.weights is not None and (side := habit_of(encoder).side) is not None:
         asked["image_size"] = side
         reporter.say(f"images are resized to {side} px, the size {encoder} was made for; see --source.image-size")
     source = open_samples(data, asked, labels, reporter)

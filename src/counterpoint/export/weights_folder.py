@@ -16,9 +16,8 @@ from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.export.onnx_format import BOTH, Answer
 from counterpoint.nn.classifier import save_classifier
-from counterpoint.nn.encoders import Pooled
+from counterpoint.nn.encoders import Pooled, ResidualBlock, ResNet
 from counterpoint.nn.heads import Diagonal, LowRank
-from counterpoint.nn.resnet import ResidualBlock, ResNet
 from counterpoint.nn.trained import Encoder, load_encoder, save_encoder
 
 CONFIG_FILE, LOADER_FILE = "config.json", "modeling_counterpoint.py"

@@ -229,17 +229,17 @@ def _over_positive_pairs(loss: PairLoss, z_ND: Tensor, labels_N: Tensor) -> Tens
     anchor_P, positive_P = is_same_NN.fill_diagonal_(False).nonzero().unbind(1)
     if not len(anchor_P) or len(labels_N.unique()) < 2:
         raise DataError("a batch must have two vectors of one label and one of another; sample several of each label")
-    psi, in_log_domain = loss.psi, loss.psi.function.in_log_domain
+    psi = loss.psi
     own_P = psi.margin - psi.scale * row_dots(z_ND[anchor_P], z_ND[positive_P])
     scale = z_ND.new_full((), psi.scale)
-    if in_log_domain:  # own_P is a factor of the sum: once per anchor, not per pair
+    if psi.function.in_log_domain:  # own_P is a factor of the sum: once per anchor, not per pair
         scores = PairScores(ScoreTerms(z_ND, None, scale), PairMask(None, labels_N, labels_N), is_unit=True)
         statistic_P = reduce(scores, psi.function).rows_N[anchor_P] + own_P
     else:
         mask = PairMask(None, labels_N[anchor_P], labels_N)
         scores = PairScores(ScoreTerms(z_ND[anchor_P], z_ND, scale, own_P), mask, is_unit=True)
         statistic_P = reduce(scores, psi.function).rows_N
-    return loss.reduced(loss.phi.of_statistic(statistic_P, is_log=in_log_domain), 1.0)
+    return loss.reduced(loss.phi_of(statistic_P), 1.0)
 
 
 def _checked(loss: Loss) -> Loss:

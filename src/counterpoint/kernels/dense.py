@@ -30,28 +30,21 @@ def row_scores(scores: PairScores) -> Tensor:
     return without(scores.mask, _with_bias(product_NM, terms.row_own_N, terms.row_other_M), float("-inf"))
 
 
-def left_out(mask: PairMask, like_NM: Tensor) -> Tensor | None:
-    """Boolean (n, m), True where a pair does not count; None where all count."""
-    is_out_NM = None
-    if mask.excluded_NE is not None:
-        num_keys = like_NM.shape[1]
-        is_out_NM = torch.zeros(len(like_NM), num_keys + 1, dtype=torch.bool, device=like_NM.device)
-        column_NE = torch.where(mask.excluded_NE < 0, num_keys, mask.excluded_NE)  # "none" goes to a spare column
-        is_out_NM = is_out_NM.scatter(1, column_NE, True)[:, :num_keys]
-    if mask.anchor_labels_N is not None and mask.key_labels_M is not None:
-        is_same_NM = mask.anchor_labels_N[:, None] == mask.key_labels_M[None, :]
-        is_other_NM = is_same_NM.logical_not() if mask.keeps_same_label else is_same_NM
-        is_out_NM = is_other_NM if is_out_NM is None else is_out_NM | is_other_NM
-    return is_out_NM
-
-
 def without(mask: PairMask, values_NM: Tensor, value: float) -> Tensor:
     """The values with another one at the pairs that do not count; differentiable, not in place."""
     # The usual case (own vector, own positive): without -1 among them, indices need no boolean matrix.
     if mask.excluded_NE is not None and mask.anchor_labels_N is None and not mask.is_ragged:
         return values_NM.scatter(1, mask.excluded_NE, value)
-    is_out_NM = left_out(mask, values_NM)
-    return values_NM if is_out_NM is None else values_NM.masked_fill(is_out_NM, value)
+    if mask.excluded_NE is not None:
+        num_keys = values_NM.shape[1]
+        is_out_NM = torch.zeros(len(values_NM), num_keys + 1, dtype=torch.bool, device=values_NM.device)
+        column_NE = torch.where(mask.excluded_NE < 0, num_keys, mask.excluded_NE)  # "none" goes to a spare column
+        values_NM = values_NM.masked_fill(is_out_NM.scatter(1, column_NE, True)[:, :num_keys], value)
+    if mask.anchor_labels_N is not None and mask.key_labels_M is not None:
+        is_same_NM = mask.anchor_labels_N[:, None] == mask.key_labels_M[None, :]
+        is_out_NM = is_same_NM.logical_not() if mask.keeps_same_label else is_same_NM
+        values_NM = values_NM.masked_fill(is_out_NM, value)
+    return values_NM
 
 
 def _reading(u_NM: Tensor, mask: PairMask, psi: PairFunction, *, dim: int) -> Tensor:

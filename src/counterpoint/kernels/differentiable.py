@@ -142,14 +142,12 @@ class _Statistic(PerSlice):
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
-        flat, statistic = split(ctx.saved_tensors)
-        return None, *Gradient.apply(ctx.problem, *flat, *statistic, *weight)
+        return None, *Gradient.apply(ctx.problem, *ctx.saved_tensors, *weight)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
-        flat, statistic = split(ctx.saved_tensors)
-        tangent = filled(tangents[1:], flat)  # the first belongs to the problem
-        return _StatisticTangent.apply(ctx.problem, *flat, *statistic, *tangent)
+        tangent = filled(tangents[1:], ctx.saved_tensors[:NUM_TERMS])  # the first belongs to the problem
+        return _StatisticTangent.apply(ctx.problem, *ctx.saved_tensors, *tangent)
 
 
 class _StatisticTangent(PerSlice):
@@ -157,7 +155,7 @@ class _StatisticTangent(PerSlice):
 
     @staticmethod
     def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
-        flat, statistic, tangent = _split3(written_out(inputs))
+        flat, statistic, tangent = _split(problem, written_out(inputs))
         scores = problem.scores(flat)
         moved = problem.kernel.reduce_tangent(scores, problem.psi, PerAnchor(*statistic), ScoreTerms(*tangent))
         return _flat_statistic(moved)
@@ -166,7 +164,7 @@ class _StatisticTangent(PerSlice):
 
     @staticmethod
     def backward(ctx: Any, *weight: Tensor) -> Any:
-        flat, statistic, tangent = _split3(ctx.saved_tensors)
+        flat, statistic, tangent = _split(ctx.problem, ctx.saved_tensors)
         for_terms = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *tangent)
         for_tangent = Gradient.apply(ctx.problem, *flat, *statistic, *weight)
         return None, *for_terms, *(None for _ in statistic), *for_tangent
@@ -182,7 +180,7 @@ class Gradient(PerSlice):
     @staticmethod
     def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         """Compute it with the problem's kernel."""
-        flat, statistic, weight = _split_weight(problem, written_out(inputs))
+        flat, statistic, weight = _split(problem, written_out(inputs))
         scores = problem.scores(flat)
         return problem.kernel.gradient(scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight)).flat()
 
@@ -191,7 +189,7 @@ class Gradient(PerSlice):
     @staticmethod
     def backward(ctx: Any, *direction: Tensor | None) -> Any:
         """Pull back, as the table above says."""
-        flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
+        flat, statistic, weight = _split(ctx.problem, ctx.saved_tensors)
         direction = filled(direction, flat)
         for_terms = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
         for_weight = _StatisticTangent.apply(ctx.problem, *flat, *statistic, *direction)
@@ -201,7 +199,7 @@ class Gradient(PerSlice):
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Any:
         """Push forward, as the table above says."""
-        flat, statistic, weight = _split_weight(ctx.problem, ctx.saved_tensors)
+        flat, statistic, weight = _split(ctx.problem, ctx.saved_tensors)
         direction = filled(tangents[1 : 1 + NUM_TERMS], flat)
         moved = _GradientTangent.apply(ctx.problem, *flat, *statistic, *weight, *direction)
         moved_weight = tangents[1 + NUM_TERMS + len(statistic) :]
@@ -218,7 +216,7 @@ class _GradientTangent(PerSlice):
     @staticmethod
     def forward(problem: PairProblem, *inputs: Tensor | None) -> Any:
         inputs = written_out(inputs)
-        flat, statistic, weight = _split_weight(problem, inputs[:-NUM_TERMS])
+        flat, statistic, weight = _split(problem, inputs[:-NUM_TERMS])
         scores, tangent = problem.scores(flat), ScoreTerms(*inputs[-NUM_TERMS:])  # pyright: ignore[reportArgumentType]
         return problem.kernel.gradient_tangent(
             scores, problem.psi, PerAnchor(*statistic), PerAnchor(*weight), tangent
@@ -271,16 +269,8 @@ def _flat_statistic(statistic: PerAnchor) -> Tensor | tuple[Tensor, Tensor]:
     return statistic.rows_N if statistic.columns_M is None else (statistic.rows_N, statistic.columns_M)
 
 
-def split(saved: Any) -> tuple[Any, Any]:
-    """Terms and statistic."""
-    return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:])
-
-
-def _split3(saved: Any) -> tuple[Any, Any, Any]:
-    return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:-NUM_TERMS]), tuple(saved[-NUM_TERMS:])
-
-
-def _split_weight(problem: PairProblem, saved: Any) -> tuple[Any, Any, Any]:
+def _split(problem: PairProblem, saved: Any) -> tuple[Any, Any, Any]:
+    """Terms, statistic, and what follows: a weight or a tangent."""
     middle = NUM_TERMS + 1 + problem.is_two_way
     return tuple(saved[:NUM_TERMS]), tuple(saved[NUM_TERMS:middle]), tuple(saved[middle:])
 

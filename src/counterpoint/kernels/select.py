@@ -3,7 +3,7 @@
 # N anchors, M keys
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -71,26 +71,29 @@ class Choice:
 
 def _run_guarded(program: str, function: str, scores: PairScores, *given: Any) -> Any:
     """What one of a fused program's functions gives, or the same function of tiles where the program does not start."""
-    if program not in _failures:
-        try:
-            return getattr(CATALOGUE[program], function)(scores, *given)
-        except torch.OutOfMemoryError:
-            raise  # tiles would need more
-        except Exception as error:  # compilers, drivers and launchers raise what they like
-            give_up(program, error)
+    run = partial(getattr(CATALOGUE[program], function), scores, *given)
+    found = None if program in _failures else unless_it_fails(program, run)
+    if found is not None:
+        return found
     note(_stand_in(program))
     return getattr(tiled, function)(scores, *given)
 
 
-def give_up(program: str, error: Exception) -> None:
-    """Warn that a fused program did not start, and try it no more."""
-    _failures[program] = f"{type(error).__name__}: {error}".splitlines()[0]
-    warnings.warn(
-        f"fused CUDA program {program} did not start and is not tried again in this process; torch "
-        f"operations take its place ({_failures[program]})",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+def unless_it_fails(program: str, run: Callable[[], Any]) -> Any:
+    """What a fused program gives; None, with a warning, where it does not start: it is then tried no more."""
+    try:
+        return run()
+    except torch.OutOfMemoryError:
+        raise  # torch operations would need more
+    except Exception as error:  # compilers, drivers and launchers raise what they like
+        _failures[program] = f"{type(error).__name__}: {error}".splitlines()[0]
+        warnings.warn(
+            f"fused CUDA program {program} did not start and is not tried again in this process; torch "
+            f"operations take its place ({_failures[program]})",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return None
 
 
 def _stand_in(program: str) -> Choice:

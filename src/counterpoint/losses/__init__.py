@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping
 
 from counterpoint.core.catalogues import loaded
-from counterpoint.losses.alpha_rules import Direct, Entropy, FixedInverse, InversePower, Square
+from counterpoint.losses.alpha_rules import Direct, Entropy, FixedInverse, InversePower, OwnRule, Square
 from counterpoint.losses.bimodal import CrossModal
 from counterpoint.losses.binary import MIOv1, MIOv2, MIOv3
 from counterpoint.losses.cross_entropy import CrossEntropy, NonNegativeCrossEntropy
@@ -21,7 +21,7 @@ from counterpoint.losses.family import (
     Triplet,
 )
 from counterpoint.losses.imbalanced import GeneralizedContrastive
-from counterpoint.losses.importance import AlphaCL, OwnRule
+from counterpoint.losses.importance import AlphaCL
 from counterpoint.losses.infonce import DCL, DCLW, InfoNCE
 from counterpoint.losses.loss import Loss, LossCard, Part, explain
 from counterpoint.losses.noncontrastive import BarlowTwins, Regression, VICReg

@@ -323,6 +323,68 @@ class FixedInverse(_RowByRow):
         return torch.softmax((-self.power * log_BM).masked_fill(is_out_BM, -math.inf), dim=1)
 
 
+@dataclass(frozen=True)
+class OwnRule:
+    r"""A user's own rule.
+
+    .. math:: \alpha = f(d_{ij}^2, d_i^2)
+
+    Where the function gives :math:`\alpha_{ij} = \phi'(\xi_i)\,\psi'(d_i^2 - d_{ij}^2)`, AlphaCL has the gradient of
+    the pairwise loss of phi and psi.
+
+    Source: alphacl2022, Definition 1 ("a direct mapping") and Theorem 1.
+
+    Args:
+        function: from costs (b, m), infinite where there is no negative, and own costs (b,) to alpha (b, m).
+        can_stream: the function treats each row independently. If not, it gets all 2n anchors and 2n vectors at once,
+            first view before second.
+
+    Raises:
+        TypeError: the function is not callable, or does not return a floating tensor.
+        ValueError: on use: alpha has another shape, dtype or device, is negative or not finite, or weighs a pair
+            that does not count.
+
+    >>> def nearest_only(cost_BM, own_B):
+    ...     return (cost_BM == cost_BM.amin(1, keepdim=True)).to(cost_BM.dtype)
+    >>> OwnRule(nearest_only, can_stream=True)(torch.tensor([[0.5, 0.1, math.inf]]), torch.zeros(1))
+    tensor([[0., 1., 0.]])
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    can_stream: bool = False
+    formula: ClassVar[str] = "the user's own"
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise TypeError(
+                f"function must be callable, got {type(self.function).__name__}; give f(cost, own) -> alpha"
+            )
+
+    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
+        """See ``AlphaRule``."""
+        alpha_BM = self.function(cost_BM, own_B)
+        if not isinstance(alpha_BM, Tensor) or not alpha_BM.is_floating_point():
+            kind = alpha_BM.dtype if isinstance(alpha_BM, Tensor) else type(alpha_BM).__name__
+            raise TypeError(f"alpha must be a floating-point tensor, got {kind}; compute it from the costs")
+        ours, theirs = ((tuple(z.shape), z.dtype, z.device) for z in (cost_BM, alpha_BM))
+        if ours != theirs:
+            raise ValueError(f"alpha must be of the shape, dtype and device of the costs, {ours}, got {theirs}")
+        held_BM = alpha_BM.detach()
+        # NaN fails both comparisons.
+        is_good_BM = torch.where(torch.isfinite(cost_BM), (held_BM >= 0) & (held_BM < math.inf), held_BM == 0)
+        is_bad_B = is_good_BM.all(dim=1).logical_not()
+        if bool(is_bad_B.any()):
+            raise ValueError(
+                "alpha must be >= 0 and finite, and 0 where the cost is infinite (not a negative), but row "
+                f"{int(is_bad_B.nonzero()[0])} is not; clamp it, mask it with torch.isinf(cost), or look for 0 / 0"
+            )
+        return alpha_BM
+
+    def row_sum(self, num_negatives: int) -> None:
+        """See ``AlphaRule``."""
+        return
+
+
 RULES: Mapping[str, Callable[..., AlphaRule]] = {
     "entropy": Entropy,
     "inverse-power": InversePower,

@@ -16,8 +16,8 @@ from counterpoint.kernels.contract import EXPONENTIAL, PairMask, PairScores, Sco
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import check_temperature, prepare_views
 from counterpoint.losses.loss import LossCard, Part
-from counterpoint.losses.pair_loss import reduce_block
-from counterpoint.losses.pairs import ContrastiveLoss, Pairing, ScoreBlock
+from counterpoint.losses.pair_loss import block_statistics
+from counterpoint.losses.pairs import ContrastiveLoss, Pairing
 
 
 class CrossModal(ContrastiveLoss):
@@ -87,10 +87,9 @@ class CrossModal(ContrastiveLoss):
         z0, z1 = self._prepared(z0, z1, labels)
         own = slice(0, len(z0)) if part is None else slice(part.first, part.last)
         # Each product is read twice: images pick texts along the rows, texts pick images along the columns.
-        result = reduce_block(ScoreBlock(_scores(z0, z1, self.scale(z0), own), part), EXPONENTIAL)
-        assert result.columns_M is not None
+        found = block_statistics(_scores(z0, z1, self.scale(z0), own), EXPONENTIAL, part)
         # log(1 + e^x) = -logsigmoid(-x), exact in both tails
-        return -F.logsigmoid(-torch.cat([result.rows_N, result.columns_M])).mean()
+        return -F.logsigmoid(-torch.cat(found)).mean()
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance :math:`\alpha_{ij} = s\,p_{ij}`, p_ij the probability that i picks j, dense.

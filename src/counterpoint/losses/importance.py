@@ -1,20 +1,216 @@
-"""alpha-CL: choose the pairwise importance alpha by a rule, which may be the user's own, and follow the energy."""
+r"""alpha-CL: choose the pairwise importance alpha by a rule, which may be the user's own, and follow the energy.
 
-# n samples, V = 2n vectors (first view before second), B anchors (rows), M keys (columns), D features
+The energy of alphacl2022, Theorem 1, is linear in alpha and, alpha held, quadratic in the vectors: one pass over the
+pairs, in blocks of anchors, yields alpha, the whole gradient and, by Euler's theorem on homogeneous functions, the
+value: half the gradient times the vectors.
+"""
+
+# n samples, B anchors of a block, M keys, V = 2n vectors (first view before second), D features
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from counterpoint.losses.alpha_energy import EnergyProblem, differentiable_energy, held_energy
+from counterpoint.core.numerics import is_transformed, row_dots
+from counterpoint.core.thread_parts import in_order
 from counterpoint.losses.alpha_rules import AlphaRule, Direct
-from counterpoint.losses.inputs import prepare_views
-from counterpoint.losses.loss import Loss, LossCard, Part
+from counterpoint.losses.inputs import can_read, prepare_views
+from counterpoint.losses.loss import Loss, LossCard, Part, first_order
 from counterpoint.losses.pairs import Anchors, ContrastiveLoss, Negatives, Pairing
+
+BLOCK_PAIRS = 1 << 20  # pairs of one block: a rule keeps a few tensors of this size
+MIN_BLOCK_ROWS = 32  # takes over beyond 2^15 keys: products of fewer rows are slow
+
+
+@dataclass(frozen=True)
+class AnchorBlock:
+    """Consecutive anchors, and the keys among which their negatives are."""
+
+    rows: slice
+    keys: slice
+
+
+@dataclass(frozen=True)
+class EnergyProblem:
+    """All of an energy but the vectors.
+
+    Attributes:
+        rule: what gives alpha.
+        pairing: which vectors repel an anchor, and whether they are of unit length.
+        streams: anchors come in blocks.
+        num_samples: n.
+        own: first and one past the last sample whose vectors are anchors.
+    """
+
+    rule: AlphaRule
+    pairing: Pairing
+    streams: bool
+    num_samples: int
+    own: tuple[int, int]
+
+    @property
+    def num_anchors(self) -> int:
+        """Vectors whose terms the energy is the mean of."""
+        return (1 if self.pairing.anchors == "first" else 2) * (self.own[1] - self.own[0])
+
+    def blocks(self) -> Iterator[AnchorBlock]:
+        """Blocks that hold each anchor once; a rule that cannot stream gets one block of everything."""
+        n = self.num_samples
+        if not self.streams:
+            yield AnchorBlock(slice(0, 2 * n), slice(0, 2 * n))
+            return
+        # One view at a time: the positives of a block, and its keys in any pairing, are then one slice each.
+        for start in (0,) if self.pairing.anchors == "first" else (0, n):
+            other = n - start
+            same_view, cross_view = slice(start, start + n), slice(other, other + n)
+            keys = {"two-view": slice(0, 2 * n), "same-view": same_view, "cross-view": cross_view}
+            chosen = keys[self.pairing.negatives]
+            num_rows = max(MIN_BLOCK_ROWS, BLOCK_PAIRS // (chosen.stop - chosen.start))
+            last = start + self.own[1]
+            for row in range(start + self.own[0], last, num_rows):
+                yield AnchorBlock(slice(row, min(row + num_rows, last)), chosen)
+
+    def costs(self, z_VD: Tensor, block: AnchorBlock) -> tuple[Tensor, Tensor]:
+        """d_ij^2, infinite where j does not repel i, and d_i^2; differentiable."""
+        anchors_BD, keys_MD, n = z_VD[block.rows], z_VD[block.keys], self.num_samples
+        if self.streams:  # the positives of one view's anchors follow each other in the other view
+            shift = n if block.rows.start < n else -n
+            positives_BD = z_VD[block.rows.start + shift : block.rows.stop + shift]
+        else:
+            positives_BD = self.partners(z_VD)[block.rows]
+        product_BM = anchors_BD @ keys_MD.mT
+        if self.pairing.normalize:
+            # |a - k|^2 / 2 of unit vectors; a zero row is at 1 from all others: its cosines are 0.
+            cost_BM, own_B = 1 - product_BM, _at_least_zero(1 - (anchors_BD * positives_BD).sum(1))
+        else:
+            half_B, half_M = 0.5 * anchors_BD.square().sum(1), 0.5 * keys_MD.square().sum(1)
+            cost_BM = half_B[:, None] + half_M - product_BM
+            # From differences, which keep their digits where views agree; for all pairs they would need B M D numbers.
+            own_B = 0.5 * (anchors_BD - positives_BD).square().sum(1)
+        parts = (block.rows, block.keys)
+        row_B, key_M = (torch.arange(part.start, part.stop, device=z_VD.device) for part in parts)
+        # The anchor itself and its positive. Differs from Eq. 12, which prints the sum over all j.
+        is_out_BM = (row_B % n)[:, None] == key_M % n
+        # The keys of a streamed block are those of the right view already.
+        if not self.streams and self.pairing.negatives != "two-view":
+            is_same_BM = (row_B // n)[:, None] == key_M // n
+            is_out_BM = is_out_BM | (is_same_BM == (self.pairing.negatives == "cross-view"))
+        # An infinite cost gives weight 0 under every rule.
+        return _at_least_zero(cost_BM).masked_fill(is_out_BM, math.inf), own_B
+
+    def alpha(self, cost_BM: Tensor, own_B: Tensor, block: AnchorBlock) -> Tensor:
+        """The rule's weights, zero for anchors that are not our own."""
+        alpha_BM = self.rule(cost_BM, own_B)
+        # Blocks hold own anchors only; a rule that needs all pairs at once has weighed the others' rows, too.
+        if self.streams or self.num_anchors == 2 * self.num_samples:
+            return alpha_BM
+        vector_B = torch.arange(2 * self.num_samples, device=cost_BM.device)
+        sample_B = vector_B if self.pairing.anchors == "first" else vector_B % self.num_samples
+        is_own_B = (sample_B >= self.own[0]) & (sample_B < self.own[1])
+        return torch.where(is_own_B[:, None], alpha_BM, 0.0)
+
+    def partners(self, z_VD: Tensor) -> Tensor:
+        """Each vector's positive, or what belongs to it."""
+        # A swap of the two halves: its own inverse, so its own transpose.
+        return z_VD.roll(self.num_samples, 0)
+
+
+class _Energy(torch.autograd.Function):
+    """The energy and, alpha held, its gradient, in one pass over the pairs; its second derivative raises."""
+
+    @staticmethod
+    def forward(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor]:
+        # Eq. 3 and 5 of alphacl2022 with sg(alpha): only inner products and squares are differentiated.
+        gradient_VD, row_sum_V, column_sum_V = _weighted_sums(z_VD, problem)
+        # <a, k> - <a, p>; the positive receives its share from the anchor it belongs to.
+        s_V1 = row_sum_V[:, None]
+        gradient_VD -= s_V1 * problem.partners(z_VD) + problem.partners(s_V1 * z_VD)
+        if not problem.pairing.normalize:  # |p|^2 / 2 - |k|^2 / 2
+            gradient_VD += (problem.partners(s_V1) - column_sum_V[:, None]) * z_VD
+        gradient_VD /= problem.num_anchors
+        return 0.5 * row_dots(z_VD, gradient_VD).sum(), gradient_VD  # Euler: homogeneous of degree 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, EnergyProblem], output: tuple[Tensor, Tensor]) -> None:
+        # The second output is what backward and jvp work with; callers see the first only.
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(inputs[0], output[1])
+        ctx.save_for_forward(inputs[0], output[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        z_VD, gradient_VD = ctx.saved_tensors
+        return first_order(grad_outputs[0] * gradient_VD, z_VD, refusal=_NO_SECOND), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        z_VD, gradient_VD = ctx.saved_tensors
+        return first_order((gradient_VD * tangents[0]).sum(), z_VD, refusal=_NO_SECOND), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        z_VD, problem = args
+        results: list[Any] = [_Energy.apply(z_VD.select(in_dims[0], k), problem) for k in range(info.batch_size)]
+        return tuple(torch.stack(parts) for parts in zip(*results, strict=True)), (0, 0)
+
+
+def _weighted_sums(z_VD: Tensor, problem: EnergyProblem) -> tuple[Tensor, Tensor, Tensor]:
+    """(A + A^T) Z, and the sums of alpha over rows and over columns; on a CPU several blocks at a time."""
+    for_rows_VD, for_keys_VD = torch.zeros_like(z_VD), torch.zeros_like(z_VD)
+    row_sum_V, column_sum_V = (z_VD.new_zeros(len(z_VD)) for _ in range(2))
+
+    def weigh(block: AnchorBlock) -> Tensor:
+        alpha_BM = problem.alpha(*problem.costs(z_VD, block), block)
+        for_rows_VD[block.rows].addmm_(alpha_BM, z_VD[block.keys])
+        row_sum_V[block.rows] += alpha_BM.sum(1)
+        return alpha_BM
+
+    def add(block: AnchorBlock, alpha_BM: Tensor) -> None:
+        for_keys_VD[block.keys].addmm_(alpha_BM.mT, z_VD[block.rows])
+        column_sum_V[block.keys] += alpha_BM.sum(0)
+
+    # ``weigh`` writes to the rows of its block, which no other block has; all blocks add to the same keys, in a fixed
+    # order, so that the bits do not depend on the number of threads.
+    in_order(problem.blocks(), weigh, add, is_parallel=can_read(z_VD) and not is_transformed())
+    return for_rows_VD.add_(for_keys_VD), row_sum_V, column_sum_V
+
+
+_NO_SECOND = (
+    "AlphaCL has no second derivative while alpha is held fixed: differentiating its gradient gives the Hessian of no "
+    "loss; use AlphaCL(..., backpropagate_alpha=True), or the pairwise loss with this alpha (InfoNCE for Entropy)"
+)
+
+
+def differentiable_energy(z_VD: Tensor, problem: EnergyProblem) -> Tensor:
+    """The energy as autograd sees it, alpha and all; more pairs than one block holds are computed again in backward."""
+    blocks = list(problem.blocks())
+    num_pairs = sum((b.rows.stop - b.rows.start) * (b.keys.stop - b.keys.start) for b in blocks)
+    if len(blocks) == 1 or num_pairs <= BLOCK_PAIRS:
+        total = torch.stack([_block_energy(z_VD, problem, block) for block in blocks]).sum()
+    else:
+        # The reentrant form does not work with torch.autograd.grad, by which second derivatives are taken.
+        parts = [checkpoint(_block_energy, z_VD, problem, block, use_reentrant=False) for block in blocks]
+        total = torch.stack(parts).sum()  # pyright: ignore[reportArgumentType]
+    return total / problem.num_anchors
+
+
+def _block_energy(z_VD: Tensor, problem: EnergyProblem, block: AnchorBlock) -> Tensor:
+    """sum_ij alpha_ij (d_i^2 - d_ij^2) over the anchors of a block."""
+    cost_BM, own_B = problem.costs(z_VD, block)
+    alpha_BM = problem.alpha(cost_BM, own_B, block)
+    # Weight 0 times an infinite cost would be NaN.
+    return (alpha_BM * (own_B[:, None] - torch.where(torch.isinf(cost_BM), 0.0, cost_BM))).sum()
+
+
+def _at_least_zero(square: Tensor) -> Tensor:
+    """Squared distances that rounding put below 0, at 0, with their derivatives as they were."""
+    # clamp alone has slope 0 below 0: vectors that coincide up to rounding would stop repelling each other.
+    return square + (square.clamp(min=0.0) - square).detach()
 
 
 class AlphaCL(ContrastiveLoss):
@@ -102,8 +298,9 @@ class AlphaCL(ContrastiveLoss):
         """See ``Loss.forward``; labels are checked and not used."""
         problem, z_VD, dtype = self._problem(z0, z1, labels, part)
         # Definition 1 holds alpha fixed (sg); the other way is the paper's "backprop alpha".
-        energy = differentiable_energy if self.backpropagate_alpha else held_energy
-        return energy(z_VD, problem).to(dtype)
+        if self.backpropagate_alpha:
+            return differentiable_energy(z_VD, problem).to(dtype)
+        return _Energy.apply(z_VD, problem)[0].to(dtype)  # pyright: ignore[reportIndexIssue, reportOptionalSubscript]
 
     def importance(self, z0: Tensor, z1: Tensor) -> Tensor:
         r"""Pairwise importance alpha, dense."""
@@ -155,68 +352,6 @@ class AlphaCL(ContrastiveLoss):
         own = (0, len(z0)) if part is None else (part.first, part.last)
         # Keys are all vectors also for a part: a rule sees whole rows.
         return EnergyProblem(self.rule, self.pairing, self.streams, len(z0), own), z_VD, dtype
-
-
-@dataclass(frozen=True)
-class OwnRule:
-    r"""A user's own rule.
-
-    .. math:: \alpha = f(d_{ij}^2, d_i^2)
-
-    Where the function gives :math:`\alpha_{ij} = \phi'(\xi_i)\,\psi'(d_i^2 - d_{ij}^2)`, AlphaCL has the gradient of
-    the pairwise loss of phi and psi.
-
-    Source: alphacl2022, Definition 1 ("a direct mapping") and Theorem 1.
-
-    Args:
-        function: from costs (b, m), infinite where there is no negative, and own costs (b,) to alpha (b, m).
-        can_stream: the function treats each row independently. If not, it gets all 2n anchors and 2n vectors at once,
-            first view before second.
-
-    Raises:
-        TypeError: the function is not callable, or does not return a floating tensor.
-        ValueError: on use: alpha has another shape, dtype or device, is negative or not finite, or weighs a pair
-            that does not count.
-
-    >>> def nearest_only(cost_BM, own_B):
-    ...     return (cost_BM == cost_BM.amin(1, keepdim=True)).to(cost_BM.dtype)
-    >>> OwnRule(nearest_only, can_stream=True)(torch.tensor([[0.5, 0.1, math.inf]]), torch.zeros(1))
-    tensor([[0., 1., 0.]])
-    """
-
-    function: Callable[[Tensor, Tensor], Tensor]
-    can_stream: bool = False
-    formula: ClassVar[str] = "the user's own"
-
-    def __post_init__(self) -> None:
-        if not callable(self.function):
-            raise TypeError(
-                f"function must be callable, got {type(self.function).__name__}; give f(cost, own) -> alpha"
-            )
-
-    def __call__(self, cost_BM: Tensor, own_B: Tensor) -> Tensor:
-        """See ``alpha_rules.AlphaRule``."""
-        alpha_BM = self.function(cost_BM, own_B)
-        if not isinstance(alpha_BM, Tensor) or not alpha_BM.is_floating_point():
-            kind = alpha_BM.dtype if isinstance(alpha_BM, Tensor) else type(alpha_BM).__name__
-            raise TypeError(f"alpha must be a floating-point tensor, got {kind}; compute it from the costs")
-        ours, theirs = ((tuple(z.shape), z.dtype, z.device) for z in (cost_BM, alpha_BM))
-        if ours != theirs:
-            raise ValueError(f"alpha must be of the shape, dtype and device of the costs, {ours}, got {theirs}")
-        held_BM = alpha_BM.detach()
-        # NaN fails both comparisons.
-        is_good_BM = torch.where(torch.isfinite(cost_BM), (held_BM >= 0) & (held_BM < math.inf), held_BM == 0)
-        is_bad_B = is_good_BM.all(dim=1).logical_not()
-        if bool(is_bad_B.any()):
-            raise ValueError(
-                "alpha must be >= 0 and finite, and 0 where the cost is infinite (not a negative), but row "
-                f"{int(is_bad_B.nonzero()[0])} is not; clamp it, mask it with torch.isinf(cost), or look for 0 / 0"
-            )
-        return alpha_BM
-
-    def row_sum(self, num_negatives: int) -> None:
-        """See ``alpha_rules.AlphaRule``."""
-        return
 
 
 CATALOGUE: Mapping[str, Callable[..., Loss]] = {"alpha-cl": AlphaCL}

@@ -258,12 +258,6 @@ def explain(loss: Loss) -> str:
     return "\n".join([loss.card.name, *lines])
 
 
-TAKEN = (
-    "a loss of counterpoint.losses (PairLoss(phi, psi), AlphaCL(OwnRule(f)), a subclass of Loss), or any torch module "
-    "called as loss(z0, z1)"
-)
-
-
 class OwnLoss(Loss):
     """Any module that is called as ``loss(z0, z1)`` and gives a scalar.
 
@@ -321,7 +315,10 @@ def as_loss(value: Any) -> Loss:
         return value
     if isinstance(value, nn.Module):
         return OwnLoss(value)
-    raise UsageError(f"loss must be {TAKEN}, got {type(value).__name__}")
+    raise UsageError(
+        "loss must be a loss of counterpoint.losses (PairLoss(phi, psi), AlphaCL(OwnRule(f)), a subclass of Loss), or "
+        f"any torch module called as loss(z0, z1), got {type(value).__name__}"
+    )
 
 
 def first_order(derivative: Tensor, at: Tensor, *, refusal: str) -> Tensor:

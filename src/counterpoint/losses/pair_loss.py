@@ -24,7 +24,6 @@ from counterpoint.kernels.contract import (
     Elementwise,
     PairFunction,
     PairScores,
-    PerAnchor,
     ScoreTerms,
 )
 from counterpoint.kernels.cpu import upper_pairs
@@ -34,7 +33,7 @@ from counterpoint.kernels.triton import two_views
 from counterpoint.losses.class_level import ClassLevel, LogOfSum, Separable, not_covered
 from counterpoint.losses.inputs import can_read, check_views, lift, may_begin_anew, prepare_both, prepare_views
 from counterpoint.losses.loss import LossCard, Part
-from counterpoint.losses.pairs import ContrastiveLoss, Pairing, Phi, Psi, ScoreBlock, blocks_of, user_phi, user_psi
+from counterpoint.losses.pairs import INCREASING, ContrastiveLoss, Pairing, Phi, Psi, blocks_of, user_phi, user_psi
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class PairLoss(ContrastiveLoss):
         of_log, slope = self.phi.of_log_sum, self.phi.slope_of_log_sum
         if self.psi.function.in_log_domain and self.pairing == Pairing() and of_log and slope:
             self._small = upper_pairs.SmallLoss(self.psi.scale, self.psi.margin, of_log, slope, self._general)
-        self._factor = _slope(self.phi) if self.phi.is_linear else 1.0
+        self._factor = float(self.phi.of_sum(torch.ones((), dtype=torch.float64))) if self.phi.is_linear else 1.0
         if self.phi.domain:
             self.domain_error = (
                 f"the sum of psi = {self.psi.formula} over some anchor's negatives is outside the domain of phi = "
@@ -186,17 +185,16 @@ class PairLoss(ContrastiveLoss):
             if value is not None:
                 return value
         both_2ND = prepare_both(z0, z1, labels, normalize=self.pairing.normalize)
-        blocks = blocks_of(both_2ND, self.pairing, self.psi, part)
         # phi' is constant: weights are known before any pair is seen, so that the gradient needs no second pass.
         if self.phi.is_linear and part is None and not self.psi.function.in_log_domain:
             # Rows, and columns where they are anchors.
-            sides = ((b.scores.terms.anchors_ND, b.scores.keys_MD)[: 1 + b.scores.is_two_way] for b in blocks)
+            blocks = blocks_of(both_2ND, self.pairing, self.psi)
+            sides = ((b.terms.anchors_ND, b.keys_MD)[: 1 + b.is_two_way] for b in blocks)
             num_anchors = sum(len(side) for both in sides for side in both)
             weight = self._factor / num_anchors if self.reduction == "mean" else self._factor
-            totals = [reduce_total(block.scores, self.psi.function, weight) for block in blocks]
+            totals = [reduce_total(block, self.psi.function, weight) for block in blocks]
             return torch.stack(totals).sum().to(both_2ND.dtype)
-        statistics = [statistic for block in blocks for statistic in reduce_block(block, self.psi.function).both()]
-        per_anchor_A = self.phi_of(statistics[0] if len(statistics) == 1 else torch.cat(statistics))
+        per_anchor_A = self.phi_of(statistics(both_2ND, self.pairing, self.psi, part))
         value = self.reduced(per_anchor_A, 1.0 if part is None else len(z0) / (part.last - part.first))
         return value.to(both_2ND.dtype)
 
@@ -209,9 +207,8 @@ class PairLoss(ContrastiveLoss):
         z0, z1 = (z.detach() for z in prepare_views(z0, z1, normalize=self.pairing.normalize))
         n = len(z0)
         alpha = z0.new_zeros(2 * n, 2 * n)
-        for rows, columns, block in self._one_way_blocks(z0, z1):
-            u_AM = dense.row_scores(block.scores)
-            alpha[rows, columns] = self._alpha(u_AM).to(z0.dtype)  # Eq. 4
+        for rows, columns, scores in self._one_way_blocks(z0, z1):
+            alpha[rows, columns] = self._alpha(dense.row_scores(scores)).to(z0.dtype)  # Eq. 4
         return alpha
 
     def attention(self, z0: Tensor, z1: Tensor) -> Attention:
@@ -220,13 +217,13 @@ class PairLoss(ContrastiveLoss):
         num_negatives = self.num_negatives(len(z0))
         with torch.no_grad():
             blocks = blocks_of(both_2ND, self.pairing, self.psi)
-            entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block.scores, self.psi.function)])
+            entropy_A = torch.cat([h_A for block in blocks for h_A in _entropies(block, self.psi.function)])
             # Rounding is kept within the range that this number of negatives can reach.
             return Attention(entropy_A.clamp(0.0, math.log(num_negatives)), num_negatives)
 
     def chance(self, n: int) -> float:
         """Loss when all pairs look alike (nothing learned, or full collapse): phi(K psi(0)) with K negatives."""
-        return self._total(n, self._at_gap(n, 0.0))
+        return self._at_gap(n, 0.0)
 
     def floor(self, n: int, *, nonnegative: bool = False) -> float:
         r"""A value that no embedding of n samples can go below.
@@ -238,10 +235,10 @@ class PairLoss(ContrastiveLoss):
         """
         self.num_negatives(n)  # refuses n < 2
         if not self.pairing.normalize:
-            return self._total(n, self._at_gap(n, -math.inf))  # lengths are free, and with them gaps
+            return self._at_gap(n, -math.inf)  # lengths are free, and with them gaps
         if self.psi.is_convex and self.phi.is_convex:
-            return self._total(n, self._at_gap(n, self.pairing.least_mean_gap(n, nonnegative=nonnegative)))
-        return self._total(n, self._at_gap(n, -1.0 if nonnegative else -2.0))
+            return self._at_gap(n, self.pairing.least_mean_gap(n, nonnegative=nonnegative))
+        return self._at_gap(n, -1.0 if nonnegative else -2.0)
 
     def class_level(self) -> ClassLevel:
         r"""See ``Loss.class_level``; a sum over anchors (``reduction="sum"``) counts as their mean.
@@ -262,12 +259,12 @@ class PairLoss(ContrastiveLoss):
             raise not_covered(
                 name, f"psi = {psi.formula} is not convex, or not known to be (say so: Psi(..., is_convex=True))"
             )
-        if not psi.rises_with_gap:
+        if not (psi.scale > 0 and (psi.is_increasing or psi.function in INCREASING)):
             raise not_covered(
                 name,
                 f"psi = {psi.formula} is not increasing, or not known to be (say so: Psi(..., is_increasing=True))",
             )
-        factor = _slope(phi) if logarithm is None else logarithm.factor
+        factor = self._factor if logarithm is None else logarithm.factor
         # A user's phi, linear or logarithmic, may have a negative factor.
         if not 0 < factor < math.inf:
             raise not_covered(name, f"phi = {phi.formula} is not increasing")
@@ -286,8 +283,8 @@ class PairLoss(ContrastiveLoss):
 
     def _general(self, z0: Tensor, z1: Tensor) -> Tensor:
         """The loss of all anchors of views that are known to be good, by the general route."""
-        (block,) = blocks_of(unit_rows(torch.cat([z0, z1])), self.pairing, self.psi)
-        return self.reduced(self.phi_of(reduce_block(block, self.psi.function).rows_N), 1.0)
+        statistic_A = statistics(unit_rows(torch.cat([z0, z1])), self.pairing, self.psi)
+        return self.reduced(self.phi_of(statistic_A), 1.0)
 
     def reduced(self, per_anchor_A: Tensor, num_parts: float) -> Tensor:
         """Mean over anchors, or a sum such that the mean over parts is that of the whole batch."""
@@ -295,7 +292,9 @@ class PairLoss(ContrastiveLoss):
 
     def phi_of(self, statistic_A: Tensor) -> Tensor:
         """Phi per anchor, from the sums or, of an exponential psi, from their logarithms."""
-        return self.phi.of_statistic(statistic_A, is_log=self.psi.function.in_log_domain)
+        if not self.psi.function.in_log_domain:
+            return self.phi.of_sum(statistic_A)
+        return self.phi.of_sum(statistic_A.exp()) if self.phi.of_log_sum is None else self.phi.of_log_sum(statistic_A)
 
     def _alpha(self, u_AM: Tensor) -> Tensor:
         """Importance from scores, zero where they are minus infinity."""
@@ -313,23 +312,22 @@ class PairLoss(ContrastiveLoss):
         slope_A = torch.func.grad(lambda xi: self.phi_of(xi).sum())(xi_A)
         return self.psi.scale * (slope_A[:, None] * function.slope(safe_AM)).masked_fill(is_out_AM, 0.0)
 
-    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, ScoreBlock]]:
+    def _one_way_blocks(self, z0: Tensor, z1: Tensor) -> list[tuple[slice, slice, PairScores]]:
         """Rows and columns among the 2n vectors, and the scores between them."""
-        n, pairing, both_2ND = len(z0), self.pairing, torch.cat([z0, z1])
-        first, second, both = slice(0, n), slice(n, 2 * n), slice(0, 2 * n)
-        # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
-        one_way = replace(pairing, anchors="first")
+        n, pairing = len(z0), self.pairing
+        num_views = 1 if pairing.anchors == "first" else 2
         if pairing.negatives == "two-view":
-            rows = both if pairing.anchors == "both" else first
-            return [(rows, both, blocks_of(both_2ND, pairing, self.psi)[0])]
-        is_cross = pairing.negatives == "cross-view"
-        blocks = [(first, second if is_cross else first, blocks_of(both_2ND, one_way, self.psi)[0])]
-        if pairing.anchors == "both":
-            flipped_2ND = torch.cat([z1, z0])
-            blocks.append((second, first if is_cross else second, blocks_of(flipped_2ND, one_way, self.psi)[0]))
-        return blocks
+            (scores,) = blocks_of(torch.cat([z0, z1]), pairing, self.psi)
+            return [(slice(0, num_views * n), slice(0, 2 * n), scores)]
+        # Dense rows are anchors: the second view gets a block of its own instead of the columns of the first.
+        one_way, places = replace(pairing, anchors="first"), (slice(0, n), slice(n, 2 * n))
+        keys = places[::-1] if pairing.negatives == "cross-view" else places
+        vectors = [torch.cat(views) for views in ((z0, z1), (z1, z0))[:num_views]]
+        blocks = [blocks_of(both_2ND, one_way, self.psi)[0] for both_2ND in vectors]
+        return list(zip(places, keys, blocks, strict=False))
 
     def _at_gap(self, n: int, gap: float) -> float:
+        """Loss of n samples all of whose gaps are alike."""
         num_negatives = self.num_negatives(n)
         u = torch.tensor(self.psi.scale * gap + self.psi.margin, dtype=torch.float64)
         if self.psi.function.in_log_domain:
@@ -337,23 +335,22 @@ class PairLoss(ContrastiveLoss):
         else:
             value = self.phi_of(num_negatives * self.psi.function.value(u))
         # A user's psi, x e^x for example, may be NaN at minus infinity: then no floor is known.
-        return -math.inf if math.isnan(float(value)) else float(value)
-
-    def _total(self, n: int, per_anchor: float) -> float:
-        """Mean or sum of equal anchors."""
+        per_anchor = -math.inf if math.isnan(float(value)) else float(value)
         num_anchors = n if self.pairing.anchors == "first" else 2 * n
         return per_anchor if self.reduction == "mean" else num_anchors * per_anchor
 
 
-def reduce_block(block: ScoreBlock, psi: PairFunction) -> PerAnchor:
-    """Statistics of a block's anchors; shared columns are merged with those of the other processes."""
-    result, part = reduce(block.scores, psi), block.part
+def statistics(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = None) -> Tensor:
+    """One number per anchor, first-view anchors before second-view ones; see ``blocks_of``."""
+    blocks = blocks_of(both_2ND, pairing, psi, part)
+    found = [statistic for block in blocks for statistic in block_statistics(block, psi.function, part)]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def block_statistics(scores: PairScores, psi: PairFunction, part: Part | None) -> list[Tensor]:
+    """Statistics of rows and, if there are, columns, which are merged with those of the other processes."""
+    result = reduce(scores, psi)
     if part is None or result.columns_M is None:
-        return result
+        return result.both()
     # This process scored its own rows only: the statistic of a column is complete once all have been merged.
-    columns_M = part.merge(result.columns_M, psi.in_log_domain)
-    return PerAnchor(result.rows_N, columns_M[part.first : part.last])
-
-
-def _slope(phi: Phi) -> float:
-    return float(phi.of_sum(torch.ones((), dtype=torch.float64)))
+    return [result.rows_N, part.merge(result.columns_M, psi.in_log_domain)[part.first : part.last]]

@@ -60,11 +60,6 @@ class Psi:
     is_convex: bool = True
     is_increasing: bool = False
 
-    @property
-    def rises_with_gap(self) -> bool:
-        """Known to be an increasing function of the gap."""
-        return self.scale > 0 and (self.is_increasing or self.function in INCREASING)
-
 
 @dataclass(frozen=True)
 class LogPlus:
@@ -118,12 +113,6 @@ class Phi:
     is_convex: bool = True
     logarithm: LogPlus | None = None
     domain: str = ""
-
-    def of_statistic(self, statistic_N: Tensor, *, is_log: bool) -> Tensor:
-        """Phi per anchor, from the sums or from their logarithms."""
-        if not is_log:
-            return self.of_sum(statistic_N)
-        return self.of_sum(statistic_N.exp()) if self.of_log_sum is None else self.of_log_sum(statistic_N)
 
 
 def log_plus(epsilon: float, factor: float = 1.0) -> Phi:
@@ -280,19 +269,6 @@ class ContrastiveLoss(Loss):
         return self.pairing.num_negatives(n)
 
 
-@dataclass(frozen=True)
-class ScoreBlock:
-    """Scores of some anchors against some keys.
-
-    Attributes:
-        scores: what kernels take. Own biases are in it.
-        part: which columns are this process's anchors, where scores are read both ways and keys are shared.
-    """
-
-    scores: PairScores
-    part: Part | None = None
-
-
 def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     """Keys of an anchor's own sample: itself and its other view among 2n, or its place among n; (2n or n, e)."""
     own_NE = torch.arange(num_views * n, device=device).view(num_views, n).T
@@ -300,8 +276,8 @@ def own_sample(n: int, num_views: int, device: torch.device) -> Tensor:
     return own_NE.repeat(num_views, 1)
 
 
-def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = None) -> list[ScoreBlock]:
-    """All anchors of a pairing, or of a part of the batch, against their keys.
+def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = None) -> list[PairScores]:
+    """Scores of all anchors of a pairing, or of a part of the batch, against their keys; own biases are in them.
 
     Args:
         both_2ND: first view above second, as ``prepare_both`` returns them.
@@ -322,7 +298,8 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
     z0, z1 = both_2ND.chunk(2)
     is_first, own = pairing.anchors == "first", slice(0, n) if part is None else slice(part.first, part.last)
     if pairing.negatives == "cross-view":
-        return [_cross_view(z0, z1, pairing, psi, (own, part))]
+        return [_cross_view(z0, z1, pairing, psi, own)]
+    views = [(z0, z1)] if is_first else [(z0, z1), (z1, z0)]
     if pairing.negatives == "two-view":
         excluded = own_sample(n, 2, both_2ND.device)
         # Anchors and keys are one set: each product serves both of its vectors.
@@ -332,14 +309,9 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
             both = torch.cat([minus_own, minus_own if pairing.normalize else _own(z1, z0, pairing, psi)])
             scale = both_2ND.new_full((), psi.scale)
             terms = ScoreTerms(both_2ND, None, scale, both, _other(both_2ND, pairing, psi))
-            return [ScoreBlock(PairScores(terms, PairMask(excluded), is_unit=pairing.normalize))]
-        anchors, positives, rows = [z0[own]], [z1[own]], [excluded[own]]
-        if not is_first:
-            anchors.append(z1[own])
-            positives.append(z0[own])
-            rows.append(excluded[own])
-        return [_block(torch.cat(anchors), torch.cat(positives), both_2ND, (torch.cat(rows), pairing, psi))]
-    views = [(z0, z1)] if is_first else [(z0, z1), (z1, z0)]
+            return [PairScores(terms, PairMask(excluded), is_unit=pairing.normalize)]
+        anchors_AD, positives_AD = (torch.cat([each[own] for each in side]) for side in zip(*views, strict=True))
+        return [_block(anchors_AD, positives_AD, both_2ND, (excluded[own].repeat(len(views), 1), pairing, psi))]
     excluded = own_sample(n, 1, both_2ND.device)
     # Within one view, too, the keys are the anchors unless only a part of them is asked for.
     return [
@@ -349,7 +321,7 @@ def blocks_of(both_2ND: Tensor, pairing: Pairing, psi: Psi, part: Part | None = 
 
 def _block(
     anchors_AD: Tensor | None, positives_AD: Tensor, keys_MD: Tensor, how: tuple[Tensor, Pairing, Psi]
-) -> ScoreBlock:
+) -> PairScores:
     """One-way scores; without anchors the keys are the anchors."""
     excluded_AE, pairing, psi = how
     anchors = keys_MD if anchors_AD is None else anchors_AD
@@ -360,12 +332,11 @@ def _block(
         _own(anchors, positives_AD, pairing, psi),
         _other(keys_MD, pairing, psi),
     )
-    return ScoreBlock(PairScores(terms, PairMask(excluded_AE), is_unit=pairing.normalize))
+    return PairScores(terms, PairMask(excluded_AE), is_unit=pairing.normalize)
 
 
-def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, where: tuple[slice, Part | None]) -> ScoreBlock:
+def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, own: slice) -> PairScores:
     """First-view anchors along the rows, second-view anchors along the columns."""
-    own, part = where
     is_two_way = pairing.anchors == "both"
     terms = ScoreTerms(
         z0[own],
@@ -378,7 +349,7 @@ def _cross_view(z0: Tensor, z1: Tensor, pairing: Pairing, psi: Psi, where: tuple
         _other(z0[own], pairing, psi) if is_two_way else None,
     )
     mask = PairMask(own_sample(len(z0), 1, z0.device)[own])
-    return ScoreBlock(PairScores(terms, mask, is_two_way, is_unit=pairing.normalize), part)
+    return PairScores(terms, mask, is_two_way, is_unit=pairing.normalize)
 
 
 def _own(anchors_AD: Tensor, positives_AD: Tensor, pairing: Pairing, psi: Psi) -> Tensor:

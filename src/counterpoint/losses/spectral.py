@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -133,9 +134,9 @@ def CrossModalSpectral(nonnegative: bool = False, mu: float | None = 1.0) -> Spe
     (-2.0, 0.0)
     """
     loss = SpectralContrastive(mu, nonnegative=nonnegative)
-    loss.card = LossCard(
+    loss.card = replace(
+        loss.card,
         name="CrossModalSpectral",
-        phi="x",
         psi="<x_i, y_j>^2",
         alpha="2 <x_i, y_j> / (n - 1)",
         negatives="the other kind's vector of every other sample",

@@ -16,10 +16,9 @@ from counterpoint.kernels.cpu.upper_pairs import supervised_loss
 from counterpoint.kernels.differentiable import reduce
 from counterpoint.losses.class_level import LogOfSum
 from counterpoint.losses.infonce import InfoNCE
-from counterpoint.losses.inputs import can_read, check_temperature, check_views, lift, prepare_views
-from counterpoint.losses.labelled import LabelledVectors, label_vectors
+from counterpoint.losses.inputs import can_read, check_views, lift, prepare_views
+from counterpoint.losses.labelled import LabelledVectors, label_vectors, mean_over_positives
 from counterpoint.losses.loss import Loss, LossCard, Part
-from counterpoint.losses.supervised_sums import mean_over_positives
 
 
 class SupCon(Loss):
@@ -175,7 +174,6 @@ class MultiPositive(Loss):
 
     def __init__(self, temperature: float = 0.1) -> None:
         super().__init__()
-        check_temperature(temperature)
         self.temperature = temperature
         self.nt_xent = InfoNCE(temperature)
         self.card = LossCard(

@@ -13,8 +13,8 @@ from counterpoint.core.checks import check_weight
 from counterpoint.losses.class_level import LogOfSum, not_covered
 from counterpoint.losses.inputs import prepare_views
 from counterpoint.losses.loss import Loss, Part
-from counterpoint.losses.pair_loss import Attention, PairLoss, reduce_block
-from counterpoint.losses.pairs import ContrastiveLoss, Phi, Psi, blocks_of
+from counterpoint.losses.pair_loss import Attention, PairLoss, statistics
+from counterpoint.losses.pairs import ContrastiveLoss, Psi, log_plus
 
 
 class HardNegatives(ContrastiveLoss):
@@ -130,20 +130,14 @@ class HardNegatives(ContrastiveLoss):
     def _log_xi(self, z0: Tensor, z1: Tensor, part: Part | None) -> Tensor:
         """lse((1 + beta) u) - lse(beta u) + log K for each anchor, first view before second."""
         # In the log domain throughout: e^((1 + beta) u) alone may overflow.
-        sharp_A = self._log_sums(z0, z1, 1 + self.beta, part)
-        return sharp_A - self._log_sums(z0, z1, self.beta, part) + math.log(self.num_negatives(len(z0)))
-
-    def _log_sums(self, z0: Tensor, z1: Tensor, factor: float, part: Part | None) -> Tensor:
-        psi = self._sharpened(factor)
-        blocks = blocks_of(torch.cat([z0, z1]), self.loss.pairing, psi, part)
-        results = [reduce_block(block, psi.function) for block in blocks]
-        return torch.cat([statistic for result in results for statistic in result.both()])
+        psis = (self._sharpened(factor) for factor in (1 + self.beta, self.beta))
+        sharp_A, plain_A = (statistics(torch.cat([z0, z1]), self.loss.pairing, psi, part) for psi in psis)
+        return sharp_A - plain_A + math.log(self.num_negatives(len(z0)))
 
     def _log_sum(self, factor: float) -> PairLoss:
         """The loss mean_i lse(factor * u_i), whose importance is factor / tau times a softmax."""
         # phi = log: phi'(xi) psi' is then a softmax times the scale.
-        phi = Phi(torch.log, "log(x)", lambda log_xi: log_xi)
-        return PairLoss(phi, self._sharpened(factor), pairing=self.loss.pairing)
+        return PairLoss(log_plus(0.0), self._sharpened(factor), pairing=self.loss.pairing)
 
     def _sharpened(self, factor: float) -> Psi:
         """The wrapped loss's psi of factor * u."""

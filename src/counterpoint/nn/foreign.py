@@ -15,16 +15,17 @@ from counterpoint.core.torch_state import own_draws, require_float32, usual_mode
 from counterpoint.core.user_objects import is_origin, load_part
 from counterpoint.nn.encoders import (
     CATALOGUE,
+    STEMS,
     TIMM_PREFIX,
     build_timm,
     check_kind,
     check_timm_name,
     has_stem,
     own_copy,
+    stem_for,
     with_pooling,
 )
 from counterpoint.nn.foreign_weights import fit_weights, read_weights, share_of
-from counterpoint.nn.resnet import STEMS, stem_for
 
 
 @dataclass(frozen=True)
@@ -196,25 +197,14 @@ def build_foreign(
     return known
 
 
-def default_side(encoder: str | nn.Module) -> int | None:
-    """Side in pixels of the images that an encoder was made for, where its library says; None for any.
-
-    Raises:
-        UsageError: unknown name, or a library that is not installed.
-    """
-    if isinstance(encoder, nn.Module):
-        return None
-    return habit_of(encoder).side
-
-
-def habit_of(name: str) -> Habit:
+def habit_of(encoder: str | nn.Module) -> Habit:
     """What a library says of the input of one of its models; nothing of any other encoder.
 
     Raises:
         UsageError: a library that is not installed, or a model that it does not know.
     """
-    library = _library_of(name)
-    return LIBRARIES[library].habit(name.removeprefix(library)) if library else Habit()
+    library = _library_of(encoder) if isinstance(encoder, str) else None
+    return LIBRARIES[library].habit(str(encoder).removeprefix(library)) if library else Habit()
 
 
 def stem_of_weights(name: str, in_shape: Shape, tensors: Mapping[str, Tensor]) -> str:

@@ -96,9 +96,6 @@ class SyncedBatchNorm(_BatchNorm):
         self.running_mean.lerp_(mean_C.to(self.running_mean.dtype), float(momentum or 0.0))
         self.running_var.lerp_(var_C.to(self.running_var.dtype), float(momentum or 0.0))
 
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of axes after the channels."""
-
 
 class _Synced(Function):
     """Normalisation by the statistics of all ranks, and these; torch's own kernels do the work on each rank."""

@@ -24,7 +24,7 @@ from counterpoint.data.order import Split
 from counterpoint.diagnostics.concepts import expected_activation
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import Vote, knn_predict
-from counterpoint.nn.sparse_code import SparseCode, keep_largest
+from counterpoint.nn.heads import SparseCode, keep_largest
 
 ROWS = 4096  # coded at once
 VALUE_BYTES, ENTRY_BYTES = 4, 8  # of a float32; of a value of a sparse row with its column

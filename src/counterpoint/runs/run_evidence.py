@@ -26,7 +26,7 @@ from counterpoint.evaluation.features import (
 )
 from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
-from counterpoint.nn.sparse_code import SparseCode
+from counterpoint.nn.heads import SparseCode
 from counterpoint.nn.trained import Encoder
 from counterpoint.runs.accuracies import accuracies_of_subject
 from counterpoint.runs.active_settings import levers_of

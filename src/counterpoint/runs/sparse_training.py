@@ -14,7 +14,7 @@ from counterpoint.engine.optimisers import build_optimizer, set_learning_rate
 from counterpoint.engine.schedules import build_schedule
 from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.supervised import SupCon
-from counterpoint.nn.sparse_code import SparseCode, keep_largest
+from counterpoint.nn.heads import SparseCode, keep_largest
 
 # wen2025's released code has 1/8, 1/32 and 1. With 1 the code at k = 16 is a point of kNN behind, with 0.1 that at 8.
 WIDE, AUXILIARY, CONTRAST = 1 / 8, 1 / 32, 0.3

@@ -20,7 +20,7 @@ from counterpoint.core.torch_state import only_training, usual_modes
 from counterpoint.core.validation import build, merge, nest
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
-from counterpoint.nn.sparse_code import SparseCode
+from counterpoint.nn.heads import SparseCode
 from counterpoint.nn.trained import save_encoder
 from counterpoint.runs.assembly import Assembled
 from counterpoint.runs.code_figures import (

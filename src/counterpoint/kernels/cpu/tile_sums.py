@@ -13,7 +13,7 @@ from torch import Tensor
 
 from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, ScoreTerms
-from counterpoint.kernels.cpu.tiles import Tile, moved_keys
+from counterpoint.kernels.cpu.tiles import Tile
 
 # Smaller exponents are lifted to -60; e^-60 = 9e-27 is below the least weight and becomes an exact zero.
 LEAST_EXPONENT = -60.0
@@ -99,7 +99,7 @@ def counted_readings(scores: PairScores, tile: Tile) -> tuple[Reading, ...]:
 
 def prepare(tile: Tile, psi: PairFunction) -> None:
     """Make the pairs that do not count harmless, in place: weightless for exp, finite for any other psi."""
-    tile.mask.fill(tile.product_HW, float("-inf") if psi.in_log_domain else 0.0)
+    tile.fill(tile.product_HW, float("-inf") if psi.in_log_domain else 0.0)
 
 
 def exp_(v: Tensor) -> Tensor:
@@ -111,40 +111,13 @@ def exp_(v: Tensor) -> Tensor:
     return torch.threshold_(v.clamp_(min=LEAST_EXPONENT).exp_(), LEAST_WEIGHT, 0.0)
 
 
-class LogSums:
-    """Running log-sum-exp per anchor: the largest score so far, and the sum of exp relative to it."""
-
-    def __init__(self, num_anchors: int, like: Tensor) -> None:
-        self.top_N = like.new_full((num_anchors,), float("-inf"))
-        self.sum_N = like.new_zeros(num_anchors)
-
-    def add(self, own: slice, u_OK: Tensor) -> None:
-        """Take in a tile, which is overwritten."""
-        old_O = self.top_N[own]
-        # Running reference: the sum so far is taken from the old largest score to the new one.
-        new_O = torch.maximum(old_O, u_OK.amax(1))
-        shift_O = torch.where(new_O == float("-inf"), 0.0, new_O)  # an anchor without any key so far
-        self.sum_N[own] = self.sum_N[own] * torch.exp(old_O - shift_O) + exp_(u_OK.sub_(shift_O[:, None])).sum(1)
-        self.top_N[own] = new_O
-
-    def result(self) -> Tensor:
-        """The log-sum-exp; minus infinity for an anchor without keys."""
-        return torch.where(self.top_N == float("-inf"), self.top_N, self.top_N + torch.log(self.sum_N))
-
-
-class PlainSums:
-    """Running sum per anchor."""
-
-    def __init__(self, num_anchors: int, like: Tensor) -> None:
-        self.sum_N = like.new_zeros(num_anchors)
-
-    def add(self, own: slice, values_OK: Tensor) -> None:
-        """Take in a tile."""
-        self.sum_N[own] += values_OK.sum(1)
-
-    def result(self) -> Tensor:
-        """The sums."""
-        return self.sum_N
+def add_exponentials(top_O: Tensor, sum_O: Tensor, u_OK: Tensor) -> None:
+    """Add a tile, which is overwritten, to the largest score per anchor so far and the sum of exp relative to it."""
+    # Running reference: the sum so far is taken from the old largest score to the new one.
+    new_O = torch.maximum(top_O, u_OK.amax(1))
+    shift_O = torch.where(new_O == float("-inf"), 0.0, new_O)  # an anchor without any key so far
+    sum_O.copy_(sum_O * torch.exp(top_O - shift_O) + exp_(u_OK.sub_(shift_O[:, None])).sum(1))
+    top_O.copy_(new_O)
 
 
 class TermSums:
@@ -157,22 +130,20 @@ class TermSums:
     def __init__(self, scores: PairScores) -> None:
         self.scores = scores
         self.biases = empty_biases(scores)
-        self.weighted_keys_ND = torch.zeros_like(scores.terms.anchors_ND)
-        self.weighted_anchors_MD = None if scores.is_self else torch.zeros_like(scores.keys_MD)
+        self.sums = empty_sides(scores)
 
     def add_products(self, tile: Tile, weight_HW: Tensor) -> None:
         """Take in the total weight of a tile."""
-        add_both_ways(self.weighted_keys_ND, self.weighted_anchors_MD, self.scores, tile, weight_HW)
+        add_both_ways(*self.sums, self.scores, tile, weight_HW)
 
     def result(self, factor: Tensor | float = 1.0) -> ScoreTerms:
         """The gradient, times a factor where there are no biases."""
-        anchors_ND, keys_ND, anchors_MD = self.scores.terms.anchors_ND, self.weighted_keys_ND, self.weighted_anchors_MD
         # dL/ds = sum w_ij <a_i, k_j> = <A, w K>, before those sums are multiplied by s.
-        scale = half_if_self(self.scores) * factor * dot(anchors_ND, keys_ND)
-        for sums in (keys_ND, anchors_MD):
+        scale = half_if_self(self.scores) * factor * dot(self.scores.terms.anchors_ND, self.sums[0])
+        for sums in self.sums:
             if sums is not None:
                 scale_rows(sums, self.scores.terms.scale * factor)
-        return ScoreTerms(keys_ND, anchors_MD, scale, **self.biases)
+        return ScoreTerms(*self.sums, scale, **self.biases)
 
 
 class TermTangentSums:
@@ -184,14 +155,9 @@ class TermTangentSums:
     """
 
     def __init__(self, scores: PairScores, tangent: ScoreTerms) -> None:
-        self.scores, self.tangent = scores, tangent
-        self.moved = PairScores(
-            ScoreTerms(tangent.anchors_ND, None if scores.is_self else moved_keys(scores, tangent), tangent.scale),
-            scores.mask,
-            scores.is_two_way,
-        )
+        self.scores, self.moved = scores, PairScores(tangent)
         self.biases = empty_biases(scores)
-        self.changed, self.held = self._zeros(), self._zeros()
+        self.changed, self.held = empty_sides(scores), empty_sides(scores)
 
     def add_products(self, tile: Tile, weight_HW: Tensor, change_HW: Tensor) -> None:
         """Take in the total weight of a tile and its change."""
@@ -202,7 +168,7 @@ class TermTangentSums:
 
     def result(self) -> ScoreTerms:
         """The change of the gradient."""
-        terms, tangent = self.scores.terms, self.tangent
+        terms, tangent = self.scores.terms, self.moved.terms
         (changed_ND, changed_MD), (held_ND, held_MD) = self.changed, self.held
         # <A, w K>' = <A, (w K)'> + <A', w K>
         scale = dot(terms.anchors_ND, changed_ND) + dot(tangent.anchors_ND, held_ND)
@@ -210,10 +176,6 @@ class TermTangentSums:
             if changed is not None and held is not None:
                 scale_rows(changed, terms.scale, plus=(held, tangent.scale))  # (s w K)' = s (w K)' + s' w K
         return ScoreTerms(changed_ND, changed_MD, scale * half_if_self(self.scores), **self.biases)
-
-    def _zeros(self) -> tuple[Tensor, Tensor | None]:
-        keys_MD = None if self.scores.is_self else torch.zeros_like(self.scores.keys_MD)
-        return torch.zeros_like(self.scores.terms.anchors_ND), keys_MD
 
 
 def dot(left_ND: Tensor, right_ND: Tensor) -> Tensor:
@@ -238,6 +200,11 @@ def scale_rows(sums_ND: Tensor, scale: Tensor, plus: tuple[Tensor, Tensor] | Non
 def half_if_self(scores: PairScores) -> float:
     """Where anchors are keys, total weights hold each pair twice."""
     return 0.5 if scores.is_self else 1.0
+
+
+def empty_sides(scores: PairScores) -> tuple[Tensor, Tensor | None]:
+    """Zeros for the anchors, and for the keys where these are other vectors."""
+    return torch.zeros_like(scores.terms.anchors_ND), None if scores.is_self else torch.zeros_like(scores.keys_MD)
 
 
 def empty_biases(scores: PairScores) -> dict[str, Tensor | None]:

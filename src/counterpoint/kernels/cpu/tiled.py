@@ -20,12 +20,11 @@ from torch import Tensor
 from counterpoint.core.numerics import by_rows
 from counterpoint.kernels.contract import PairFunction, PairScores, PerAnchor, ScoreTerms
 from counterpoint.kernels.cpu.tile_sums import (
-    LogSums,
-    PlainSums,
     Reading,
     TermSums,
     TermTangentSums,
     add_biases,
+    add_exponentials,
     common_reference,
     counted_readings,
     exp_,
@@ -44,7 +43,8 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
     found = None if reference is None else _log_sums(scores, reference)
     if found is not None:
         return found
-    sums = _empty_sums(scores, LogSums if psi.in_log_domain else PlainSums)
+    sums = _zeros(scores)
+    tops = [torch.full_like(each, float("-inf")) for each in sums]
 
     def add(tile: Tile) -> None:
         prepare(tile, psi)
@@ -52,12 +52,17 @@ def reduce(scores: PairScores, psi: PairFunction) -> PerAnchor:
             # A copy for each reading, which overwrites it.
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
-            if not psi.in_log_domain:
-                u_OK = reading.orient(tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0))
-            sums[reading.statistic].add(reading.own(tile), u_OK)
+            place, own = reading.statistic, reading.own(tile)
+            if psi.in_log_domain:
+                add_exponentials(tops[place][own], sums[place][own], u_OK)
+            else:
+                values_OK = reading.orient(tile.filled(reading.orient(psi.value(u_OK)), 0.0))
+                sums[place][own] += values_OK.sum(1)
 
     Tiles(scores).each(add)
-    return PerAnchor(*(s.result() for s in sums))
+    if psi.in_log_domain:  # minus infinity for an anchor without keys
+        sums = [torch.where(top == float("-inf"), top, top + torch.log(s)) for top, s in zip(tops, sums, strict=True)]
+    return PerAnchor(*sums)
 
 
 @torch.no_grad()
@@ -98,8 +103,8 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             u_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
             if not (tile.is_on_diagonal and reading.is_column):
-                totals[tile.rows.start] += tile.mask.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
-            weight_HW = tile.mask.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
+                totals[tile.rows.start] += tile.filled(reading.orient(psi.value(u_OK)), 0.0).sum()
+            weight_HW = tile.fill(reading.orient(weight * psi.slope(u_OK)), 0.0)
             add_biases(sums.biases, reading, tile, reading.orient(weight_HW))
             total_HW += weight_HW
         sums.add_products(tile, total_HW)
@@ -113,7 +118,7 @@ def total_and_gradient(scores: PairScores, psi: PairFunction, weight: float) -> 
 @torch.no_grad()
 def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, tangent: ScoreTerms) -> PerAnchor:
     """See ``contract.PairKernel.reduce_tangent``."""
-    sums = _empty_sums(scores, PlainSums)
+    sums = _zeros(scores)
 
     def add(tile: Tile) -> None:
         prepare(tile, psi)
@@ -122,13 +127,13 @@ def reduce_tangent(scores: PairScores, psi: PairFunction, statistic: PerAnchor, 
             work_HW = tile.buffer("work").copy_(tile.product_HW)
             v_OK = _shifted(reading, scores, tile, psi, statistic, work_HW)
             slope_OK = exp_(v_OK) if psi.in_log_domain else psi.slope(v_OK)
-            slope_HW = tile.mask.filled(reading.orient(slope_OK), 0.0)
+            slope_HW = tile.filled(reading.orient(slope_OK), 0.0)
             # A copy: biases of the tangent differ between readings.
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
-            sums[reading.statistic].add(reading.own(tile), change_OK.mul_(reading.orient(slope_HW)))
+            sums[reading.statistic][reading.own(tile)] += change_OK.mul_(reading.orient(slope_HW)).sum(1)
 
     Tiles(scores).each(add)
-    return PerAnchor(*(s.result() for s in sums))
+    return PerAnchor(*sums)
 
 
 @torch.no_grad()
@@ -152,7 +157,7 @@ def gradient_tangent(
             slopes_HW += _weighted(reading, tile, psi, psi.slope, v_OK, weight)
             change_OK = reading.add_biases(reading.orient(moved_HW.clone()), tangent, tile)
             if moved_statistic is not None:
-                change_OK -= _of(moved_statistic, reading)[reading.own(tile), None]
+                change_OK -= moved_statistic.both()[reading.statistic][reading.own(tile), None]
             # w' = g psi''(v) v'
             change_OK *= reading.orient(curvature_HW)
             add_biases(sums.biases, reading, tile, change_OK)
@@ -170,32 +175,27 @@ def _shifted(
     v_OK = reading.add_biases(reading.orient(work_HW), scores.terms, tile)
     if not psi.in_log_domain:
         return v_OK
-    h_O = _of(statistic, reading)[reading.own(tile)]
+    h_O = statistic.both()[reading.statistic][reading.own(tile)]
     return v_OK.sub_(torch.where(h_O == float("-inf"), 0.0, h_O)[:, None])  # an anchor without keys has no weights
 
 
 def _weighted(reading: Reading, tile: Tile, psi: PairFunction, function, v_OK: Tensor, weight: PerAnchor) -> Tensor:
     """g_i psi'(v_ij) in the tile's own orientation, zero where a pair does not count."""
     values_OK = exp_(v_OK) if psi.in_log_domain else function(v_OK)
-    return tile.mask.fill(reading.orient(values_OK * _of(weight, reading)[reading.own(tile), None]), 0.0)
+    weight_O1 = weight.both()[reading.statistic][reading.own(tile), None]
+    return tile.fill(reading.orient(values_OK * weight_O1), 0.0)
 
 
-def _of(per_anchor: PerAnchor, reading: Reading) -> Tensor:
-    numbers = per_anchor.columns_M if reading.statistic else per_anchor.rows_N
-    assert numbers is not None
-    return numbers
-
-
-def _empty_sums(scores: PairScores, kind: type[LogSums] | type[PlainSums]) -> list[LogSums | PlainSums]:
-    anchors_ND, keys_MD = scores.terms.anchors_ND, scores.keys_MD
-    counts = [len(anchors_ND), len(keys_MD)] if scores.is_two_way else [len(anchors_ND)]
-    return [kind(count, anchors_ND) for count in counts]
+def _zeros(scores: PairScores) -> list[Tensor]:
+    """Of each anchor: the rows and, if they are anchors too, the columns."""
+    counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
+    return [scores.terms.anchors_ND.new_zeros(count) for count in counts]
 
 
 def _reference(scores: PairScores) -> float | None:
     """c; None where scores have too large a bound B, or where keys add to scores."""
     terms = scores.terms
-    if any(bias is not None for bias in (terms.row_own_N, terms.row_other_M, terms.column_own_M, terms.column_other_N)):
+    if any(bias is not None for bias in terms.flat()[3:]):
         return None
     first, last = _longest(terms.anchors_ND), _longest(scores.keys_MD)
     return common_reference(abs(float(terms.scale) * first * last), terms.anchors_ND.dtype)
@@ -208,8 +208,7 @@ def _is_exact(scores: PairScores, statistic: PerAnchor, reference: float) -> boo
 
 def _log_sums(scores: PairScores, reference: float) -> PerAnchor | None:
     # One sum of exponentials per statistic, all relative to e^c.
-    counts = [len(scores.terms.anchors_ND), len(scores.keys_MD)][: 1 + scores.is_two_way]
-    sums = [scores.terms.anchors_ND.new_zeros(count) for count in counts]
+    sums = _zeros(scores)
 
     def add(tile: Tile) -> None:
         exp_HW = _exponentials(tile, reference)
@@ -256,7 +255,7 @@ def _longest(vectors_ND: Tensor) -> float:
 
 def _exponentials(tile: Tile, reference: float) -> Tensor:
     """exp(u_ij - c), in place of the products."""
-    return tile.mask.fill(exponentials_(tile.product_HW, reference), 0.0)
+    return tile.fill(exponentials_(tile.product_HW, reference), 0.0)
 
 
 def _factor(statistic_N: Tensor, weight_N: Tensor, reference: float) -> Tensor:

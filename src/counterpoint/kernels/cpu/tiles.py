@@ -17,42 +17,6 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class TileMask:
-    """The pairs of one tile that do not count."""
-
-    index: tuple[Tensor, Tensor] | None
-    is_out_HW: Tensor | None
-
-    def filled(self, tile_HW: Tensor, value: float) -> Tensor:
-        """The same for a tensor that is not ours to write to, such as what a psi returns."""
-        if self.index is None and self.is_out_HW is None:
-            return tile_HW
-        return self.fill(tile_HW.clone(memory_format=torch.contiguous_format), value)
-
-    def fill(self, tile_HW: Tensor, value: float) -> Tensor:
-        """Overwrite the pairs that do not count, in place."""
-        if self.is_out_HW is not None:
-            tile_HW.masked_fill_(self.is_out_HW, value)
-        if self.index is not None:
-            tile_HW[self.index] = value
-        return tile_HW
-
-
-class WorkSpace:
-    """Buffers of one thread, used again by each of its tiles."""
-
-    def __init__(self, size: tuple[int, int], like: Tensor) -> None:
-        self._numel, self._like = size[0] * size[1], like
-        self._buffers: dict[str, Tensor] = {}
-
-    def buffer(self, name: str, height: int, width: int) -> Tensor:
-        """A tensor of that shape; the same memory whenever the name is the same."""
-        if name not in self._buffers:
-            self._buffers[name] = self._like.new_empty(self._numel)
-        return self._buffers[name][: height * width].view(height, width)
-
-
-@dataclass(frozen=True)
 class Tile:
     """A block of pairs.
 
@@ -60,21 +24,39 @@ class Tile:
         rows: which anchors.
         columns: which keys.
         product_HW: s <a_i, k_j>, in a buffer that the thread's next tile overwrites.
-        mask: the pairs that do not count.
         is_on_diagonal: anchors are keys, and these rows are these columns.
-        space: further buffers.
+        excluded: places of pairs that do not count; None where there are none.
+        is_out_HW: further pairs that do not count.
+        buffers: of one thread, each as large as the largest tile.
     """
 
     rows: slice
     columns: slice
     product_HW: Tensor
-    mask: TileMask
     is_on_diagonal: bool
-    space: WorkSpace
+    excluded: tuple[Tensor, Tensor] | None
+    is_out_HW: Tensor | None
+    buffers: dict[str, Tensor]
+
+    def filled(self, tile_HW: Tensor, value: float) -> Tensor:
+        """``fill`` for a tensor that is not ours to write to, such as what a psi returns."""
+        if self.excluded is None and self.is_out_HW is None:
+            return tile_HW
+        return self.fill(tile_HW.clone(memory_format=torch.contiguous_format), value)
+
+    def fill(self, tile_HW: Tensor, value: float) -> Tensor:
+        """Overwrite the pairs that do not count, in place."""
+        if self.is_out_HW is not None:
+            tile_HW.masked_fill_(self.is_out_HW, value)
+        if self.excluded is not None:
+            tile_HW[self.excluded] = value
+        return tile_HW
 
     def buffer(self, name: str) -> Tensor:
         """A work space of the tile's shape; the same memory for every tile of a thread."""
-        return self.space.buffer(name, *self.product_HW.shape)
+        if name not in self.buffers:
+            self.buffers[name] = self.product_HW.new_empty(len(self.buffers["product"]))
+        return self.buffers[name][: self.product_HW.numel()].view_as(self.product_HW)
 
 
 class Tiles:
@@ -97,8 +79,8 @@ class Tiles:
         """
 
         def start() -> Callable[[Place], None]:
-            space = WorkSpace(self.size, self.scores.terms.anchors_ND)
-            return lambda place: work(self._tile(place, space))
+            buffers = {"product": self.scores.terms.anchors_ND.new_empty(self.size[0] * self.size[1])}
+            return lambda place: work(self._tile(place, buffers))
 
         if self.scores.terms.anchors_ND.device.type == "cpu":
             num_pairs = len(self.scores.terms.anchors_ND) * len(self.scores.keys_MD)
@@ -114,25 +96,25 @@ class Tiles:
             for place in self._places():
                 one_by_one(place)
 
-    def _tile(self, place: Place, space: WorkSpace) -> Tile:
+    def _tile(self, place: Place, buffers: dict[str, Tensor]) -> Tile:
         rows, columns = self.rows[place[0]], self.columns[place[1]]
         anchors_HD, keys_WD = self.scores.terms.anchors_ND[rows], self.scores.keys_MD[columns]
-        product_HW = space.buffer("product", len(anchors_HD), len(keys_WD))
+        product_HW = buffers["product"][: len(anchors_HD) * len(keys_WD)].view(len(anchors_HD), len(keys_WD))
         scale = float(self.scores.terms.scale)
         # With beta = 0 what the buffer held is not read, NaN included.
         torch.addmm(product_HW, anchors_HD, keys_WD.mT, beta=0, alpha=scale, out=product_HW)
         is_on_diagonal = self.scores.is_self and rows == columns
-        mask, index, is_out_HW = self.scores.mask, None, None
+        mask, excluded, is_out_HW = self.scores.mask, None, None
         if mask.excluded_NE is not None:
             excluded_HE = mask.excluded_NE[rows]
             # -1 lies in no tile.
             row_K, slot_K = ((excluded_HE >= columns.start) & (excluded_HE < columns.stop)).nonzero(as_tuple=True)
             if len(row_K):
-                index = row_K, excluded_HE[row_K, slot_K] - columns.start
+                excluded = row_K, excluded_HE[row_K, slot_K] - columns.start
         if mask.anchor_labels_N is not None and mask.key_labels_M is not None:
             is_same_HW = mask.anchor_labels_N[rows, None] == mask.key_labels_M[None, columns]
             is_out_HW = is_same_HW.logical_not_() if mask.keeps_same_label else is_same_HW
-        return Tile(rows, columns, product_HW, TileMask(index, is_out_HW), is_on_diagonal, space)
+        return Tile(rows, columns, product_HW, is_on_diagonal, excluded, is_out_HW, buffers)
 
     def _places(self) -> list[Place]:
         """Block numbers of each tile, in an order in which those that follow each other share nothing."""
@@ -165,15 +147,8 @@ def product_tangent(scores: PairScores, tangent: ScoreTerms, tile: Tile, out_HW:
     r"""Change of the products, :math:`s'\langle a,k\rangle + s\langle a',k\rangle + s\langle a,k'\rangle`."""
     s, ds = float(scores.terms.scale), float(tangent.scale)
     anchors_HD, keys_WD = scores.terms.anchors_ND[tile.rows], scores.keys_MD[tile.columns]
-    moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], moved_keys(scores, tangent)[tile.columns]
+    moved_anchors_HD, moved_keys_WD = tangent.anchors_ND[tile.rows], PairScores(tangent).keys_MD[tile.columns]
     # The first two summands share the keys: one product for both.
     left_HD = ds * anchors_HD + s * moved_anchors_HD
     torch.mm(left_HD, keys_WD.mT, out=out_HW)
     return out_HW.addmm_(anchors_HD, moved_keys_WD.mT, alpha=s)
-
-
-def moved_keys(scores: PairScores, tangent: ScoreTerms) -> Tensor:
-    """Tangent of the keys, whichever they are, shape (m, d)."""
-    moved_MD = tangent.anchors_ND if scores.is_self else tangent.keys_MD
-    assert moved_MD is not None
-    return moved_MD

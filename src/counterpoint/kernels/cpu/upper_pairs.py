@@ -296,12 +296,8 @@ class _OneSet:
         exp_HW.diagonal().fill_(0.0)
 
     def of_sums(self, sum_V: Tensor) -> _PerVector:
-        unit_VD, num_V, scale, reference = (
-            self.vectors.unit_VD,
-            self.num_positives,
-            self.vectors.scale,
-            self.vectors.reference,
-        )
+        (unit_VD, _, scale), reference = self.vectors, self.vectors.reference
+        num_V = self.num_positives
         sums_CD = unit_VD.new_zeros(len(self.counts_C), unit_VD.shape[1]).index_add_(0, self.class_V, unit_VD)
         # The class's sum less the anchor: scores of all its positives in linear time.
         others_VD = sums_CD.index_select(0, self.class_V).sub_(unit_VD)

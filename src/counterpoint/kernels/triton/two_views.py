@@ -12,6 +12,7 @@ route. Derivatives beyond the first are those of the general route.
 # N samples, V = 2N vectors, D features
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -120,14 +121,10 @@ class FusedTwoViews:
 
     def find(self, *inputs: Tensor, wants_gradient: bool) -> Found | None:
         """Value and gradient, in float32; None where programs do not start."""
-        try:
-            found = self._find(*inputs, wants_gradient=wants_gradient)
-        except torch.OutOfMemoryError:
-            raise  # the general route would need more
-        except Exception as error:  # compilers, drivers and launchers raise what they like
-            select.give_up(self.choice.name, error)
-            return None
-        select.note(self.choice)
+        run = partial(self._find, *inputs, wants_gradient=wants_gradient)
+        found = select.unless_it_fails(self.choice.name, run)
+        if found is not None:
+            select.note(self.choice)
         return found
 
     def _find(self, z0: Tensor, z1: Tensor, *, wants_gradient: bool) -> Found:
