@@ -15,7 +15,7 @@ from counterpoint import ContrastiveEncoder
 # Needs a variable that SciPy reads when it is imported: see the test in a process of its own.
 BY_ITSELF = "check_array_api_input"
 NUM_CHECKS = 46  # of scikit-learn 1.9; other versions have others
-OTHERS = ({"method": "supervised", "layer": "embedding"},)
+OTHER = {"method": "supervised", "layer": "embedding"}
 
 
 def name_of(check: Callable[[Any], None]) -> str:
@@ -24,23 +24,17 @@ def name_of(check: Callable[[Any], None]) -> str:
     return "-".join([plain.__name__, *sorted(further)])
 
 
-def checks(**parameters: Any) -> Iterator[Any]:
+def checks(*marks: pytest.MarkDecorator, **parameters: Any) -> Iterator[Any]:
     # Typed as what pytest may be given, marks included.
     generated = cast(Iterator[Any], estimator_checks_generator(ContrastiveEncoder(epochs=1, **parameters)))
     for estimator, check in generated:
         if BY_ITSELF not in name_of(check):
             label = "-".join([*map(str, parameters.values()), name_of(check)])
-            yield pytest.param(estimator, check, id=label)
+            yield pytest.param(estimator, check, id=label, marks=marks)
 
 
-@pytest.mark.parametrize(("estimator", "check"), list(checks()))
+@pytest.mark.parametrize(("estimator", "check"), [*checks(), *checks(pytest.mark.thorough, **OTHER)])
 def test_check(estimator: ContrastiveEncoder, check: Callable[[ContrastiveEncoder], None]) -> None:
-    check(estimator)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("estimator", "check"), [each for parameters in OTHERS for each in checks(**parameters)])
-def test_check_of_others(estimator: ContrastiveEncoder, check: Callable[[ContrastiveEncoder], None]) -> None:
     check(estimator)
 
 

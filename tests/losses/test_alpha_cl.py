@@ -146,9 +146,6 @@ def test_corollary_1_alternating_players_descend_the_loss(kind: Any) -> None:
     assert float((torch.cat(starts[0]) - torch.cat(draw_views(seed=4))).detach().abs().max()) > 0.01
 
 
-# --- parts of a batch
-
-
 # --- memory
 
 
@@ -315,20 +312,6 @@ def test_long_raw_vectors(kind: Any, name: str, dtype: torch.dtype) -> None:
     assert_numbers(loss.importance(z0, z1), alpha, dtype=dtype)
     assert_numbers(value, oracle.energy(vectors, alpha, kind, False).real, dtype=dtype)
     assert_numbers(gradients(value, z0, z1), oracle.energy_gradient(vectors, alpha, kind, False), dtype=dtype)
-
-
-@each_rule
-@each_kind
-def test_order_of_samples_order_of_views_and_rotation_do_not_matter(name: str, kind: Any) -> None:
-    z0, z1 = (z.detach() for z in draw_views(5, 4, seed=2))
-    loss = AlphaCL(RULES[name][0], kind)
-    generator = torch.Generator().manual_seed(3)
-    order = torch.randperm(5, generator=generator)
-    rotation = torch.linalg.qr(torch.randn(4, 4, generator=generator, dtype=torch.float64)).Q
-    assert_close(loss(z0[order], z1[order]), loss(z0, z1))
-    assert_close(loss(z1, z0), loss(z0, z1))
-    assert_close(loss(z0 @ rotation, z1 @ rotation), loss(z0, z1))
-    assert float((loss(z0[order], z1) - loss(z0, z1)).abs()) > 1e-3
 
 
 # --- what a curve is read against
