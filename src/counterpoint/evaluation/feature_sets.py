@@ -16,7 +16,7 @@ from counterpoint.core.pieces import HERE
 from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
 from counterpoint.data.source import Source
-from counterpoint.data.stores import RowsStore, Store
+from counterpoint.data.stores import MemoryStore, Store
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
@@ -137,8 +137,7 @@ def _passed(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
 ) -> list[SampleFeatures]:
     if subject.is_features:
-        # On disk, if they lie there.
-        rows = [cast(RowsStore, source.store).rows for source in subject.sources]
+        rows = [cast(MemoryStore, source.store).samples for source in subject.sources]
         return [SampleFeatures({REPRESENTATION: each}, content_hashes(each)) for each in rows]
     check_layers(encoder, layers)
     total = sum(map(num_pieces, subject.sources))

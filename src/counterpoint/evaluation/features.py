@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache as cached
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -111,7 +112,7 @@ def extract(
             pass_rows(encoder, source, missing, rows=slice(0, len(source)), write=write, advance=advance)
             return
         parts = [(rows.start, rows.stop) for rows in row_slices(len(source), SHARD_ROWS)]
-        with engine.opened(partial(_same, (encoder, source))) as workers:
+        with engine.opened(partial(tuple[Encoder, Source], (encoder, source))) as workers:
             for (first, stop), found in workers.each(partial(_features_of, names=missing), parts):
                 write(first, found)
                 for _ in range(first, stop, PIECE):
@@ -171,11 +172,6 @@ def features_of(encoder: Encoder, source: Source, names: Sequence[str], rows: sl
     return made.arrays
 
 
-def _same(opened: tuple[Encoder, Source]) -> tuple[Encoder, Source]:
-    """What a worker begins with."""
-    return opened
-
-
 @usual_modes()
 def _features_of(opened: tuple[Encoder, Source], rows: tuple[int, int], names: Sequence[str]) -> dict[str, np.ndarray]:
     return features_of(*opened, names, slice(*rows))
@@ -186,9 +182,9 @@ def num_pieces(source: Source) -> int:
     return -(-len(source) // PIECE)
 
 
-def content_hashes(rows: Rows) -> np.ndarray:
+def content_hashes(rows: Tensor) -> np.ndarray:
     """Hash of what each row holds, as ``SampleFeatures.content_N``."""
-    return np.concatenate([_hashes(rows[part]) for part in row_slices(len(rows), CHUNK)]).view("V16")[:, 0]
+    return _hashes(rows).view("V16")[:, 0]
 
 
 def _hashes(samples: Tensor) -> np.ndarray:
@@ -286,15 +282,13 @@ def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = 
     about = {"components": min(PCA_DIMS, width, num_fitted - 1)}
     if num_fitted < len(train):
         about["fitted_on"] = num_fitted
-    models: list[PCA] = []
 
+    @cached
     def model() -> PCA:
-        if not models:
-            flat = torch.cat([_flat(samples, sources[0]) for samples in raw_chunks(sources[0], fitted)]).numpy()
-            # Randomised, but with a fixed seed: the same figure for the same data.
-            solver = "randomized" if width > 512 else "full"
-            models.append(PCA(about["components"], svd_solver=solver, random_state=0).fit(flat))
-        return models[0]
+        flat = torch.cat([_flat(samples, sources[0]) for samples in raw_chunks(sources[0], fitted)]).numpy()
+        # Randomised, but with a fixed seed: the same figure for the same data.
+        solver = "randomized" if width > 512 else "full"
+        return PCA(about["components"], svd_solver=solver, random_state=0).fit(flat)
 
     def scores(source: Source) -> Rows:
         def compute(missing: Sequence[str], write: Write) -> None:

@@ -88,7 +88,7 @@ def bucket_pairs(
         means = MiniBatchKMeans(num_buckets, batch_size=4096, n_init="auto", random_state=0).fit(unit.numpy())
     centres_BD = unit_rows(torch.from_numpy(means.cluster_centers_).float())
     # An open file cannot be sent to another process.
-    begin = partial(StoredRows, rows_ND.path) if isinstance(rows_ND, StoredRows) else partial(_same, rows_ND)
+    begin = partial(StoredRows, rows_ND.path) if isinstance(rows_ND, StoredRows) else partial(torch.as_tensor, rows_ND)
     with engine.opened(begin) as workers:
         slices = [(rows.start, rows.stop) for rows in row_slices(len(rows_ND), ASSIGNED)]
         nearest = dict(workers.each(partial(_nearest_centres, centres_BD=centres_BD), slices))
@@ -124,10 +124,6 @@ def direct_groups(pairs: NearPairs) -> list[tuple[tuple[int, ...], float]]:
         for first, members in groups.items()
     ]
     return sorted(found, key=lambda group: (-len(group[0]), group[0]))
-
-
-def _same(rows_ND: Tensor) -> Tensor:
-    return rows_ND
 
 
 @usual_modes()
