@@ -214,7 +214,7 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
         raise UsageError(
             "source.imbalance, source.class_counts and source.label_share need labels; name them with source.labels"
         )
-    sizes = class_sizes(labels_N[positions_T], len(class_names))
+    sizes = class_sizes(labels_N, positions_T, len(class_names))
     # The nearest whole number; at least one of a class that has any.
     counts = tuple(
         min(count, max(1, round(settings.label_share * count)))
@@ -230,12 +230,15 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
     return torch.cat(kept).sort().values
 
 
-def class_sizes(labels_T: Tensor, num_classes: int) -> tuple[int, ...]:
-    """Samples of each class; unknown labels (-1) count nowhere.
+def class_sizes(labels_N: Tensor | None, positions_T: Tensor, num_classes: int) -> tuple[int, ...]:
+    """Samples of each class at some positions; unknown labels (-1) count nowhere, and without labels there are none.
 
-    >>> class_sizes(torch.tensor([0, 2, 2, -1]), 4)
+    >>> class_sizes(torch.tensor([0, 2, 2, -1]), torch.arange(4), 4)
     (1, 0, 2, 0)
     """
+    if labels_N is None:
+        return ()
+    labels_T = labels_N[positions_T]
     return tuple(torch.bincount(labels_T[labels_T >= 0], minlength=num_classes).tolist())
 
 

@@ -86,8 +86,7 @@ def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
     split = split_source(len(source), source.labels, float(settings.source.holdout))
     # After the split: what is held out keeps the classes as the data have them.
     positions = thin(split.train, source.labels, settings.source, source.class_names)
-    counts = () if source.labels is None else class_sizes(source.labels[positions], len(source.class_names))
-    return TrainingPart(split, positions, counts)
+    return TrainingPart(split, positions, class_sizes(source.labels, positions, len(source.class_names)))
 
 
 def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:

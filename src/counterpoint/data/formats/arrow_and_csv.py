@@ -22,7 +22,6 @@ from counterpoint.data.formats.image_files import has_images, list_files
 from counterpoint.data.formats.indexed_images import Listing, open_listing
 from counterpoint.data.formats.labels import Labels, labels_as_asked, number_labels, own_labels
 from counterpoint.data.formats.listed_pictures import open_listed
-from counterpoint.data.manifest import stamp_of
 from counterpoint.data.source import FOLDER, FileForm, Progress, Source, memory_source, refuse_split
 from counterpoint.data.stores import Located, MemoryStore
 
@@ -64,7 +63,8 @@ def open_table(path: Path, settings: SourceSettings, progress: Progress) -> Sour
     variant = f"table {table.samples} {table.label}"
     how = Listing((), read=table, label=table.numbered, variant=variant)
     if isinstance(path, Address) and len(file) > MOST_FILES:
-        variant = f"{variant} {[(str(each), stamp_of(each)) for each in shards or [path]]}"
+        stamps = [(str(each), each.stamped()) for each in shards or [path] if isinstance(each, Address)]
+        variant = f"{variant} {stamps}"
         return open_listed(path, table.images(), replace(how, variant=variant), settings, progress)
     source = open_listing(str(path), replace(how, images=list(table.images())), settings, progress)
     if isinstance(source.store, MemoryStore) or file.chunk_bytes < SLOW_CHUNK_BYTES:
