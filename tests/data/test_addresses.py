@@ -56,8 +56,8 @@ import os, sys
 from counterpoint.cli.main import main
 from counterpoint.core import addresses
 from counterpoint.data import sources, stores
-from counterpoint.data.formats import arrow_tables, tar_shards
-for module in (addresses, sources, arrow_tables):
+from counterpoint.data.formats import arrow_and_csv, tar_shards
+for module in (addresses, sources, arrow_and_csv):
     module.MOST_FILES = 5
 tar_shards.MOST_BYTES = 100
 sample = stores.FileStore._sample
@@ -167,7 +167,7 @@ def test_an_object_that_was_replaced_is_not_read_on(
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 5 samples, or 100 bytes of shards, are too many to hold."""
-    for module in ("core.addresses", "data.sources", "data.formats.arrow_tables"):
+    for module in ("core.addresses", "data.sources", "data.formats.arrow_and_csv"):
         monkeypatch.setattr(f"counterpoint.{module}.MOST_FILES", 5)
     monkeypatch.setattr("counterpoint.data.formats.tar_shards.MOST_BYTES", 100)
     monkeypatch.setattr("counterpoint.data.formats.listed_pictures.GROUP_ROWS", 4)

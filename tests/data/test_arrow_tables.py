@@ -12,7 +12,7 @@ import torch
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError
 from counterpoint.data.formats import indexed_images
-from counterpoint.data.formats.arrow_tables import open_table
+from counterpoint.data.formats.arrow_and_csv import open_table
 from counterpoint.data.formats.image_files import decode_square
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.order import Order

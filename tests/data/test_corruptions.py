@@ -10,11 +10,20 @@ from PIL import Image
 from scipy.stats import kstest, poisson
 
 from counterpoint.core.errors import DataError, UsageError
-from counterpoint.data.corrupted import CORRUPTIONS, SEVERITIES, CorruptedStore, chosen_severities, corrupt
+from counterpoint.data.corrupted import (
+    SEVERITIES,
+    CorruptedStore,
+    CorruptionDraws,
+    Strength,
+    chosen_severities,
+    corrupt,
+    corruptions,
+    plasma,
+)
 from counterpoint.data.corruptions.blur_and_weather import enlarged, moved
-from counterpoint.data.corruptions.corruption import CorruptionDraws, Strength, plasma
 from counterpoint.data.stores import MemoryStore
 
+CORRUPTIONS = corruptions()
 # Numbers of these grow or fall with the severity; the others' published ones do not.
 RISING = [
     "gaussian noise",

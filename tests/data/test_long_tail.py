@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import UsageError
-from counterpoint.data.order import Thinned, class_counts_for, class_sizes, split_source, thin
+from counterpoint.data.order import class_counts_for, class_sizes, split_source, thin
 
 NAMES = tuple("abcdefghij")
 
@@ -24,7 +24,7 @@ def shuffled_labels(sizes: list[int], unlabelled: int = 0) -> Tensor:
     return labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(3))]
 
 
-def cut(labels: Tensor, **fields: Any) -> Thinned:
+def cut(labels: Tensor, **fields: Any) -> Tensor:
     return thin(torch.arange(len(labels)), labels, asked(**fields), NAMES[: int(labels.max()) + 1])
 
 
@@ -74,21 +74,21 @@ def test_no_class_gives_more_than_it_has_and_the_ratio_is_kept(data: st.DataObje
 
 def test_explicit_counts_are_kept_to_the_sample() -> None:
     labels = shuffled_labels([50, 40, 30], unlabelled=5)
-    thinned = cut(labels, class_counts=[50, 7, 1])
-    assert thinned.counts == (50, 7, 1) == class_sizes(labels[thinned.positions], 3)
-    assert len(thinned.positions) == 58
-    assert torch.equal(thinned.positions, thinned.positions.unique())
+    kept = cut(labels, class_counts=[50, 7, 1])
+    assert class_sizes(labels, kept, 3) == (50, 7, 1)
+    assert len(kept) == 58
+    assert torch.equal(kept, kept.unique())
 
 
 def test_what_is_kept_of_a_class_depends_on_that_class_alone() -> None:
     labels = shuffled_labels([80, 80, 80])
     torch.manual_seed(5)
-    first = cut(labels, class_counts=[20, 30, 40]).positions
+    first = cut(labels, class_counts=[20, 30, 40])
     torch.manual_seed(6)  # the global generator has no say
-    others = cut(labels, class_counts=[80, 30, 1]).positions
+    others = cut(labels, class_counts=[80, 30, 1])
     assert torch.equal(first[labels[first] == 1], others[labels[others] == 1])
     renumbered = torch.tensor([2, 1, 0])[labels]
-    third = cut(renumbered, class_counts=[5, 30, 5]).positions
+    third = cut(renumbered, class_counts=[5, 30, 5])
     assert torch.equal(first[labels[first] == 1], third[renumbered[third] == 1])
 
 
@@ -96,10 +96,10 @@ def test_the_held_out_split_stays_as_it_is() -> None:
     labels = shuffled_labels([100] * 4, unlabelled=7)
     split = split_source(len(labels), labels, 0.2)
     settings = asked(imbalance="exponential", imbalance_ratio=8.0)
-    thinned = thin(split.train, labels, settings, NAMES[:4])
-    assert thinned.counts == (80, 40, 20, 10) == class_sizes(labels[thinned.positions], 4)
-    assert not set(thinned.positions.tolist()) & set(split.held_out.tolist())
-    assert class_sizes(labels[split.held_out], 4) == (20,) * 4
+    kept = thin(split.train, labels, settings, NAMES[:4])
+    assert class_sizes(labels, kept, 4) == (80, 40, 20, 10)
+    assert not set(kept.tolist()) & set(split.held_out.tolist())
+    assert class_sizes(labels, split.held_out, 4) == (20,) * 4
 
 
 # --- what cannot be

@@ -9,7 +9,7 @@ import pytest
 
 from counterpoint.core.errors import CounterpointError, DataError, UsageError
 from counterpoint.core.table_columns import Columns, encoded, plan_of, read_columns
-from counterpoint.data.formats.numeric_tables import is_columns
+from counterpoint.data.formats.arrow_and_csv import is_columns
 from counterpoint.data.source import Source
 from data.opened_data import open_data
 

@@ -207,4 +207,5 @@ def test_grey_images_keep_to_brightness_and_contrast(generator: torch.Generator)
     uniforms[:, JITTER] = 0.0
     uniforms[:, JITTER_NUMBERS] = torch.tensor([0.5, 0.5, 0.9, 0.9, 0.0])  # neither brighter nor more contrast
     uniforms[:, [GRAYSCALE, BLUR]] = 0.99
-    assert_close(image_views(image, ViewPlan(jitter=1.0, jitter_strength=0.8), uniforms), image)
+    plan, is_second_B = ViewPlan(jitter=1.0, jitter_strength=0.8), torch.tensor([False])
+    assert_close(image_views(image, plan, uniforms, is_second_B=is_second_B), image)

@@ -18,12 +18,13 @@ from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
 from counterpoint.engine.progress import Reporter
+from counterpoint.evaluation import feature_sets
 from counterpoint.evaluation import features as module
+from counterpoint.evaluation.feature_sets import input_components
 from counterpoint.evaluation.features import (
     blank_encoder,
     calibrate_norms,
     extract,
-    input_components,
     raw_chunks,
     with_norms_of,
 )
@@ -49,7 +50,7 @@ def gram(z: Tensor) -> Tensor:
 
 def components(source: Source, train: Tensor) -> tuple[Tensor, int]:
     found = input_components([source], train, cache=False)
-    (scores,), about = found.scores, found.about
+    (scores,), about = found.parts, found.about
     return whole(scores), about["components"]
 
 
@@ -109,7 +110,7 @@ def test_the_untrained_baseline_sees_training_samples_only_and_leaves_its_backbo
 def test_components_are_the_projections_onto_the_training_samples_axes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Signs of axes are free, so inner products of scores are compared."""
     array, train = draw(20, 5), torch.arange(12)
-    monkeypatch.setattr(module, "PCA_DIMS", 3)
+    monkeypatch.setattr(feature_sets, "PCA_DIMS", 3)
     scores, num_components = components(source_of(array), train)
     centred = array.astype(np.float64) - array[:12].astype(np.float64).mean(axis=0)
     axes = np.linalg.svd(centred[:12], full_matrices=False)[2][:3]

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 import counterpoint as cp
 from counterpoint.core.errors import CounterpointError
-from counterpoint.core.stored_rows import whole
 from counterpoint.core.user_objects import FlagText
 from counterpoint.core.validation import build
-from counterpoint.data.stores import RowsStore
+from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.evaluation_result import Evaluation
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
@@ -86,8 +85,8 @@ def test_features_of_a_file_are_its_rows(suffix: str, labelled: bool, tmp_path: 
     assert found.is_features
     assert found.name == path.name
     store = found.source.store
-    assert isinstance(store, RowsStore)
-    assert np.array_equal(whole(store.rows).numpy(), vectors)
+    assert isinstance(store, MemoryStore)
+    assert np.array_equal(store.samples.numpy(), vectors)
     assert found.source.sample_names[:2] == (("0", "1") if suffix == ".npy" else ("0.png", "1.png"))
     if has_labels:
         assert found.source.class_names == NAMES
@@ -139,9 +138,9 @@ def test_queries_of_their_own(tmp_path: Path) -> None:
 
 def test_some_classes(tmp_path: Path) -> None:
     found = opened(as_file(".npz", tmp_path, labelled=True), classes="owl, cat").source
-    assert isinstance(found.store, RowsStore)
+    assert isinstance(found.store, MemoryStore)
     vectors, labels = draw()
-    assert np.array_equal(whole(found.store.rows).numpy(), vectors[labels != 1])
+    assert np.array_equal(found.store.samples.numpy(), vectors[labels != 1])
     assert found.class_names == ("cat", "owl")
 
 

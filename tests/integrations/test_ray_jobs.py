@@ -25,7 +25,7 @@ from counterpoint.core.pieces import HERE
 from counterpoint.evaluation import features
 from counterpoint.integrations import ray_jobs
 from counterpoint.integrations.ray_jobs import RayEngine, check_versions, versions
-from counterpoint.search.bucket_pairs import bucket_pairs
+from counterpoint.search.duplicates import bucket_pairs
 from counterpoint.search.table import Shards, embed_shards
 
 ray = pytest.importorskip("ray", reason="Ray (extra `ray`) is not installed")

@@ -19,11 +19,11 @@ from counterpoint.core.addresses import as_path
 from counterpoint.core.array_layout import with_missing
 from counterpoint.core.data_settings import PartSettings, SourceSettings
 from counterpoint.core.errors import DataError, UsageError
+from counterpoint.data.formats.arrow_and_csv import is_columns, open_columns
 from counterpoint.data.formats.image_files import decode
 from counterpoint.data.formats.image_folders import OTHER_SPLITS, has_splits
 from counterpoint.data.formats.indexed_images import glance
 from counterpoint.data.formats.labels import labels_from_folders
-from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.manifest import stamp_of
 from counterpoint.data.source import Progress, Source
 from counterpoint.data.sources import open_source

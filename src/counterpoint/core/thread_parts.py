@@ -82,7 +82,7 @@ def in_turn(
 def in_order(
     items: Iterable[Item],
     compute: Callable[[Item], Result],
-    add: Callable[[Item, Result], None],
+    add: Callable[[Item, Result], object],
     *,
     is_parallel: bool = True,
 ) -> None:

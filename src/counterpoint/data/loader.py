@@ -109,13 +109,8 @@ class BatchLoader:
         Raises:
             DataError: a sample cannot be read or is not what was indexed.
         """
-        ids_SB = self._destination.share(self.order.batches(epoch)[first_batch:])
-        # The random numbers' counter takes ids of two 32-bit words: room for the position and, above it, the repeat.
-        streams_SB = ids_SB | self._destination.share(self.order.repeats(epoch)[first_batch:]) << REPEAT_BIT
-        # Once for the whole epoch: a copy for each batch would wait for the device each time.
-        near_SB = ids_SB.to(self._destination.device)
-        for number, tensors in enumerate(self._fetched(near_SB if self._is_resident else ids_SB)):
-            yield self._batch(ids_SB[number], streams_SB[number], near_SB[number], tensors)
+        batches, repeats = self.order.batches(epoch)[first_batch:], self.order.repeats(epoch)[first_batch:]
+        return self._batches(self._destination.share(batches), self._destination.share(repeats))
 
     def one_batch(self, batch_size: int, epoch: int) -> Batch:
         """The first batch that an epoch would have with another batch size, drawn as in training; this rank has all.
@@ -124,10 +119,17 @@ class BatchLoader:
             UsageError: a batch larger than the data.
         """
         order = replace(self.order, batch_size=batch_size)
-        ids_B, repeats_B = order.batches(epoch)[0], order.repeats(epoch)[0]
-        near_B = ids_B.to(self._destination.device)
-        tensors = self._fetch(near_B if self._is_resident else ids_B)
-        return self._batch(ids_B, ids_B | repeats_B << REPEAT_BIT, near_B, tensors)
+        return next(self._batches(order.batches(epoch)[:1], order.repeats(epoch)[:1]))
+
+    def _batches(self, ids_SB: Tensor, repeats_SB: Tensor) -> Iterator[Batch]:
+        # The random numbers' counter takes ids of two 32-bit words: room for the position and, above it, the repeat.
+        streams_SB = ids_SB | repeats_SB << REPEAT_BIT
+        # Once for the whole epoch: a copy for each batch would wait for the device each time.
+        near_SB = ids_SB.to(self._destination.device)
+        for number, tensors in enumerate(self._fetched(near_SB if self._is_resident else ids_SB)):
+            samples, *second = map(self._moved, tensors)
+            labels = None if self._labels is None else self._labels.index_select(0, near_SB[number])
+            yield Batch(ids_SB[number], streams_SB[number], samples, labels, second[0] if second else None)
 
     def _fetched(self, ids_SB: Tensor) -> Iterator[tuple[Tensor, ...]]:
         if self._pool is None:
@@ -151,12 +153,6 @@ class BatchLoader:
             store.fetch(ids_B) if isinstance(store, MemoryStore) else store.fetch(ids_B.tolist())
             for store in self._stores
         )
-
-    def _batch(self, ids_B: Tensor, streams_B: Tensor, near_B: Tensor, tensors: Sequence[Tensor]) -> Batch:
-        """What was fetched for some ids, with its labels, on the device, where the ids are, too (``near_B``)."""
-        samples, *second = map(self._moved, tensors)
-        labels = None if self._labels is None else self._labels.index_select(0, near_B)
-        return Batch(ids_B, streams_B, samples, labels, second[0] if second else None)
 
     def _moved(self, tensor: Tensor) -> Tensor:
         """A tensor on the device; a copy to a GPU goes from pinned memory and does not wait."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -64,18 +64,14 @@ class Remark:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Rows in the source's order, the stamps of the files they lie in, and what else these files hold."""
+    """Rows in the source's order, the stamps of the files they lie in, and what else these files hold.
 
-    rows: tuple[Row, ...]
-    stamps: Mapping[str, Stamp]
+    One that the cache does not hold is empty; its complaint says what was wrong with what is there.
+    """
+
+    rows: tuple[Row, ...] = ()
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
     remarks: tuple[Remark, ...] = ()
-
-
-@dataclass(frozen=True)
-class CachedManifest:
-    """What the cache holds: a manifest, or None and (unless there was none) what was wrong with it."""
-
-    manifest: Manifest | None
     complaint: str = ""
 
 
@@ -113,14 +109,14 @@ def stamp_of(file: str | Path) -> Stamp:
         return (-1, -1)
 
 
-def read_manifest(path: Path) -> CachedManifest:
+def read_manifest(path: Path) -> Manifest:
     """Read a manifest from the cache; one that is damaged or foreign is a complaint, never an error."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        return CachedManifest(None)
+        return Manifest()
     except OSError as error:
-        return CachedManifest(None, f"the earlier index cannot be read ({error.strerror or error})")
+        return Manifest(complaint=f"the earlier index cannot be read ({error.strerror or error})")
     try:
         seal, _, body = content.partition(b"\n")
         # Before anything else is believed: one flipped bit anywhere is found here.
@@ -134,9 +130,9 @@ def read_manifest(path: Path) -> CachedManifest:
         values = (dict(zip(COLUMNS, row, strict=True)) for row in known["rows"])
         rows = tuple(Row(**{**row, "file": files[row["file"]]}) for row in values)
         remarks = tuple(Remark(files[file], *rest) for file, *rest in known["remarks"])
-        return CachedManifest(Manifest(rows, stamps, remarks))
+        return Manifest(rows, stamps, remarks)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-        return CachedManifest(None, "the earlier index was damaged or foreign, and was rebuilt")
+        return Manifest(complaint="the earlier index was damaged or foreign, and was rebuilt")
 
 
 def write_manifest(path: Path, manifest: Manifest) -> str:

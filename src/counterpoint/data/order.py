@@ -180,25 +180,12 @@ def build_order(
     return Order(known, batch_size, seed, labels_N[known])
 
 
-@dataclass(frozen=True)
-class Thinned:
-    """What is left to train on.
-
-    Attributes:
-        positions: positions in the source, ascending, (t,).
-        counts: how many of each class, in the order of class numbers; empty without labels.
-    """
-
-    positions: Tensor
-    counts: tuple[int, ...]
-
-
 def is_thinned(settings: SourceSettings) -> bool:
     """Whether the settings ask for fewer samples than there are."""
     return settings.imbalance != "none" or settings.class_counts != "none" or settings.label_share < 1
 
 
-def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings, class_names: Sequence[str]) -> Thinned:
+def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings, class_names: Sequence[str]) -> Tensor:
     """Cut the training samples to the requested class sizes; this function does not change held-out samples.
 
     A class keeps the first samples of its own fixed random order, so a smaller set is part of every larger one, and
@@ -211,22 +198,23 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
         settings: ``imbalance``, ``imbalance_ratio``, ``class_counts`` and ``label_share``, a share of what these leave.
         class_names: name of each class number.
 
+    Returns:
+        Positions of what is left to train on, ascending.
+
     Raises:
         UsageError: no labels, counts that the classes cannot give, or two ways of cutting at once.
 
     >>> settings = SourceSettings(class_counts=[3, 1])
-    >>> thin(torch.arange(8), torch.tensor([0, 1, 0, 1, 0, 1, 0, -1]), settings, ["cat", "dog"]).counts
-    (3, 1)
+    >>> thin(torch.arange(8), torch.tensor([0, 1, 0, 1, 0, 1, 0, -1]), settings, ["cat", "dog"]).tolist()
+    [0, 1, 4, 6]
     """
-    if labels_N is None:
-        if is_thinned(settings):
-            raise UsageError(
-                "source.imbalance, source.class_counts and source.label_share need labels; name them with source.labels"
-            )
-        return Thinned(positions_T, ())
-    sizes = class_sizes(labels_N[positions_T], len(class_names))
     if not is_thinned(settings):
-        return Thinned(positions_T, sizes)
+        return positions_T
+    if labels_N is None:
+        raise UsageError(
+            "source.imbalance, source.class_counts and source.label_share need labels; name them with source.labels"
+        )
+    sizes = class_sizes(labels_N, positions_T, len(class_names))
     # The nearest whole number; at least one of a class that has any.
     counts = tuple(
         min(count, max(1, round(settings.label_share * count)))
@@ -239,15 +227,18 @@ def thin(positions_T: Tensor, labels_N: Tensor | None, settings: SourceSettings,
         keys = words(TAIL_SEED, 0, members, PURPOSE_TAIL, 2)
         kept.append(members[torch.argsort((keys[:, 0] << 31) | (keys[:, 1] >> 1), stable=True)[:count]])
     # In the source's order again: which samples are kept, not how they were found, decides the epochs' order.
-    return Thinned(torch.cat(kept).sort().values, counts)
+    return torch.cat(kept).sort().values
 
 
-def class_sizes(labels_T: Tensor, num_classes: int) -> tuple[int, ...]:
-    """Samples of each class; unknown labels (-1) count nowhere.
+def class_sizes(labels_N: Tensor | None, positions_T: Tensor, num_classes: int) -> tuple[int, ...]:
+    """Samples of each class at some positions; unknown labels (-1) count nowhere, and without labels there are none.
 
-    >>> class_sizes(torch.tensor([0, 2, 2, -1]), 4)
+    >>> class_sizes(torch.tensor([0, 2, 2, -1]), torch.arange(4), 4)
     (1, 0, 2, 0)
     """
+    if labels_N is None:
+        return ()
+    labels_T = labels_N[positions_T]
     return tuple(torch.bincount(labels_T[labels_T >= 0], minlength=num_classes).tolist())
 
 

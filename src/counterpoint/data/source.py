@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,8 @@ class Source:
         labels: class numbers (n,), -1 where unknown, or None.
         class_names: name of each class number.
         sample_names: one name per sample; of very many, a sequence that reads them.
-        skipped: files left out, with reasons.
         fingerprint: hash of the content, to notice that it changed.
+        skipped: files left out, with reasons.
         notes: choices made while opening, for the run's record.
         second: a second view or another modality of each sample, by the same positions.
         second_shape: one sample's shape in ``second``.
@@ -51,9 +51,9 @@ class Source:
     labels: Tensor | None
     class_names: tuple[str, ...]
     sample_names: Sequence[str]
-    skipped: tuple[Skipped, ...]
     fingerprint: str
-    notes: Mapping[str, str]
+    skipped: tuple[Skipped, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
     second: Store | None = None
     second_shape: tuple[int, ...] | None = None
     table: ColumnPlan | None = None
@@ -79,9 +79,8 @@ def memory_source(name: str, samples: Tensor, labels: Labels | None, **known: An
 
 def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | None, **known: Any) -> Source:
     """Source over a store; ``known`` holds its fingerprint and every other field that is not the usual one."""
-    usual: dict[str, Any] = {"skipped": (), "notes": {}}
     if "sample_names" not in known:
-        usual["sample_names"] = tuple(map(str, range(len(store))))
+        known["sample_names"] = tuple(map(str, range(len(store))))
     return Source(
         name=name,
         kind="vectors" if len(shape) == 1 else "images",
@@ -89,7 +88,7 @@ def source_of(name: str, store: Store, shape: tuple[int, ...], labels: Labels | 
         shape=shape,
         labels=labels.numbers if labels else None,
         class_names=tuple(map(shown_name, labels.class_names)) if labels else (),  # texts of arrays may be anything
-        **{**usual, **known},
+        **known,
     )
 
 

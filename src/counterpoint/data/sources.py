@@ -18,13 +18,12 @@ from counterpoint.core.array_layout import to_samples
 from counterpoint.core.catalogues import loaded
 from counterpoint.core.data_settings import SourceSettings
 from counterpoint.core.errors import DataError, UsageError, first_line, gone, nearest
-from counterpoint.core.stored_rows import taken
 from counterpoint.core.user_files import open_regular, read_text
 from counterpoint.data.formats.indexed_images import Listing
 from counterpoint.data.formats.labels import Labels, number_labels
 from counterpoint.data.formats.listed_pictures import open_listed, pictures_in
 from counterpoint.data.source import FOLDER, FileForm, NamedSource, Progress, Source, fingerprint, memory_source
-from counterpoint.data.stores import ChosenStore, JoinedStore, MemoryStore, RowsStore, Store
+from counterpoint.data.stores import ChosenStore, JoinedStore, MemoryStore, Store
 
 ARRAY = "array"
 ALL = "all"  # classes
@@ -202,9 +201,7 @@ def _some(source: Source, positions: Tensor, labels: Labels | None, content: Seq
     chosen = tuple(positions.tolist())
 
     def of(store: Store) -> Store:
-        # Those in memory stay one tensor, which loaders read fastest, and rows on disk a table.
-        if isinstance(store, RowsStore):
-            return RowsStore(taken(store.rows, positions))
+        # Those in memory stay one tensor, which loaders read fastest.
         return MemoryStore(store.fetch(positions)) if isinstance(store, MemoryStore) else ChosenStore(store, chosen)
 
     return replace(

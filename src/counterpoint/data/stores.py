@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from counterpoint.core.errors import DataError, first_line
-from counterpoint.core.stored_rows import StoredRows, taken, whole
 from counterpoint.core.user_files import check_size, length, open_regular
 from counterpoint.data.formats.image_files import MAX_ENCODED_BYTES, decode_square
 
@@ -89,20 +88,6 @@ class MemoryStore:
         """See ``Store.fetch``; positions may be a tensor, which for samples on a GPU should lie there, too."""
         rows = torch.as_tensor(positions, dtype=torch.int64, device=self.samples.device)
         return self.samples.index_select(0, rows)
-
-
-@dataclass(frozen=True)
-class RowsStore:
-    """Vectors as a table of rows, which may lie on disk."""
-
-    rows: Tensor | StoredRows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def fetch(self, positions: Sequence[int] | Tensor) -> Tensor:
-        """See ``Store.fetch``."""
-        return whole(taken(self.rows, torch.as_tensor(positions, dtype=torch.int64)))
 
 
 @dataclass(frozen=True)

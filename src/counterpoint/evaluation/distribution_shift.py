@@ -29,7 +29,7 @@ from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER, corruption_error
 from counterpoint.evaluation.evaluation_result import CATALOGUE, KNN, PROBE
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.feature_sets import INITIAL, FeatureSet, Represent, represent_as
+from counterpoint.evaluation.feature_sets import INITIAL, FeatureSet, represented
 from counterpoint.evaluation.knn import Vote, knn_predict
 from counterpoint.evaluation.linear_probe import probe_of, probe_settings
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, row_of
@@ -70,9 +70,12 @@ class LabelledSamples:
     left_out: str = ""
 
 
-def frozen_scores(classifiers: Mapping[str, Frozen], represent: Represent, asked: LabelledSamples) -> dict[str, Score]:
-    """Accuracy of each classifier on some samples, by the name of its features."""
-    features = represent(ChosenStore(asked.store, tuple(asked.positions_Q.tolist())))
+def frozen_scores(
+    classifiers: Mapping[str, Frozen], sets: Sequence[FeatureSet], source: Source, asked: LabelledSamples
+) -> dict[str, Score]:
+    """Accuracy of each classifier on some samples, which have the form of the source, by the name of its features."""
+    store = ChosenStore(asked.store, tuple(asked.positions_Q.tolist()))
+    features = represented(sets, replace(source, store=store))
     return {
         name: accuracy(each.classify(features[name]), asked.labels_Q, each.settings)
         for name, each in classifiers.items()
@@ -322,14 +325,13 @@ def in_conditions(clean: Clean, ood: Ood, asked: EvaluationSettings, reporter: R
 
 def _under_corruptions(clean: Clean, asked: EvaluationSettings, reporter: Reporter) -> list[EvaluationRow]:
     names, severities = chosen_corruptions(asked.corruptions), chosen_severities(asked.severities)
-    classifiers = clean.classifiers()
-    represent, queries = represent_as(clean.own, clean.subject.source), clean.asked()
+    classifiers, queries = clean.classifiers(), clean.asked()
     found = {name: dict[str, Score]() for name in classifiers}
     with reporter.bar(f"under {len(names)} corruptions", len(names) * len(severities)) as advance:
         for corruption, severity in itertools.product(names, severities):
             settings = {"corruption": corruption, "severity": severity, "seed": SEED}
             corrupted = replace(queries, store=CorruptedStore(queries.store, corruption, severity, SEED))
-            for name, score in frozen_scores(classifiers, represent, corrupted).items():
+            for name, score in frozen_scores(classifiers, clean.own, clean.subject.source, corrupted).items():
                 known = replace(score, settings={**score.settings, **settings})
                 found[name][f"{clean.protocol} {UNDER} {corruption} {severity}"] = known
             advance()
@@ -346,7 +348,7 @@ def _elsewhere(clean: Clean, other: Source, found: LabelledSamples, reporter: Re
     if found.left_out:
         reporter.say(f"{name}: {found.left_out}")
     with reporter.bar(f"on {name}", 1) as advance:
-        scores = frozen_scores(clean.classifiers(), represent_as(clean.own, other), found)
+        scores = frozen_scores(clean.classifiers(), clean.own, other, found)
         advance()
     num_classes = int(found.labels_Q.unique().numel())
     settings = {"source": name, "classes": num_classes, "left out": found.left_out or "nothing"}

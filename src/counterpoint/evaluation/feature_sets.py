@@ -1,7 +1,7 @@
 """All features that a protocol compares: layers of an encoder, at several checkpoints, and its baselines."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache as cached
 from types import MappingProxyType
@@ -9,26 +9,31 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from sklearn.decomposition import PCA
 from torch import Tensor
 
+from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import some
 from counterpoint.core.pieces import HERE
 from counterpoint.core.run_records import BASELINES, FEATURES
 from counterpoint.core.stored_rows import Rows, taken, whole
+from counterpoint.core.thread_parts import one_blas_thread
 from counterpoint.data.source import Source
-from counterpoint.data.stores import RowsStore, Store
+from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.class_accuracy import CLASSIFIER
 from counterpoint.evaluation.evaluation_settings import EvaluationSettings
-from counterpoint.evaluation.feature_tables import key_of
+from counterpoint.evaluation.feature_tables import Write, key_of, stored_or_computed
 from counterpoint.evaluation.features import (
+    PCA_DIMS,
     SampleFeatures,
     blank_encoder,
     content_hashes,
     encoded_by,
+    evenly_spaced,
     extract,
-    input_components,
     num_pieces,
+    raw_chunks,
     with_norms_of,
 )
 from counterpoint.evaluation.subject import Subject, untrained_backbone
@@ -38,29 +43,23 @@ from counterpoint.nn.trained import Encoder
 
 PIXELS, INPUT, UNTRAINED, _ = BASELINES
 INITIAL = "initial encoder"
-Represent = Callable[[Store], Mapping[str, Tensor]]  # features of all samples of a store, by their name
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The encoder and the layer of it that features are."""
-
-    encoder: Encoder
-    layer: str
+MOST_FITTED = 1 << 30  # bytes of raw samples from which components are fitted
 
 
 @dataclass(frozen=True)
 class FeatureSet:
     """Features of all samples, by source, what the protocol records about them, and classes from a classifier.
 
-    ``origin`` is None for features that come from anywhere, and for components of the input.
+    ``encoder`` and its ``layer`` say what the features are; there is no encoder of features that come from anywhere,
+    and of components of the input.
     """
 
     name: str
     parts: tuple[Rows, ...]
     about: dict[str, Any]
     predicted: Tensor | None = None
-    origin: Origin | None = None
+    encoder: Encoder | None = None
+    layer: str = ""
 
     def at(self, positions: Tensor) -> Rows:
         """The rows at some positions, which lie all in the first source or all in the second."""
@@ -115,7 +114,7 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
         content = [each.content_N for each in found]
         for layer in layers:
             name = f"{layer if layer in OUTPUTS else f'layer {layer}'}{ending}"
-            own = _of_layer(name, found, Origin(encoder, layer))
+            own = _of_layer(name, found, encoder, layer)
             if layer == EMBEDDING and encoder.classifier is not None:
                 r_ND = torch.cat([each.representation for each in found])
                 own = replace(own, predicted=own_classes(encoder, r_ND, subject.source.class_names, reporter))
@@ -125,11 +124,9 @@ def gather(subject: Subject, asked: EvaluationSettings, reporter: Reporter) -> F
     if subject.initial is not None:
         title = "the initial encoder's features"
         found = _passed(subject.initial, subject, [REPRESENTATION], title, reporter, cache=asked.cache)
-        sets.append(_of_layer(INITIAL, found, Origin(subject.initial, REPRESENTATION)))
+        sets.append(_of_layer(INITIAL, found, subject.initial, REPRESENTATION))
     sets += _untrained(subject, reporter, cache=asked.cache)
-    components = input_components(subject.sources, subject.split.train, cache=asked.cache)
-    name = PIXELS if subject.source.kind == "images" else INPUT
-    sets.append(FeatureSet(name, components.scores, components.about))
+    sets.append(input_components(subject.sources, subject.split.train, cache=asked.cache))
     return FeatureSets(tuple(sets), np.concatenate(content))
 
 
@@ -137,8 +134,7 @@ def _passed(
     encoder: Encoder, subject: Subject, layers: Sequence[str], title: str, reporter: Reporter, *, cache: bool
 ) -> list[SampleFeatures]:
     if subject.is_features:
-        # On disk, if they lie there.
-        rows = [cast(RowsStore, source.store).rows for source in subject.sources]
+        rows = [cast(MemoryStore, source.store).samples for source in subject.sources]
         return [SampleFeatures({REPRESENTATION: each}, content_hashes(each)) for each in rows]
     check_layers(encoder, layers)
     total = sum(map(num_pieces, subject.sources))
@@ -191,31 +187,72 @@ def _untrained(subject: Subject, reporter: Reporter, *, cache: bool) -> list[Fea
             for source in subject.sources
         ]
     about = {"norms": "set on the training samples"}
-    return [_of_layer(UNTRAINED, found, Origin(blank, REPRESENTATION), about)]
+    return [_of_layer(UNTRAINED, found, blank, REPRESENTATION, about)]
 
 
-def represent_as(sets: Sequence[FeatureSet], source: Source) -> Represent:
-    """What gives features of the samples of any store, by the names of the sets.
+def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = True) -> FeatureSet:
+    """Principal components of the raw input (pixels or features): the baseline that needs no learning.
 
     Args:
-        sets: with an origin.
-        source: whose samples are of the same form.
+        sources: the first has the samples that the components are fitted on.
+        train: their positions.
+        cache: whether scores are kept, and taken from the cache.
+
+    Returns:
+        At most ``PCA_DIMS`` components, fitted on those training samples, evenly spaced, that ``MOST_FITTED`` bytes
+        hold; with how many there are, and on how many samples they were fitted, where these were not all.
     """
-    origins = {each.name: each.origin for each in sets if each.origin is not None}
+    width = int(np.prod(sources[0].shape))
+    num_fitted = min(len(train), max(PCA_DIMS + 1, MOST_FITTED // (4 * width)))
+    fitted = evenly_spaced(train, num_fitted) if num_fitted < len(train) else train
+    # n centred samples span at most n - 1 directions.
+    about = {"components": min(PCA_DIMS, width, num_fitted - 1)}
+    if num_fitted < len(train):
+        about["fitted_on"] = num_fitted
 
-    def represent(store: Store) -> dict[str, Tensor]:
-        samples, found = replace(source, store=store), {}
-        for encoder in dict.fromkeys(origin.encoder for origin in origins.values()):
-            names = {name: origin.layer for name, origin in origins.items() if origin.encoder is encoder}
-            with encoded_by(HERE):  # few samples, which workers do not have
-                features = extract(encoder, samples, list(dict.fromkeys(names.values())))
-            found |= {name: whole(features.layers[layer]) for name, layer in names.items()}
-        return found
+    def flat(samples: Tensor) -> np.ndarray:
+        return (to_unit_float(samples) if sources[0].kind == "images" else samples).flatten(1).numpy()
 
-    return represent
+    @cached
+    def model() -> PCA:
+        # Randomised, but with a fixed seed: the same figure for the same data.
+        solver = "randomized" if width > 512 else "full"
+        known = PCA(about["components"], svd_solver=solver, random_state=0)
+        return known.fit(np.concatenate(list(map(flat, raw_chunks(sources[0], fitted)))))
+
+    def scores(source: Source) -> Rows:
+        def compute(missing: Sequence[str], write: Write) -> None:
+            first = 0
+            for samples in raw_chunks(source):
+                with one_blas_thread():
+                    part = model().transform(flat(samples)).astype(np.float32)
+                write(first, {"scores": part})
+                first += len(samples)
+
+        digest = hashlib.sha256(fitted.numpy().tobytes()).hexdigest()[:16]
+        parts = (sources[0].fingerprint, sources[0].shape, digest, source.fingerprint)
+        found: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
+        return found["scores"]
+
+    return FeatureSet(PIXELS if sources[0].kind == "images" else INPUT, tuple(map(scores, sources)), about)
+
+
+def represented(sets: Sequence[FeatureSet], samples: Source) -> dict[str, Tensor]:
+    """Features of other samples of the same form, by the names of the sets, which have an encoder."""
+    found = {}
+    for encoder in dict.fromkeys(each.encoder for each in sets if each.encoder is not None):
+        layer_of = {each.name: each.layer for each in sets if each.encoder is encoder}
+        with encoded_by(HERE):  # few samples, which workers do not have
+            features = extract(encoder, samples, list(dict.fromkeys(layer_of.values())))
+        found |= {name: whole(features.layers[layer]) for name, layer in layer_of.items()}
+    return found
 
 
 def _of_layer(
-    name: str, found: Sequence[SampleFeatures], origin: Origin, about: Mapping[str, Any] = MappingProxyType({})
+    name: str,
+    found: Sequence[SampleFeatures],
+    encoder: Encoder,
+    layer: str,
+    about: Mapping[str, Any] = MappingProxyType({}),
 ) -> FeatureSet:
-    return FeatureSet(name, tuple(each.layers[origin.layer] for each in found), dict(about), origin=origin)
+    return FeatureSet(name, tuple(each.layers[layer] for each in found), dict(about), encoder=encoder, layer=layer)

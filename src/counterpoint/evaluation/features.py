@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from counterpoint.core.array_layout import to_unit_float
 from counterpoint.core.errors import DataError, some
 from counterpoint.core.numerics import holding
 from counterpoint.core.pieces import HERE, PieceEngine
 from counterpoint.core.stored_rows import Rows, row_slices, whole
-from counterpoint.core.thread_parts import one_blas_thread, side_by_side
+from counterpoint.core.thread_parts import side_by_side
 from counterpoint.core.torch_state import own_draws, usual_modes
 from counterpoint.core.user_objects import CUSTOM
 from counterpoint.data.source import Source
@@ -34,8 +32,7 @@ from counterpoint.evaluation.subject import Subject
 from counterpoint.nn.layer_outputs import EMBEDDING, REPRESENTATION, LayerReader
 from counterpoint.nn.trained import CHUNK, Encoder
 
-PCA_DIMS = 128
-MOST_FITTED = 1 << 30  # bytes of raw samples from which components are fitted
+PCA_DIMS = 128  # of the raw input
 PIECE = 128  # samples that one thread passes through the encoder at a time
 SHARD_ROWS = 80 * PIECE  # 10,240, of a worker at a time; where these begin at whole pieces, no sample passes twice
 VIEW_EPOCH = 2**31  # no training epoch: views for evaluation are never those trained on
@@ -111,7 +108,7 @@ def extract(
             pass_rows(encoder, source, missing, rows=slice(0, len(source)), write=write, advance=advance)
             return
         parts = [(rows.start, rows.stop) for rows in row_slices(len(source), SHARD_ROWS)]
-        with engine.opened(partial(_same, (encoder, source))) as workers:
+        with engine.opened(partial(tuple[Encoder, Source], (encoder, source))) as workers:
             for (first, stop), found in workers.each(partial(_features_of, names=missing), parts):
                 write(first, found)
                 for _ in range(first, stop, PIECE):
@@ -171,11 +168,6 @@ def features_of(encoder: Encoder, source: Source, names: Sequence[str], rows: sl
     return made.arrays
 
 
-def _same(opened: tuple[Encoder, Source]) -> tuple[Encoder, Source]:
-    """What a worker begins with."""
-    return opened
-
-
 @usual_modes()
 def _features_of(opened: tuple[Encoder, Source], rows: tuple[int, int], names: Sequence[str]) -> dict[str, np.ndarray]:
     return features_of(*opened, names, slice(*rows))
@@ -186,9 +178,9 @@ def num_pieces(source: Source) -> int:
     return -(-len(source) // PIECE)
 
 
-def content_hashes(rows: Rows) -> np.ndarray:
+def content_hashes(rows: Tensor) -> np.ndarray:
     """Hash of what each row holds, as ``SampleFeatures.content_N``."""
-    return np.concatenate([_hashes(rows[part]) for part in row_slices(len(rows), CHUNK)]).view("V16")[:, 0]
+    return _hashes(rows).view("V16")[:, 0]
 
 
 def _hashes(samples: Tensor) -> np.ndarray:
@@ -254,65 +246,6 @@ def with_norms_of(blank: Encoder, source: Source, train: Tensor) -> Encoder:
     return blank
 
 
-@dataclass(frozen=True)
-class Components:
-    """Principal components of raw samples.
-
-    Attributes:
-        scores: (n, k) of the samples of each source.
-        about: how many there are, and on how many samples they were fitted, where these were not all.
-    """
-
-    scores: tuple[Rows, ...]
-    about: dict[str, int]
-
-
-def input_components(sources: Sequence[Source], train: Tensor, *, cache: bool = True) -> Components:
-    """Principal components of the raw input (pixels or features): the baseline that needs no learning.
-
-    Args:
-        sources: the first has the samples that the components are fitted on.
-        train: their positions.
-        cache: whether scores are kept, and taken from the cache.
-
-    Returns:
-        At most ``PCA_DIMS`` components, fitted on those training samples, evenly spaced, that ``MOST_FITTED`` bytes
-        hold.
-    """
-    width = int(np.prod(sources[0].shape))
-    num_fitted = min(len(train), max(PCA_DIMS + 1, MOST_FITTED // (4 * width)))
-    fitted = evenly_spaced(train, num_fitted) if num_fitted < len(train) else train
-    # n centred samples span at most n - 1 directions.
-    about = {"components": min(PCA_DIMS, width, num_fitted - 1)}
-    if num_fitted < len(train):
-        about["fitted_on"] = num_fitted
-    models: list[PCA] = []
-
-    def model() -> PCA:
-        if not models:
-            flat = torch.cat([_flat(samples, sources[0]) for samples in raw_chunks(sources[0], fitted)]).numpy()
-            # Randomised, but with a fixed seed: the same figure for the same data.
-            solver = "randomized" if width > 512 else "full"
-            models.append(PCA(about["components"], svd_solver=solver, random_state=0).fit(flat))
-        return models[0]
-
-    def scores(source: Source) -> Rows:
-        def compute(missing: Sequence[str], write: Write) -> None:
-            first = 0
-            for samples in raw_chunks(source):
-                with one_blas_thread():
-                    part = model().transform(_flat(samples, sources[0]).numpy()).astype(np.float32)
-                write(first, {"scores": part})
-                first += len(samples)
-
-        digest = hashlib.sha256(fitted.numpy().tobytes()).hexdigest()[:16]
-        parts = (sources[0].fingerprint, sources[0].shape, digest, source.fingerprint)
-        found: dict[str, Any] = stored_or_computed(f"pca {parts}" if cache else None, ["scores"], len(source), compute)
-        return found["scores"]
-
-    return Components(tuple(map(scores, sources)), about)
-
-
 def raw_chunks(source: Source, positions: Tensor | None = None) -> Iterator[Tensor]:
     """Raw samples in chunks, in order."""
     chosen = torch.arange(len(source)) if positions is None else positions
@@ -327,11 +260,6 @@ def calibrate_norms(backbone: nn.Module, inputs: Iterable[Tensor]) -> nn.Module:
         # BatchNorm refuses to train on one vector, which has no variance.
         update_bn((chunk for chunk in inputs if len(chunk) > 1), backbone.train())
     return backbone.eval()
-
-
-def _flat(samples: Tensor, source: Source) -> Tensor:
-    values = to_unit_float(samples) if source.kind == "images" else samples
-    return values.flatten(1)
 
 
 def view_pairs(

@@ -198,11 +198,7 @@ def _second_moments(problem: SoftmaxRegression, share: float) -> Tensor | None:
     # From everywhere, as samples may be sorted by class.
     some_MD = problem.x_ND[:: num_samples // (SAMPLES_OF_MOMENTS * num_features)]
     moments_DD = torch.zeros(num_features, num_features, dtype=torch.float64)
-
-    def add(_: Tensor, part_DD: Tensor) -> None:
-        moments_DD.add_(part_DD)
-
-    in_order(some_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, add)
+    in_order(some_MD.split(BLOCK), lambda x_BD: x_BD.T @ x_BD, lambda _, part_DD: moments_DD.add_(part_DD))
     moments_DD *= share / len(some_MD)
     moments_DD.diagonal().add_(problem.penalty)
     return torch.linalg.cholesky(moments_DD)
@@ -245,12 +241,8 @@ def fit_scaling(bank_ND: Rows) -> Scaling:
 
 
 def _column_means(x_ND: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
-    total_D = torch.zeros(x_ND.shape[1], dtype=torch.float64)
-
-    def add(_: slice, part_D: Tensor) -> None:
-        total_D.add_(part_D)
-
-    in_order(row_slices(len(x_ND), BLOCK), lambda own: function(x_ND[own].double()).sum(dim=0), add)
+    total_D, parts = torch.zeros(x_ND.shape[1], dtype=torch.float64), row_slices(len(x_ND), BLOCK)
+    in_order(parts, lambda own: function(x_ND[own].double()).sum(dim=0), lambda _, part_D: total_D.add_(part_D))
     return total_D / len(x_ND)
 
 

@@ -156,8 +156,7 @@ def open_trained(
     # The same function as before training: the same samples and labels give the same split.
     split = split_source(len(source), source.labels, float(settings.source.holdout) or DEFAULT_HOLDOUT)
     if is_own_data:  # what long-tailed training left out is left out of the bank, too
-        positions = thin(split.train, source.labels, settings.source, source.class_names).positions
-        split = Split(positions, split.held_out)
+        split = Split(thin(split.train, source.labels, settings.source, source.class_names), split.held_out)
     # Then labels that are given later contradict nothing, and what they show belongs into the record.
     had_no_labels = status.class_counts == ()
     is_as_it_was = source.fingerprint == began or had_no_labels or not (is_array or is_asked)

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,12 @@ from counterpoint.core.files import sha256_of
 from counterpoint.core.run_records import FEATURES
 from counterpoint.core.table_columns import ColumnPlan
 from counterpoint.core.user_files import is_shard_folder, open_regular
+from counterpoint.data.formats.arrow_and_csv import is_columns, open_columns
 from counterpoint.data.formats.labels import is_missing, labels_as_asked, number_labels
 from counterpoint.data.formats.npz_files import npz_keys, read_npy, read_npz
-from counterpoint.data.formats.numeric_tables import is_columns, open_columns
 from counterpoint.data.source import Source, fingerprint, source_of
 from counterpoint.data.sources import of_classes
-from counterpoint.data.stores import RowsStore
+from counterpoint.data.stores import MemoryStore
 from counterpoint.engine.progress import Reporter
 from counterpoint.evaluation.shard_files import MANIFEST, open_shards
 
@@ -221,8 +221,8 @@ def features_source(
     else:
         labels = table.labels if labels is None and table is not None else labels
         found = None if labels is None else number_labels(labels, len(names))
-    source = source_of(name, RowsStore(rows), (rows.shape[1],), found, fingerprint=digest[:16], sample_names=names)
-    source = replace(source, table=None if table is None else table.plan)
+    known = {"fingerprint": digest[:16], "sample_names": names, "table": None if table is None else table.plan}
+    source = source_of(name, MemoryStore(rows), (rows.shape[1],), found, **known)
     return source if look.classes is None else of_classes(source, look.classes)
 
 

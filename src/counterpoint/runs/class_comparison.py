@@ -213,7 +213,7 @@ def class_question(subject: Subject) -> ClassQuestion:
     if not subject.is_own_data:
         positions_N = torch.arange(len(source))
     elif float(settings.source.holdout) == 0:  # what evaluations hold out was trained on, too
-        positions_N = thin(torch.arange(len(source)), source.labels, settings.source, source.class_names).positions
+        positions_N = thin(torch.arange(len(source)), source.labels, settings.source, source.class_names)
     is_balanced = settings.source.sampling == "balanced"
     notes = {
         OWN_POSITIVES: not (method_named(settings.method).needs_labels or draws.uses_labels),

@@ -14,8 +14,8 @@ from counterpoint.core.run import Run
 from counterpoint.core.torch_state import usual_modes
 from counterpoint.core.user_files import is_file_or_shards
 from counterpoint.core.validation import build
+from counterpoint.data.formats.arrow_and_csv import is_columns
 from counterpoint.data.formats.npz_files import read_npy
-from counterpoint.data.formats.numeric_tables import is_columns
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD, check_threshold
 from counterpoint.diagnostics.evidence import Concept, Evidence
 from counterpoint.diagnostics.findings import Findings, draw_findings

@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoint.core.data_settings import Settings
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import TrainSettings
-from counterpoint.data.order import Split, split_source, thin
+from counterpoint.data.order import Split, class_sizes, split_source, thin
 from counterpoint.data.source import Source, source_side
 from counterpoint.data.views.image_statistics import look, sample_pictures
 from counterpoint.data.views.own_views import NUM_TRIED, OwnViews
@@ -85,8 +85,8 @@ def training_part(settings: TrainSettings, source: Source) -> TrainingPart:
     """Split the samples, and thin the classes; the holdout is filled in."""
     split = split_source(len(source), source.labels, float(settings.source.holdout))
     # After the split: what is held out keeps the classes as the data have them.
-    thinned = thin(split.train, source.labels, settings.source, source.class_names)
-    return TrainingPart(split, thinned.positions, thinned.counts)
+    positions = thin(split.train, source.labels, settings.source, source.class_names)
+    return TrainingPart(split, positions, class_sizes(source.labels, positions, len(source.class_names)))
 
 
 def resolve_holdout(settings: TrainSettings, source: Source) -> Resolution:

@@ -108,27 +108,25 @@ def search(
     vectors_QD = unit_rows(torch.stack([each.vector_D for each in queries]).float())
     found = known.search(vectors_QD, min(k + bool(in_collection), len(known)))
     rows_ND = known.vectors(random_order(0, 4, len(known))[:NUM_ROWS].sort().values)
-    # Whether few dimensions are active at a time.
+    # Dimensions have a meaning where few of them are active at a time.
     has_concepts = bool((rows_ND >= 0).all()) and float((rows_ND == 0).double().mean()) >= ZEROS
-    background = Background(_random_pairs(rows_ND), has_concepts, known.layer)
+    pairs_P = _random_pairs(rows_ND)
+    below_QK = torch.searchsorted(pairs_P, found.similarity_QK).double() / len(pairs_P)
     answers = []
     for place, each in enumerate(queries):
-        rows, cosines = found.positions_QK[place].tolist(), found.similarity_QK[place].tolist()
-        others = [(row, cosine) for row, cosine in zip(rows, cosines, strict=True) if row >= 0 and row != each.row][:k]
-        hits = [
-            Hit(
-                row,
-                known.names[int(row)],
-                known.labels[row],
-                cosine,
-                background.below(cosine),
-                background.concepts(vectors_QD[place], known.vectors(slice(row, row + 1))[0]),
-            )
-            for row, cosine in others
-        ]
+        columns = (found.positions_QK[place], found.similarity_QK[place], below_QK[place])
+        others = [hit for hit in zip(*(column.tolist() for column in columns), strict=True) if hit[0] != each.row][:k]
+        hits = []
+        for row, cosine, below in others:
+            own_D = known.vectors(slice(row, row + 1))[0]
+            concepts = shared_concepts(vectors_QD[place], own_D) if has_concepts else ()
+            hits.append(Hit(row, known.names[row], known.labels[row], cosine, below, concepts))
         answers.append(Asked(each.name, each.row, each.label, tuple(hits)))
+    median, high = pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
+    random = RANDOM.format(num=len(pairs_P), median=median, high=high)
+    reading = (random, SPARSE if has_concepts else DENSE.format(layer=known.layer))
     drawn = _pictures(known, queries, answers) if pictures else {}
-    return SearchAnswer(known.run, known.facts(), background.reading(), tuple(answers), drawn)
+    return SearchAnswer(known.run, known.facts(), reading, tuple(answers), drawn)
 
 
 def _pictures(known: SearchedSamples, queries: Sequence[Query], answers: Sequence[Asked]) -> dict[str, np.ndarray]:
@@ -214,49 +212,20 @@ def _row(known: SearchedSamples, word: Any) -> int:
     raise UsageError(f"{text!r} is not a file, row or sample name of {collection}{nearest(text, names)}")
 
 
-@dataclass(frozen=True)
-class Background:
-    """What similarities of this collection are compared with.
+def shared_concepts(query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:
+    """The dimensions that contribute most to a cosine; of non-negative vectors their shares add up to 1.
 
-    Attributes:
-        pairs_P: cosines of random pairs of different rows, ascending.
-        has_concepts: whether dimensions have a meaning.
-        layer: that is searched.
+    >>> print(*shared_concepts(torch.tensor([0.6, 0.0, 0.8]), torch.tensor([0.0, 0.0, 1.0])))
+    d2 100%
     """
-
-    pairs_P: Tensor
-    has_concepts: bool
-    layer: str
-
-    def below(self, similarity: float) -> float:
-        """Share of random pairs that are less similar."""
-        return float(torch.searchsorted(self.pairs_P, torch.tensor(similarity, dtype=torch.float64))) / len(
-            self.pairs_P
-        )
-
-    def reading(self) -> tuple[str, ...]:
-        """How to read the numbers."""
-        median, high = self.pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
-        random = RANDOM.format(num=len(self.pairs_P), median=median, high=high)
-        return (random, SPARSE if self.has_concepts else DENSE.format(layer=self.layer))
-
-    def concepts(self, query_D: Tensor, hit_D: Tensor) -> tuple[SharedConcept, ...]:
-        """The dimensions that contribute most to a cosine; of non-negative vectors their shares add up to 1.
-
-        >>> code = Background(torch.zeros(1), True, "embedding")
-        >>> print(*code.concepts(torch.tensor([0.6, 0.0, 0.8]), torch.tensor([0.0, 0.0, 1.0])))
-        d2 100%
-        """
-        if not self.has_concepts:
-            return ()
-        product_D = (query_D * hit_D).double()
-        total = float(product_D.sum())
-        if total <= 0:
-            return ()
-        best = product_D.sort(descending=True, stable=True)
-        found = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
-        shares = [(dim, value / total) for dim, value in found]
-        return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
+    product_D = (query_D * hit_D).double()
+    total = float(product_D.sum())
+    if total <= 0:
+        return ()
+    best = product_D.sort(descending=True, stable=True)
+    found = zip(best.indices[:MOST_CONCEPTS].tolist(), best.values[:MOST_CONCEPTS].tolist(), strict=True)
+    shares = [(dim, value / total) for dim, value in found]
+    return tuple(SharedConcept(dim, share) for dim, share in shares if share >= LEAST_SHARE)
 
 
 def _random_pairs(vectors_ND: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_bytes, to_unit_float
-from counterpoint.data.corruptions.corruption import Corruption, CorruptionDraws, Strength, plasma
+from counterpoint.data.corrupted import Corruption, CorruptionDraws, Strength, plasma
 from counterpoint.data.views.colour import to_grey
 from counterpoint.data.views.spatial import affine, affine_maps, blurred
 

@@ -17,7 +17,7 @@ from scipy.special import pdtr
 from torch import Tensor
 
 from counterpoint.core.array_layout import MAX_PIXEL, to_unit_float
-from counterpoint.data.corruptions.corruption import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength
+from counterpoint.data.corrupted import SMALL_SIDE, Corruption, CorruptionDraws, Five, Strength
 from counterpoint.data.views.spatial import blurred
 
 ELASTIC_SIDE = 244  # for 224, as the code of hendrycks2019 has it

@@ -33,7 +33,6 @@ from counterpoint.data.formats.image_files import (
 from counterpoint.data.formats.labels import Labels, labels_as_asked, own_labels
 from counterpoint.data.formats.plain_jpegs import Pixels, decode_plain
 from counterpoint.data.manifest import (
-    CachedManifest,
     Manifest,
     Remark,
     Row,
@@ -74,7 +73,7 @@ class Listing:
     remarks: Sequence[Remark] = ()
     read: Read = read_bytes
     label: Callable[[Sequence[Located]], Labels | None] = own_labels
-    cached: CachedManifest | None = None
+    cached: Manifest | None = None
     variant: str = ""
 
 
@@ -126,11 +125,10 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
         return _unread(name, listing, settings)
     path = manifest_path(name, [image.path for image in images], listing.variant)
     cached = listing.cached or read_manifest(path)
-    earlier = cached.manifest or Manifest((), {})
     # Stamped before any byte is read: a file that changes meanwhile has another stamp at the next start.
     files = {place: absolute(place) for place in dict.fromkeys(image.path for image in images)}
     now = {file: stamp_of(place) for place, file in files.items()}
-    known = Known({(row.file, row.name): row for row in earlier.rows}, earlier.stamps, now, files)
+    known = Known({(row.file, row.name): row for row in cached.rows}, cached.stamps, now, files)
     side, notes = settings.image_size, {}
     if side == "auto":
         side, notes["source.image_size"] = choose_side(images, known, listing.read)
@@ -149,7 +147,7 @@ def open_listing(name: str, listing: Listing, settings: SourceSettings, progress
     stamps = {**{remark.file: stamp_of(remark.file) for remark in listing.remarks}, **known.now}
     manifest = Manifest(tuple(rows), stamps, tuple(listing.remarks))
     # What is in the cache already is not written again.
-    complaint = "" if manifest == cached.manifest else write_manifest(path, manifest)
+    complaint = "" if manifest == cached else write_manifest(path, manifest)
     if remarks := "; ".join(text for text in (cached.complaint, complaint) if text):
         notes[NOTE] = remarks
     is_good_N = torch.tensor([row.status == "ok" for row in rows])

@@ -66,7 +66,7 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
         images = (image for layout in scanned for image in layout.images)
         return open_listed(path, images, Listing((), variant=variant), settings, progress)
     cached = read_manifest(manifest_path(str(path), files, variant))
-    earlier = _unchanged_layouts(cached.manifest)
+    earlier = _unchanged_layouts(cached)
     layouts: list[ShardLayout] = []
     with progress(f"indexing {len(files)} shards", len(files)) as advance:
         for file in files:
@@ -84,10 +84,8 @@ def open_shards(path: Path, settings: SourceSettings, progress: Progress) -> Sou
     return open_listing(str(path), listing, settings, progress)
 
 
-def _unchanged_layouts(manifest: Manifest | None) -> dict[str, ShardLayout]:
+def _unchanged_layouts(manifest: Manifest) -> dict[str, ShardLayout]:
     """What an earlier manifest says of each shard that did not change since."""
-    if manifest is None:
-        return {}
     images: dict[str, list[Located]] = defaultdict(list)
     remarks: dict[str, list[Remark]] = defaultdict(list)
     paths = {file: as_path(file) for file in manifest.stamps}

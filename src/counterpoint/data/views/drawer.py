@@ -193,17 +193,16 @@ class ViewDrawer:
         ids_B: Tensor,
         epoch: int,
         view_B: Tensor,
-        finish: Finish | None = None,
+        finish: Finish = lambda views: views,
         size: tuple[int, int] | None = None,
     ) -> Tensor:
         """Draw one view per sample: images in [0, 1], of a size or the samples' own, or vectors; then finish it."""
         plan = self.plan
         if isinstance(plan, OwnViews):
-            views = plan.draw_each(samples, self.seed, epoch, ids_B.cpu(), view_B.cpu())
-            return views if finish is None else finish(views)
+            return finish(plan.draw_each(samples, self.seed, epoch, ids_B.cpu(), view_B.cpu()))
         if samples.ndim == 2:
-            views = self._vector_views(plan, samples, ids_B.to(samples.device), epoch, view_B.to(samples.device))
-            return views if finish is None else finish(views)
+            places = ids_B.to(samples.device), view_B.to(samples.device)
+            return finish(self._vector_views(plan, samples, *places, epoch))
         ids_B, view_B = ids_B.cpu(), view_B.cpu()
 
         num_samples, channels, *own_size = samples.shape
@@ -223,7 +222,7 @@ class ViewDrawer:
             side_by_side(draw, [slice(*part) for part in itertools.pairwise(edges)])
         return views
 
-    def _vector_views(self, plan: ViewPlan, samples_BD: Tensor, ids_B: Tensor, epoch: int, view_B: Tensor) -> Tensor:
+    def _vector_views(self, plan: ViewPlan, samples_BD: Tensor, ids_B: Tensor, view_B: Tensor, epoch: int) -> Tensor:
         """Add noise in units of each feature's deviation, then set some features to their mean; always a new tensor."""
         num_features = samples_BD.shape[1]
         mean, std = self._moments(samples_BD)
@@ -244,8 +243,8 @@ def image_views(
     plan: ViewPlan,
     uniforms_BK: Tensor,
     *,
-    is_second_B: Tensor | None = None,
-    finish: Finish | None = None,
+    is_second_B: Tensor,
+    finish: Finish = lambda views: views,
     out: Tensor | None = None,
 ) -> Tensor:
     """One view per image from its own row of random numbers.
@@ -254,15 +253,13 @@ def image_views(
         samples_BCHW: uint8, or float32 in [0, 1]; left as they are.
         plan: which changes, how strong, how often.
         uniforms_BK: (b, ``NUM_DRAWS``) numbers in [0, 1), on the CPU.
-        is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart (none by default).
+        is_second_B: bool, on the CPU: which are second views, where the plan tells the two apart.
         finish: last change, in place, such as standardising.
         out: float32 (b, c, h, w), where the views are written, of any height and width; None for those of the images.
 
     Returns:
         ``out``, or a new tensor; in [0, 1] before ``finish``.
     """
-    if is_second_B is None:
-        is_second_B = torch.zeros(len(uniforms_BK), dtype=torch.bool)
     # Written chunk by chunk: what the changes need beside it is of a chunk's size.
     height, width = samples_BCHW.shape[2:]
     views = samples_BCHW.new_empty(samples_BCHW.shape, dtype=torch.float32) if out is None else out
@@ -287,5 +284,5 @@ def image_views(
                 images, step.is_chosen_B, lambda part, own, step=step: step.change(part, rows_of(step.numbers, own))
             )
         images.clamp_(0.0, 1.0)  # weights that sum to 1 up to rounding leave the range by an ulp
-        torch.index_select(images if finish is None else finish(images), 0, back_B, out=views[rows])
+        torch.index_select(finish(images), 0, back_B, out=views[rows])
     return views

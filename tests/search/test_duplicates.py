@@ -13,7 +13,7 @@ import counterpoint as cp
 from counterpoint.cli.main import main
 from counterpoint.core.errors import UsageError
 from counterpoint.core.stored_rows import StoredRows
-from counterpoint.search.bucket_pairs import FIRST, NearPairs, bucket_pairs, direct_groups
+from counterpoint.search.duplicates import FIRST, NearPairs, bucket_pairs, direct_groups
 
 LEAST = 0.99
 
