@@ -13,8 +13,7 @@ from torch.optim import SGD, Adam, Optimizer
 from counterpoint.core.metric import accuracy_metric
 from counterpoint.core.thread_parts import one_thread
 from counterpoint.data.order import random_order
-from counterpoint.engine.optimisers import LARS
-from counterpoint.engine.schedules import Schedule
+from counterpoint.engine.optimisers import LARS, Schedule
 from counterpoint.evaluation.knn import knn_score
 from counterpoint.evaluation.linear_probe import errors, fit_scaling, numbered
 from counterpoint.evaluation.metric_types import Labelled, Score, accuracy, check_known

@@ -18,8 +18,8 @@ from counterpoint.core.validation import build
 from counterpoint.data.order import Order
 from counterpoint.data.source import Source
 from counterpoint.data.sources import open_source
+from counterpoint.engine.optimisers import Schedule
 from counterpoint.engine.progress import Reporter
-from counterpoint.engine.schedules import Schedule
 from counterpoint.evaluation.features import calibrate_norms
 from counterpoint.losses.imbalanced import GeneralizedContrastive
 from counterpoint.nn.encoders import build_encoder, feature_width

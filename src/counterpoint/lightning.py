@@ -20,8 +20,7 @@ from counterpoint.core.settings import OptimSettings
 from counterpoint.core.validation import build
 from counterpoint.diagnostics.finding import LEVELS
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.engine.optimisers import build_optimizer
-from counterpoint.engine.schedules import Schedule, build_schedule
+from counterpoint.engine.optimisers import Schedule, build_optimizer, build_schedule
 from counterpoint.evaluation.online_knn import FIGURE, MIN_QUERIES, NEIGHBOURS, unchanged, vote_accuracy
 from counterpoint.losses.loss import Loss
 from counterpoint.methods.joint import Head, JointEmbedding

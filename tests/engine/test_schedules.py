@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 
 from counterpoint.core.errors import UsageError
 from counterpoint.core.settings import OptimSettings
-from counterpoint.engine.schedules import Schedule, build_schedule
+from counterpoint.engine.optimisers import Schedule, build_schedule
 
 NAMES = ("cosine", "epoch-cosine", "constant")
 

@@ -24,10 +24,10 @@ from counterpoint.engine.checkpoint import list_checkpoints, load_checkpoint
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loop import replay_step, run_training
+from counterpoint.engine.optimisers import Schedule
 from counterpoint.engine.placement import place
 from counterpoint.engine.progress import Reporter
 from counterpoint.engine.replay import read_step
-from counterpoint.engine.schedules import Schedule
 from counterpoint.losses import GeneralizedContrastive, SparsityPenalty, imbalanced
 from counterpoint.losses.imbalanced import draw_negatives
 from counterpoint.losses.loss import Loss

@@ -12,7 +12,7 @@ from counterpoint.core.settings import TrainSettings
 from counterpoint.data.loader import BatchLoader
 from counterpoint.data.views.drawer import ViewDrawer
 from counterpoint.engine.engine import Engine
-from counterpoint.engine.schedules import Schedule
+from counterpoint.engine.optimisers import Schedule
 from counterpoint.nn.method import Method
 
 # Figures that join an epoch's record, of: epochs done, whether the run is complete, the method. Every rank calls it.

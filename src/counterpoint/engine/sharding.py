@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
@@ -66,11 +66,6 @@ def blocks(module: nn.Module) -> Iterator[nn.Module]:
             yield child
         else:
             yield from blocks(child)
-
-
-def is_sharded(method: nn.Module) -> bool:
-    """``shard`` was applied."""
-    return isinstance(method, FSDPModule)
 
 
 def read_sharded_gradients(method: nn.Module) -> Gradients:

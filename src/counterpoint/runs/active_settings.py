@@ -198,10 +198,6 @@ def _output_norm(facts: Facts) -> str | None:
     )
 
 
-def _needs_ranks(facts: Facts) -> str | None:
-    return None if facts.num_ranks > 1 else "one process trains; it is for several ranks, as torchrun starts them"
-
-
 def _needs_change(name: str, *, unless: float | tuple[float, float] = 0.0) -> Callable[[Facts], str | None]:
     """A setting of a change of pictures: without effect where the change is never made."""
 
@@ -256,7 +252,9 @@ RULES: Mapping[str, Callable[[Facts], str | None]] = {
     "engine.encode_views": lambda facts: (
         None if facts.method.wiring in ENCODES_BOTH else "it encodes each view separately"
     ),
-    "engine.strategy": _needs_ranks,
+    "engine.strategy": lambda facts: (
+        None if facts.num_ranks > 1 else "one process trains; it is for several ranks, as torchrun starts them"
+    ),
     "source.imbalance_ratio": _read_by("source.imbalance", "exponential", "step"),
     "source.root": lambda facts: facts.needs_form("root"),
     "source.image_column": lambda facts: facts.needs_form("image_column"),

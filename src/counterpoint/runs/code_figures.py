@@ -216,12 +216,10 @@ class _Votes:
     """Accuracy of kNN on held-out samples, by the labelled training samples."""
 
     def __init__(self, split: Split, labels_N: Tensor | None) -> None:
-        known = torch.zeros(0) if labels_N is None else labels_N
-        self.labels_N = known
         if labels_N is None:
-            self.bank = self.queries = torch.zeros(0, dtype=torch.int64)
-            return
-        bank, queries = (part[known[part] >= 0] for part in (split.train, split.held_out))
+            labels_N = torch.full((len(split.train) + len(split.held_out),), -1)
+        self.labels_N = labels_N
+        bank, queries = (part[labels_N[part] >= 0] for part in (split.train, split.held_out))
         self.bank, self.queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
 
     def hits(self, features: Callable[[Tensor], Tensor]) -> int | None:

@@ -1,24 +1,55 @@
-"""What findings about features from anywhere are drawn from."""
+"""What findings about features from anywhere are drawn from; and accuracies that a diagnosis measures itself.
 
-# N samples, D features
+Where there is no evaluation, accuracies of kNN and a linear probe are measured on few samples.
+"""
 
+# N samples, M of them that are looked at, B of the bank, Q queries, D features
+
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from sklearn.decomposition import PCA
 from torch import Tensor
 
-from counterpoint.core.array_layout import finite_vectors, to_samples
+from counterpoint.core.array_layout import finite_vectors, to_samples, to_unit_float
+from counterpoint.core.derived_files import read_derived
 from counterpoint.core.errors import DataError
+from counterpoint.core.run_records import EvaluationRecord, EvaluationRow, read_record
 from counterpoint.data.formats.labels import Labels, number_labels
-from counterpoint.data.order import split_source
+from counterpoint.data.order import Split, split_source
 from counterpoint.data.source import Source
-from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, ClassRecord, Evidence
+from counterpoint.diagnostics.evidence import (
+    EMBEDDING,
+    GREY_INPUT,
+    RAW_INPUT,
+    REPRESENTATION,
+    UNTRAINED,
+    ClassRecord,
+    Evidence,
+)
+from counterpoint.diagnostics.gain import KNN, PROBE, UNTRAINED_ENCODER
 from counterpoint.diagnostics.label_agreement import LabelAgreement
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.evaluation.subject import DEFAULT_HOLDOUT
+from counterpoint.evaluation.features import PCA_DIMS, evenly_spaced
+from counterpoint.evaluation.knn import Vote, knn_leave_one_out, knn_predict
+from counterpoint.evaluation.linear_probe import fit_probe
+from counterpoint.evaluation.metric_types import accuracy, row_of
+from counterpoint.evaluation.protocol import MIN_QUERIES
+from counterpoint.evaluation.subject import DEFAULT_HOLDOUT, Subject
 from counterpoint.evaluation.vector_table import Table
-from counterpoint.runs.accuracies import accuracies, chosen_samples, raw_input
 from counterpoint.runs.class_comparison import class_record
+
+MOST_BANK, MOST_QUERIES = 8000, 2000  # samples that vote, and queries
+MOST_FITTED = 4000  # of the bank, that a probe is fitted to
+WIDEST = 512  # dimensions of raw input up to which its components are exact
+MOST_CLASSES = 500  # evenly spaced; a probe of 10,000 classes of two samples takes minutes, and tells no more
+FEW = 1000  # labelled samples up to which each is a query in turn, rather than a fifth of them
+NUM_FOLDS = 5
+NEAREST, FEWEST_NEAREST, TEMPERATURE = 20, 5, 0.1
+
+Accuracies = tuple[EvaluationRow, ...]
 
 
 @dataclass(frozen=True)
@@ -121,3 +152,133 @@ def with_clusters(
 def is_rectified(z_ND: Tensor) -> bool:
     """Whether features of unknown origin look like those of a non-negative map: values of 0, and none below."""
     return float(z_ND.min()) == 0
+
+
+@dataclass(frozen=True)
+class AskedSamples:
+    """Labelled samples and how they are divided.
+
+    Attributes:
+        positions: of all that are looked at.
+        labels_M: their classes.
+        num_bank: of these, the first are the bank, the others are queries; None where each is a query in
+            turn, by leaving it out.
+    """
+
+    positions: Tensor
+    labels_M: Tensor
+    num_bank: int | None
+
+    @property
+    def asked(self) -> slice:
+        """The queries, among the positions."""
+        return slice(self.num_bank or 0, None)
+
+
+def chosen_samples(labels_N: Tensor, split: Split, *, each: bool = True) -> AskedSamples:
+    """Labelled samples to measure accuracies with, evenly spaced where there are many, as are their classes.
+
+    Args:
+        labels_N: of all samples, -1 without a label.
+        split: bank and queries.
+        each: whether few samples are all queries in turn, independent of the split.
+    """
+    classes = labels_N[labels_N >= 0].unique()
+    is_asked_N = torch.isin(labels_N, evenly_spaced(classes, MOST_CLASSES))
+    known = is_asked_N.nonzero()[:, 0]
+    if each and len(known) <= FEW:
+        return AskedSamples(known, labels_N[known], None)
+    bank, queries = (part[is_asked_N[part]] for part in (split.train, split.held_out))
+    bank, queries = evenly_spaced(bank, MOST_BANK), evenly_spaced(queries, MOST_QUERIES)
+    positions = torch.cat([bank, queries])
+    return AskedSamples(positions, labels_N[positions], len(bank))
+
+
+def accuracies(features: Mapping[str, Tensor], asked: AskedSamples, class_names: tuple[str, ...]) -> Accuracies:
+    """By kNN and a linear probe, on the same queries; none with too few of them, or fewer than two classes.
+
+    Args:
+        features: of the samples at ``asked.positions``, by their names in the rows.
+        asked: the samples.
+        class_names: of all classes.
+    """
+    _, counts = asked.labels_M[: asked.num_bank].unique(return_counts=True)
+    fewest = 2 if asked.num_bank is None else 1  # of a class, as each is left out in turn
+    if len(asked.labels_M[asked.asked]) < MIN_QUERIES or int((counts >= fewest).sum()) < 2:
+        return ()
+    rows = []
+    for name, given_MD in features.items():
+        z_MD = _components(given_MD, asked) if name in (RAW_INPUT, GREY_INPUT) else given_MD
+        found = {KNN: _by_neighbours(z_MD, asked)}
+        if name != GREY_INPUT:
+            found[PROBE] = _by_probe(z_MD, asked)
+        for protocol, (predicted_Q, settings) in found.items():
+            score = accuracy(predicted_Q, asked.labels_M[asked.asked], settings)
+            rows.append(row_of(name, protocol, score, class_names))
+    return tuple(rows)
+
+
+def accuracies_of_subject(judged: Subject, seen: Mapping[str, Tensor]) -> Accuracies:
+    """Those of its evaluation, or measured beside the raw input.
+
+    Args:
+        judged: an encoder beside samples; without labels there are none.
+        seen: features of all samples by place.
+    """
+    source = judged.source
+    if judged.folder is not None and judged.is_own_record and judged.folder.evaluation.exists():
+        file = judged.folder.evaluation
+        record = read_record(EvaluationRecord, read_derived(judged.folder, file), str(file))
+        # Without labels they were given to `evaluate` alone; with them the samples may have changed since.
+        if source.labels is None or record.split.data_fingerprint in (None, source.fingerprint):
+            return record.rows
+    if source.labels is None:
+        return ()
+    # What a run was trained on says nothing of new samples where labels were learned from.
+    asked = chosen_samples(source.labels, judged.split, each=judged.folder is None and len(judged.sources) == 1)
+    named = {UNTRAINED_ENCODER if name == UNTRAINED else name: z_ND[asked.positions] for name, z_ND in seen.items()}
+    return accuracies({**named, **raw_input(source, asked.positions)}, asked, source.class_names)
+
+
+def raw_input(source: Source, positions: Tensor) -> dict[str, Tensor]:
+    """What samples are before any encoder, and pictures also without their colours, as rows."""
+    raw = to_unit_float(source.store.fetch(positions.tolist()))
+    found = {RAW_INPUT: raw.flatten(1)}
+    if source.kind == "images" and raw.shape[1] > 1:
+        found[GREY_INPUT] = raw.mean(dim=1).flatten(1)
+    return found
+
+
+def _by_neighbours(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
+    bank_B = asked.labels_M[: asked.num_bank]
+    # Fewer than the smallest class has, or a rare class never wins.
+    smallest = int(torch.bincount(bank_B)[bank_B.unique()].min())
+    vote = Vote(min(NEAREST, max(smallest, FEWEST_NEAREST), len(bank_B) - (asked.num_bank is None)), TEMPERATURE)
+    if asked.num_bank is None:
+        return knn_leave_one_out(z_MD, bank_B, vote), {"k": vote.k, "queries": "each left out in turn"}
+    return knn_predict(z_MD[: asked.num_bank], bank_B, z_MD[asked.num_bank :], vote), {"k": vote.k}
+
+
+def _by_probe(z_MD: Tensor, asked: AskedSamples) -> tuple[Tensor, dict[str, Any]]:
+    labels_M, num_bank = asked.labels_M, asked.num_bank
+    if num_bank is not None:
+        fitted = evenly_spaced(torch.arange(num_bank), MOST_FITTED)
+        return fit_probe(z_MD[fitted], labels_M[fitted]).predict(z_MD[num_bank:]), {}
+    # The n-th sample of each class goes to fold n mod 5: all folds have all classes that are large enough.
+    order_M = labels_M.argsort(stable=True)
+    fold_M, predicted_M = torch.empty_like(labels_M), torch.empty_like(labels_M)
+    fold_M[order_M] = torch.arange(len(labels_M)) % NUM_FOLDS
+    for fold in range(NUM_FOLDS):
+        is_asked_M = fold_M == fold
+        probe = fit_probe(z_MD[~is_asked_M], labels_M[~is_asked_M])
+        predicted_M[is_asked_M] = probe.predict(z_MD[is_asked_M])
+    return predicted_M, {"queries": f"each in one of {NUM_FOLDS} folds"}
+
+
+def _components(raw_MD: Tensor, asked: AskedSamples) -> Tensor:
+    """Raw input as principal components of the bank, which are what an evaluation compares with, too."""
+    bank_BD = raw_MD[: asked.num_bank]
+    count = min(PCA_DIMS, raw_MD.shape[1], len(bank_BD) - 1)
+    solver = "randomized" if raw_MD.shape[1] > WIDEST else "full"
+    model = PCA(count, svd_solver=solver, random_state=0).fit(bank_BD.numpy())
+    return torch.from_numpy(model.transform(raw_MD.numpy())).float()

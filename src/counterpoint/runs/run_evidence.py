@@ -28,11 +28,10 @@ from counterpoint.evaluation.subject import Subject, untrained_backbone
 from counterpoint.methods.catalogue import CATALOGUE as METHODS
 from counterpoint.nn.heads import SparseCode
 from counterpoint.nn.trained import Encoder
-from counterpoint.runs.accuracies import accuracies_of_subject
 from counterpoint.runs.active_settings import levers_of
 from counterpoint.runs.class_comparison import judged_classes, labels_of
 from counterpoint.runs.code_figures import explained_by
-from counterpoint.runs.feature_evidence import is_rectified, with_clusters
+from counterpoint.runs.feature_evidence import accuracies_of_subject, is_rectified, with_clusters
 from counterpoint.runs.held_out_evidence import Pair, held_out_beside_training
 from counterpoint.runs.pair_inspection import pairs_of_run
 

@@ -14,8 +14,7 @@ from counterpoint.data.order import Split
 from counterpoint.engine.engine import Engine
 from counterpoint.engine.job import TrainingJob
 from counterpoint.engine.loggers import build_loggers
-from counterpoint.engine.optimisers import build_optimizer
-from counterpoint.engine.schedules import build_schedule
+from counterpoint.engine.optimisers import build_optimizer, build_schedule
 from counterpoint.evaluation.online_knn import EpochKNN
 from counterpoint.evaluation.subject import view_drawer
 from counterpoint.losses.noncontrastive import BarlowTwins

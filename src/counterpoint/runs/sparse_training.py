@@ -10,8 +10,7 @@ from torch import Tensor
 
 from counterpoint.core.errors import TrainingError
 from counterpoint.core.settings import OptimSettings
-from counterpoint.engine.optimisers import build_optimizer, set_learning_rate
-from counterpoint.engine.schedules import build_schedule
+from counterpoint.engine.optimisers import build_optimizer, build_schedule, set_learning_rate
 from counterpoint.losses.infonce import InfoNCE
 from counterpoint.losses.supervised import SupCon
 from counterpoint.nn.heads import SparseCode, keep_largest
