@@ -125,6 +125,16 @@ def exact_products() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def check_second_derivative(loss: Loss) -> None:
+    """Require a loss that has a Hessian.
+
+    Raises:
+        UsageError: it has no Hessian; the message says why, and which option has one.
+    """
+    if loss.card.second_derivative.startswith("none"):
+        raise UsageError(f"{loss.card.name} has no Hessian: {loss.card.second_derivative.removeprefix('none, ')}")
+
+
 class _Called(nn.Module):
     """A module beside a function that uses it, so that the function can be called with other weights of the module."""
 
@@ -151,8 +161,7 @@ def _with_hessian(job: TrainingJob) -> tuple[EmbeddingMethod | Predictive | Mome
     loss = job.method.loss
     assert isinstance(loss, Loss)
     assert isinstance(job.method, EmbeddingMethod | Predictive | MomentumQueue)
-    if loss.card.second_derivative.startswith("none"):  # it says why, and which option has one
-        raise UsageError(f"{loss.card.name} has no Hessian: {loss.card.second_derivative.removeprefix('none, ')}")
+    check_second_derivative(loss)
     if job.settings.output.nonnegative == "relu-gelu":
         raise UsageError(
             "output.nonnegative relu-gelu has the value of one function and the slope of another, so that training "

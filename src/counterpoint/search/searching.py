@@ -120,7 +120,7 @@ def search(
         for row, cosine, below in others:
             own_D = known.vectors(slice(row, row + 1))[0]
             concepts = shared_concepts(vectors_QD[place], own_D) if has_concepts else ()
-            hits.append(Hit(row, known.names[row], known.labels[row], cosine, below, concepts))
+            hits.append(Hit(row, known.names[int(row)], known.labels[row], cosine, below, concepts))
         answers.append(Asked(each.name, each.row, each.label, tuple(hits)))
     median, high = pairs_P.quantile(torch.tensor([0.5, 0.99], dtype=torch.float64)).tolist()
     random = RANDOM.format(num=len(pairs_P), median=median, high=high)
