@@ -10,8 +10,14 @@ features is drawn so that it shows one case.
 import matplotlib.pyplot as plt
 import torch
 
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, rankme, singular_values
-from counterpoint.diagnostics.vanished import isotropic_band, vanished_directions
+from counterpoint.diagnostics.spectra import (
+    covariance_spectrum,
+    effective_rank,
+    isotropic_band,
+    rankme,
+    singular_values,
+    vanished_directions,
+)
 
 NUM_SAMPLES, NUM_DIMS = 2000, 64
 generator = torch.Generator().manual_seed(0)

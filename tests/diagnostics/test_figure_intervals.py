@@ -10,8 +10,7 @@ from counterpoint.core.numerics import unit_rows
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.diagnostics.crowding import spread
 from counterpoint.diagnostics.measure import GROUPS, MOST_DIMS, figure_intervals
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank
-from counterpoint.diagnostics.vanished import vanished_directions
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, vanished_directions
 
 
 def features(n: int, width: int, seed: int = 0) -> Tensor:

@@ -11,12 +11,11 @@ from torch import Tensor
 
 from counterpoint.diagnostics.concepts import duplicate_dims
 from counterpoint.diagnostics.evidence import EMBEDDING, Evidence
+from counterpoint.diagnostics.feature_values import distinct_values, ordered_values, outlier_rows, saturated_share
 from counterpoint.diagnostics.finding import Finding
 from counterpoint.diagnostics.findings import find
 from counterpoint.diagnostics.measure import measure_place
-from counterpoint.diagnostics.outliers import outlier_rows
-from counterpoint.diagnostics.row_order import order_share
-from counterpoint.diagnostics.scales import distinct_values, ordered_values, saturated_share
+from counterpoint.diagnostics.sample_shift import order_share
 
 NEW = {"outliers", "near-copies", "scales", "heavy-tails", "saturated", "quantised", "hubs", "row-order"}
 

@@ -8,8 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterpoint.diagnostics.spectra import covariance_spectrum
-from counterpoint.diagnostics.vanished import Vanished, isotropic_band, isotropic_spectrum, vanished_directions
+from counterpoint.diagnostics.spectra import (
+    Vanished,
+    covariance_spectrum,
+    isotropic_band,
+    isotropic_spectrum,
+    vanished_directions,
+)
 from oracles import feature_measures as oracle
 
 DIMS = 128

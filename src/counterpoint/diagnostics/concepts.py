@@ -17,7 +17,7 @@ from counterpoint.core.numerics import rowwise, unit_doubles, unit_rows
 from counterpoint.core.paired_shares import jackknife_half_width
 from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.evidence import Concept, Interval
-from counterpoint.diagnostics.scales import num_uncommon, ordered_values
+from counterpoint.diagnostics.feature_values import num_uncommon, ordered_values
 
 SPARSITY_THRESHOLD = 1e-5  # ncl2024's, on unit-length embeddings
 SUMMED = 4096  # samples at once, whose copies in float64 are few

@@ -19,12 +19,10 @@ from counterpoint.diagnostics.class_geometry import class_geometry
 from counterpoint.diagnostics.concepts import SPARSITY_THRESHOLD
 from counterpoint.diagnostics.crowding import distinct_rows, hub_rows, largest_hub, near_copies, neighbour_counts
 from counterpoint.diagnostics.evidence import Measurements
+from counterpoint.diagnostics.feature_values import OutlierSamples, look_for_outliers, measure_scales, ordered_values
 from counterpoint.diagnostics.gaussian_slices import gaussian_slices
 from counterpoint.diagnostics.label_agreement import LabelAgreement, label_agreement
-from counterpoint.diagnostics.outliers import OutlierSamples, look_for_outliers
-from counterpoint.diagnostics.scales import measure_scales, ordered_values
-from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values
-from counterpoint.diagnostics.vanished import vanished_directions
+from counterpoint.diagnostics.spectra import covariance_spectrum, effective_rank, singular_values, vanished_directions
 
 CATALOGUE = loaded_metrics("diagnostics")
 # Which samples a check is about, by its name: positions in ``MeasuredFeatures.z_ND``.

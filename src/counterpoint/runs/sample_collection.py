@@ -26,7 +26,7 @@ from counterpoint.diagnostics.concepts import (
 )
 from counterpoint.diagnostics.evidence import EMBEDDING, REPRESENTATION, Concept
 from counterpoint.diagnostics.findings import Findings
-from counterpoint.diagnostics.vanished import isotropic_band, isotropic_spectrum
+from counterpoint.diagnostics.spectra import isotropic_band, isotropic_spectrum
 from counterpoint.evaluation.features import evenly_spaced
 from counterpoint.evaluation.knn import nearest_others
 from counterpoint.evaluation.map_samples import (

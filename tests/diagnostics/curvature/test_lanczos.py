@@ -8,7 +8,7 @@ from small_problems import dense_hessian, encoder, make, problem
 from torch import Tensor
 
 from counterpoint.diagnostics.curvature.hessian_products import hessian_operator
-from counterpoint.diagnostics.curvature.lanczos import lanczos, ritz
+from counterpoint.diagnostics.curvature.operator_spectrum import lanczos, ritz
 
 SPECTRA = 200
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from known_spectra import known_spectrum
 
-from counterpoint.diagnostics.curvature.lanczos import Tridiagonal, lanczos
 from counterpoint.diagnostics.curvature.operator_spectrum import (
     Bracket,
+    Tridiagonal,
     count_interval,
+    lanczos,
     mass_up_to,
     masses,
     trace_estimate,
