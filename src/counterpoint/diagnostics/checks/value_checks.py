@@ -25,7 +25,7 @@ EVERYBODYS, MOST_PEOPLES = 0.25, 0.5  # of the samples have one and the same amo
 ORDERED, DRIFTING = 0.05, 0.1  # of the variance tells blocks of rows apart
 FAR, VERY_FAR = 0.02, 0.03  # distance of the worst slice; Laplace's law has 0.019, two points 0.11
 TWO_GROUPS = 5 / 9  # of Sarle's coefficient, (skewness^2 + 1) / kurtosis: that of a uniform distribution
-HEAVY, LIGHT = 4.0, 2.5  # kurtosis
+PEAKED, FLAT = 4.0, 2.5  # kurtosis
 
 
 def _figure(embedding: Measurements, name: str) -> float:
@@ -298,6 +298,6 @@ def _kind(embedding: Measurements) -> str:
     skewness, kurtosis = embedding.slice_skewness, embedding.slice_kurtosis
     if (skewness**2 + 1) / kurtosis > TWO_GROUPS:
         return "falls into groups"
-    if kurtosis > HEAVY:
+    if kurtosis > PEAKED:
         return "has heavy tails"
-    return "has short tails" if kurtosis < LIGHT else "is lopsided" if abs(skewness) > 1 / 2 else "has another shape"
+    return "has short tails" if kurtosis < FLAT else "is lopsided" if abs(skewness) > 1 / 2 else "has another shape"
