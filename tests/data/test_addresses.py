@@ -242,12 +242,14 @@ def test_pictures_that_are_too_many_to_hold_are_listed_once_and_read_as_needed(s
     assert len(opened(place, altered="reindex", labels="none")) == len(here) - 1
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError])  # as Arrow's own file systems say it, and those of others
 @pytest.mark.parametrize("write", [write_tables, write_pictures])
 def test_a_store_that_is_away_makes_no_picture_a_bad_one(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
+    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any, error: type[Exception]
 ) -> None:
     write(tmp_path / "here")
-    place, opens, num_opened = put(store, tmp_path / "here", f"away/{write.__name__}"), Address.open_input, 0
+    key = f"away/{write.__name__}-{error.__name__}"
+    place, opens, num_opened = put(store, tmp_path / "here", key), Address.open_input, 0
 
     class Away:
         """An object that was found, whose bytes do not come."""
@@ -257,7 +259,7 @@ def test_a_store_that_is_away_makes_no_picture_a_bad_one(
 
         def __getattr__(self, name: str) -> Any:
             if name in ("read", "readinto", "read_at"):
-                raise OSError("AWS Error NETWORK_CONNECTION")
+                raise error("AWS Error NETWORK_CONNECTION")
             return getattr(self.file, name)
 
     def opened_late(address: Address) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from counterpoint.core.addresses import Address, require_arrow
-from counterpoint.core.errors import DataError, StoreError, first_line
+from counterpoint.core.errors import CounterpointError, DataError, StoreError, first_line
 from counterpoint.core.user_files import open_regular, shown_name
 
 ColumnKind = Literal["image", "bytes", "vector", "integer", "text", "other"]
@@ -274,7 +274,9 @@ def _parquet_chunks(arrow: Any, path: Path) -> _Chunks:
             try:
                 known = arrow.parquet.ParquetFile(path.open_input(), metadata=file.metadata, pre_buffer=True)
                 group = known.read_row_group(chunk, [name], use_threads=False)
-            except OSError as error:  # a store that is away: its rows are not bad ones
+            except (CounterpointError, MemoryError, arrow.ArrowException):
+                raise
+            except Exception as error:  # as in ``Address``: a store that is away makes no row a bad one
                 raise StoreError(f"{path}: {first_line(error)}") from None
         return group[name].combine_chunks()  # a row group may come in several pieces
 
