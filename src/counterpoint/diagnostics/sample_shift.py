@@ -17,6 +17,10 @@ from counterpoint.core.stored_rows import row_slices
 from counterpoint.diagnostics.evidence import AlteredInput, ToldApart
 from counterpoint.diagnostics.label_agreement import left_out_fit
 
+NUM_BLOCKS = 10
+FEWEST_SAMPLES = 100
+ERRORS = 8.0  # standard errors of rows in random order
+MOST_LOOKED_AT = 2048  # samples that measure the scatter of chance
 SHUFFLES = 100  # of the parts within classes
 FEWEST_OF_PART = 20
 MOST_OF_PART = 512
@@ -29,10 +33,6 @@ SAME_CHANCE = 0.999  # of pictures of the same source to be as near as that
 LEAST_CHANGE = 0.25  # of a scale
 OTHER_UNITS = 0.1  # factors below are not changes of light: one channel cannot distinguish those from other pictures
 CHANNELS = ("red", "green", "blue")
-NUM_BLOCKS = 10
-FEWEST_SAMPLES = 100
-ERRORS = 8.0  # standard errors of rows in random order
-MOST_LOOKED_AT = 2048  # samples that measure the scatter of chance
 
 
 def matched_parts(first_N: Tensor, second_N: Tensor, labels_N: Tensor | None) -> tuple[Tensor, Tensor]:
